@@ -16,7 +16,7 @@ import jax
 from jax.extend import backend
 from jax.extend.backend import ifrt_proxy
 
-from shared_pathways_service.jax_client.plugin import local, mending
+from shared_pathways_service.jax_client.plugin import local, workarounds
 
 
 def main(address: str) -> None:
@@ -43,7 +43,7 @@ def attach(address: str) -> None:
         local.claim(client)
         return client
 
-    mending.mend()
+    workarounds.install()
     backend.register_backend_factory("proxy", connect, priority=-1)
     jax.config.update("jax_platforms", "proxy,cpu")
     jax.config.update("jax_backend_target", f"grpc://{address}")

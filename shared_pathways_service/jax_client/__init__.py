@@ -1,8 +1,8 @@
-"""JAX of this process on a proxy, and off it again; the plug-in for processes that are not ours.
+"""Switches JAX of this process to a proxy and back; contains the plug-in for other programs.
 
-`attach` switches JAX over, `Attachment.detach` restores what was there. `internals` has the private
-parts of JAX that this needs. Independent of services, slices and Kubernetes. Importing the package
-does not import JAX.
+`attach` switches JAX over, and `Attachment.detach` restores it. `internals` lists the private parts
+of JAX that this needs. Independent of services, slices and Kubernetes. Importing the package does
+not import JAX.
 """
 
 from __future__ import annotations

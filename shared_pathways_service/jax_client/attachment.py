@@ -1,4 +1,4 @@
-"""JAX of this process on a proxy, and off it again, everything put back."""
+"""Switches JAX of this process to a proxy, and restores it completely."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attachment", "attach"]
 
-#: Of a signal handler, too, that ends the connection while it is being ended.
+#: Also protects against a signal handler that ends the connection while it is being ended.
 _switching = threading.RLock()
 _live: Attachment | None = None
 
@@ -27,21 +27,20 @@ _live: Attachment | None = None
 def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
     """Switches JAX of this process over to a proxy.
 
-    Until `Attachment.detach`, `jax.devices()` are the proxy's. Whatever goes wrong, an interrupt
-    too, leaves JAX as it was.
+    Until `Attachment.detach`, `jax.devices()` are the proxy's. After any error or interrupt JAX is
+    as it was before.
 
     Args:
       target: The proxy.
       timeout: Seconds for it to answer.
 
     Raises:
-      InvalidRequestError: JAX of this process is on a proxy already.
+      InvalidRequestError: JAX of this process already uses a proxy.
       TunnelError: The proxy cannot be reached, or does not answer in time.
-      AccessDenied: It refuses the token.
-      VersionSkew: It and this JAX have no version in common, or this JAX cannot be switched.
-      CredentialsMismatch: It does not speak plaintext and the target says so, or the other way
-        round.
-      ProxyFailed: It answered with another error.
+      AccessDenied: The proxy refuses the token.
+      VersionSkew: The proxy and this JAX have no common version, or this JAX cannot be switched.
+      CredentialsMismatch: The proxy does not use plaintext and the target says so, or the reverse.
+      ProxyFailed: The proxy answered with another error.
     """
     global _live  # noqa: PLW0603 - JAX has one backend of that name a process
     with _switching:
@@ -49,8 +48,8 @@ def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
             raise InvalidRequestError(
                 "connect",
                 _live.target.address,
-                "one live connection a process",
-                message=f"JAX of this process is on the proxy at {_live.target.address} already",
+                "one live connection per process",
+                message=f"JAX of this process already uses the proxy at {_live.target.address}",
                 hint="close that connection first",
             )
         undo = contextlib.ExitStack()
@@ -86,16 +85,16 @@ class Attachment:
           ConnectionClosed: JAX was switched back.
         """
         if _live is not self:
-            raise ConnectionClosed(f"JAX is no longer on the proxy at {self.target.address}")
+            raise ConnectionClosed(f"JAX no longer uses the proxy at {self.target.address}")
         import jax  # noqa: PLC0415 - the package is imported without it
 
         return tuple(jax.devices("proxy"))
 
     def detach(self) -> None:
-        """Switches JAX back and ends the connection; again, it does nothing.
+        """Switches JAX back and ends the connection; another call has no effect.
 
-        Arrays of the proxy cannot be read afterwards, whoever refers to them. In a forked child
-        it does nothing either: the connection is the parent's.
+        Arrays of the proxy cannot be read afterwards, even if they are still referenced. In a
+        forked child it has no effect, because the connection is the parent's.
         """
         global _live  # noqa: PLW0603 - see attach
         if self._process != os.getpid():
@@ -110,8 +109,8 @@ class Attachment:
 def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: float) -> HeldClient:
     held = HeldClient(peer_of(target, deadline))
 
-    # Before the environment names the proxy: JAX takes its settings from there when it is imported,
-    # and they are what is put back.
+    # Before the environment names the proxy: JAX reads its settings from there when it is imported,
+    # and these settings are restored later.
     import jax  # noqa: PLC0415 - the package is imported without it
 
     for name, value in target.environment.items():
@@ -125,12 +124,12 @@ def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: floa
     undo.callback(held.end)
     held.hold(make_client(target, deadline))
     table = internals.BackendTable.now()
-    undo.callback(table.put_back)
+    undo.callback(table.restore)
     undo.callback(internals.abandon_backends)
     internals.leave_backends()
     internals.register(held.get, undo=undo)
     if target.local_devices:
-        internals.put_cpu_beside(table, undo=undo)
+        internals.add_local_cpu(table, undo=undo)
     _set_settings(target, undo)
     undo.callback(held.hang_up)
     jax.devices()
@@ -145,21 +144,21 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 def _set_settings(target: ProxyTarget, undo: contextlib.ExitStack) -> None:
-    """Sets what of JAX's settings decides where it runs, and what a proxy has no use for."""
+    """Sets JAX's settings that decide where it runs, or that a proxy does not support."""
     import jax  # noqa: PLC0415
     from jax.experimental.compilation_cache import compilation_cache  # noqa: PLC0415
 
-    # JAX looks once whether the cache is on; asked again, it looks again.
+    # JAX determines once whether the cache is on; after a reset it determines that again.
     undo.callback(compilation_cache.reset_cache)
     compilation_cache.reset_cache()
     settings = {
         "jax_platforms": target.platforms,
         "jax_backend_target": target.url,
-        # Each would lead around the proxy: the first two name a platform, the third a device.
+        # Each would bypass the proxy: the first two name a platform, the third a device.
         "jax_platform_name": "",
         "jax_xla_backend": "",
         "jax_default_device": None,
-        # Programs compiled by a proxy cannot be stored by its client.
+        # A proxy's client cannot store compiled programs.
         "jax_enable_compilation_cache": False,
     }
     config: Any = jax.config

@@ -1,4 +1,4 @@
-"""The one reference to JAX's client of a proxy that this package keeps, and its end."""
+"""Holds this package's only reference to JAX's client of a proxy, and ends the client."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["HeldClient"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for the sockets to close once nothing refers to the client any more.
+#: Seconds for the sockets to close after the last reference to the client.
 _CLOSING_S = 15.0
 #: Arrays that a warning lists.
 _LISTED = 3
 
 
 class HeldClient:
-    """Holds the client until `hang_up`, which ends its connection; `end` tells what held it on."""
+    """Holds the client until `hang_up` ends its connection; `end` reports remaining references."""
 
     def __init__(self, peer: sockets.Peer) -> None:
         self._peer = peer
@@ -34,7 +34,7 @@ class HeldClient:
         self._exiting = False
 
     def hold(self, client: Any) -> None:
-        """Keeps the client."""
+        """Stores the client."""
         self._client = client
         self._seen = weakref.ref(client)
 
@@ -42,41 +42,41 @@ class HeldClient:
         """Returns the client: the factory that JAX calls.
 
         Raises:
-          ConnectionClosed: It was dropped.
+          ConnectionClosed: The client was released.
         """
         if self._client is None:
             raise ConnectionClosed("the connection to the proxy has ended")
         return self._client
 
     def hang_up(self) -> None:
-        """Waits for what programs still print; ends the connection, then lets go of the client.
+        """Waits for output of programs, ends the connection, and then releases the client.
 
-        In this order: a client that is destroyed while answers to it are still on their way
-        (to deletions of arrays, mostly) now and then corrupts its own locks and aborts the process
-        (jaxlib 0.10.2, one in tens of times on a busy machine). One that was hung up on does not.
+        In this order: a client that is destroyed while answers are in flight (mostly to deletions
+        of arrays) sometimes corrupts its own locks and aborts the process (jaxlib 0.10.2, one in
+        tens of times on a busy machine). A client whose connection was closed before does not.
         """
         try:
-            # (An interrupt wants no waiting.)
+            # (After an interrupt there is no waiting.)
             if isinstance(sys.exception(), Exception | None):
                 callbacks.await_effects(self._client)
         finally:
             self._hang_up()
 
     def _hang_up(self) -> None:
-        quiet.hush()
+        quiet.suppress()
         callbacks.end(self._client)
         if not sockets.shut_down(self._peer, _CLOSING_S):
-            _log.warning("the connection to the proxy is not closed after %g s", _CLOSING_S)
+            _log.warning("the connection to the proxy was not closed within %g s", _CLOSING_S)
         self._client = None
 
     def expect_exit(self) -> None:
-        """Says that the process ends: nobody will read what is on the proxy."""
+        """Records that the process ends, so that data on the proxy is not needed any more."""
         self._exiting = True
 
     def end(self) -> None:
-        """Makes sure that nothing is left of the connection, and tells of arrays lost."""
+        """Makes sure that nothing is left of the connection, and warns about lost arrays."""
         if self._seen is None:
-            # Attempts to get a client, in a thread that ends by itself.
+            # Attempts to create a client, in a thread that ends by itself.
             sockets.shut_down(self._peer, 0)
             return
         if self._client is not None:
@@ -84,29 +84,29 @@ class HeldClient:
         gc.collect()
         client = self._seen()
         if client is None:
-            quiet.unhush()
+            quiet.restore()
             return
-        # Hushed for good: it warns again whenever one of what still refers to it goes.
-        # An exception on its way out refers to what its frames hold: nobody forgot that.
+        # Suppressed permanently: it warns again whenever a remaining object is released.
+        # A propagating exception references objects in its frames: that is not a leak.
         if not self._exiting and sys.exception() is None:
-            _tell(_live_arrays(client))
+            _warn(_live_arrays(client))
 
 
 def _live_arrays(client: Any) -> list[jax.Array]:
     return [a for a in client.live_arrays() if not a.is_deleted()] if client else []
 
 
-def _tell(arrays: list[jax.Array]) -> None:
+def _warn(arrays: list[jax.Array]) -> None:
     if not arrays:
         _log.info(
-            "the connection to the proxy was still referred to, and is shut down; "
-            "a device, Mesh, sharding or compiled function refers to it"
+            "the connection to the proxy was still referenced, and is shut down; "
+            "a device, Mesh, sharding or compiled function references it"
         )
         return
     shapes = ", ".join(a.aval.str_short() for a in arrays[:_LISTED])
     _log.warning(
-        "%d arrays on the service (%s%s) are still referred to and cannot be read any more; "
-        "copy what shall outlive the connection with jax.device_get before it ends",
+        "%d arrays on the service (%s%s) are still referenced and can no longer be read; "
+        "copy them with jax.device_get before the connection ends",
         len(arrays),
         shapes,
         ", ..." if len(arrays) > _LISTED else "",

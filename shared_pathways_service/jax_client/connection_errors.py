@@ -1,4 +1,4 @@
-"""Errors of connecting to a proxy: the proxy cannot be reached, or refuses JAX's client."""
+"""Makes errors of connecting to a proxy that cannot be reached, or refuses JAX's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_pathways_service.jax_client.target import ProxyTarget
 
 __all__ = ["from_jax", "unreachable"]
 
-#: What gRPC says where it has no ALTS, which exists only on machines of Google Cloud.
+#: gRPC's messages on a machine without ALTS, which exists only in Google Cloud.
 _NO_CREDENTIALS = ("Invalid credentials", "ChannelCredentials argument is null")
 
 
@@ -23,12 +23,12 @@ def unreachable(target: ProxyTarget, cause: str) -> TunnelError:
         f"the proxy at {target.address} cannot be reached: {cause}",
         pod=target.address,
         cause=cause,
-        hint="it may have ended, or the way to it is gone; connect again",
+        hint="it may have ended, or the connection to it broke; connect again",
     )
 
 
 def from_jax(target: ProxyTarget, text: str) -> SharedPathwaysError:
-    """Returns the error for what JAX's client says of a proxy that it could not connect to."""
+    """Translates the error of JAX's client that could not connect to a proxy."""
     # The library's errors have no field for the code: their text begins with its name.
     if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
         return unreachable(target, text)
@@ -38,10 +38,10 @@ def from_jax(target: ProxyTarget, text: str) -> SharedPathwaysError:
             f"ALTS, Google's default, exists only on machines of Google Cloud ({text})",
             client=f"{plugin.INSECURE_VARIABLE}=false",
             proxy="use_insecure_credentials:false",
-            hint='leave out "use_insecure_credentials:false" of proxy_options=: plaintext stays '
-            "inside the cluster, and what leaves it is TLS",
+            hint='remove "use_insecure_credentials:false" from proxy_options=: plaintext stays '
+            "inside the cluster, and connections outside use TLS",
         )
     return ProxyFailed(
-        f"the proxy at {target.address} does not take the connection: {text}",
-        hint="its log says more",
+        f"the proxy at {target.address} refuses the connection: {text}",
+        hint="see its log",
     )

@@ -1,7 +1,7 @@
-"""The private parts of JAX that switching it over needs, all of them, and each with its reason.
+"""Lists all private parts of JAX that switching it over needs, each with the reason.
 
-Tried with the versions of JAX that `pyproject.toml` allows; `check` says at once, and by name,
-what another version lacks.
+Tried with the versions of JAX that `pyproject.toml` allows; `check` names the parts that another
+version does not have.
 """
 
 # ruff: noqa: SLF001 - private parts are what this module is for
@@ -18,18 +18,18 @@ import jax
 
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jax_client.plugin import local
-from shared_pathways_service.jax_client.plugin.plugin import PLATFORM, let_pass
+from shared_pathways_service.jax_client.plugin.plugin import PLATFORM, ignore_proxy
 
 __all__ = [
     "BackendTable",
     "check",
     "discover_plugins",
     "abandon_backends",
-    "put_cpu_beside",
+    "add_local_cpu",
     "register",
 ]
 
-# Not typed, on the whole or in part.
+# Not typed, or only partly.
 config: Any = jax.config
 backend: Any = importlib.import_module("jax.extend.backend")
 compiler: Any = importlib.import_module("jax._src.compiler")
@@ -41,84 +41,84 @@ xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
 jaxlib: Any = importlib.import_module("jaxlib._jax")
 xla_client: Any = importlib.import_module("jaxlib.xla_client")
 
-#: Where the part is, its name, and what it is needed for.
+#: The module or class of a part, its name, and its purpose.
 _PARTS: tuple[tuple[Any, str, str], ...] = (
-    # JAX makes its clients once and keeps them here. Without putting the old ones back, the CPU
-    # after a connection would be another client, whose arrays do not mix with older ones.
+    # JAX creates its clients once and stores them here. Without restoring the old ones, the CPU
+    # would have another client after a connection, whose arrays do not mix with older ones.
     (xla_bridge, "_backends", "the clients that exist, by platform"),
-    (xla_bridge, "_backend_errors", "why a platform has none"),
-    (xla_bridge, "_default_backend", "the client that is used when none is named"),
-    (xla_bridge, "_backend_lock", "guards the three"),
+    (xla_bridge, "_backend_errors", "the reasons why platforms have none"),
+    (xla_bridge, "_default_backend", "the client that is used by default"),
+    (xla_bridge, "_backend_lock", "guards these three"),
     (xla_bridge, "get_backend", "caches the look-up in them (cache_clear)"),
     # A proxy of CPUs is not the local CPU, see `local`.
     (xla_bridge, "_get_backend_uncached", "the look-up itself"),
-    (xla_bridge, "canonicalize_platform", "for which platform programs are lowered"),
+    (xla_bridge, "canonicalize_platform", "the platform for which programs are lowered"),
     (xla_bridge, "_XLA_BACKEND", "a setting that names a platform"),
     (xla_bridge, "_PLATFORM_NAME", "another"),
-    (jaxlib.Client, "_raw_platform", "what a client's programs are lowered for"),
+    (jaxlib.Client, "_raw_platform", "the platform for which a client's programs are lowered"),
     # Functions that programs call stay here, see `callbacks`.
     (compiler, "backend_compile_and_load", "compiles a program, without them"),
     (pxla, "ExecuteReplicated", "begins a program, in a cell of a notebook for one"),
     (pjit, "_get_fastpath_data", "whether later calls bypass that"),
-    (xla_bridge, "local_devices", "where a callback has its arguments"),
-    # Functions that XLA calls while it compiles stay here, too, see `compile_calls`.
-    (xla_client, "encode_inspect_sharding_callback", "how a program names one of them"),
-    (custom_partitioning, "_sharding_callbacks", "the others, by what programs name them"),
+    (xla_bridge, "local_devices", "the device of a callback's arguments"),
+    # So do functions that XLA calls while it compiles, see `compile_calls`.
+    (xla_client, "encode_inspect_sharding_callback", "names one of them in a program"),
+    (custom_partitioning, "_sharding_callbacks", "the others, by their names in programs"),
     (custom_partitioning, "_custom_partitioning_partition", "calls one of them"),
     (custom_partitioning, "_custom_partitioning_infer_sharding_from_operands", "another"),
     (custom_partitioning, "_custom_partitioning_propagate_user_sharding", "another"),
-    # A forked child is refused these, see `forked`.
+    # A forked child is refused these calls, see `forked`.
     (jaxlib.Client, "compile_and_load", "compiles a program"),
     (jaxlib.LoadedExecutable, "execute_sharded", "runs a program"),
-    (jaxlib.ArrayImpl, "is_deleted", "is asked before an array is read"),
+    (jaxlib.ArrayImpl, "is_deleted", "is called before an array is read"),
     (jaxlib, "batched_device_put", "puts arrays on devices"),
-    # A factory can be registered publicly, not removed or put back.
+    # A factory can be registered publicly, but not removed or restored.
     (xla_bridge, "_backend_factories", "the factories, by platform"),
-    # Libraries register by this name or by the public one: both must be deaf to a second `proxy`.
-    (xla_bridge, "register_backend_factory", "how a factory is registered"),
-    # Plug-ins found later would register their `proxy` over ours.
+    # Libraries register by this name or by the public one: both must ignore a second `proxy`.
+    (xla_bridge, "register_backend_factory", "registers a factory"),
+    # Plug-ins that are discovered later would register their `proxy` over ours.
     (xla_bridge, "_discover_and_register_pjrt_plugins", "looks for plug-ins, once"),
-    # clear_backends() waits for them; on a proxy that is gone or hangs that never ends well.
-    (dispatch, "runtime_tokens", "what is still to be waited for (clear)"),
+    # clear_backends() waits for them, which never ends well on a proxy that has ended or hangs.
+    (dispatch, "runtime_tokens", "the effects that are not awaited yet (clear)"),
 )
 
 
 def check() -> None:
-    """Looks whether this JAX has all the private parts.
+    """Checks that this JAX has all the private parts.
 
     Raises:
-      VersionSkew: It lacks some; the message names them.
+      VersionSkew: Some are missing; the message names them.
     """
     lacking = [
         f"{module.__name__}.{name}" for module, name, _ in _PARTS if not hasattr(module, name)
     ]
     if lacking:
         raise VersionSkew(
-            f"jax {jax.__version__} lacks what switching it to a proxy needs: {', '.join(lacking)}",
+            f"jax {jax.__version__} has no {', '.join(lacking)}, which the switch to a proxy needs",
             client=f"jax {jax.__version__}",
-            hint="install a version of jax that this package names in its requirements",
+            hint="install a version of jax that meets this package's requirements",
         )
 
 
 def discover_plugins() -> None:
-    """Makes JAX look for its plug-ins now if it has not yet."""
+    """Makes JAX discover its plug-ins now if it has not yet."""
     xla_bridge._discover_and_register_pjrt_plugins()
 
 
 def leave_backends() -> None:
-    """Makes JAX forget its clients and all that is compiled for them, once they are done."""
+    """Makes JAX drop its clients and all programs compiled for them, after waiting for them."""
     backend.clear_backends()
 
 
 def abandon_backends() -> None:
-    """Makes JAX forget its clients and all that is compiled for them, waiting for nothing."""
+    """Makes JAX drop its clients and all programs compiled for them, without waiting."""
     dispatch.runtime_tokens.clear()
     backend.clear_backends()
 
 
 @dataclasses.dataclass(frozen=True)
 class BackendTable:
-    """The clients that JAX has made so far."""
+    """The clients that JAX has created so far."""
 
     clients: dict[str, Any]
     errors: dict[str, str]
@@ -126,14 +126,14 @@ class BackendTable:
 
     @classmethod
     def now(cls) -> BackendTable:
-        """Returns the table as it is."""
+        """Returns the current table."""
         with xla_bridge._backend_lock:
             return cls(
                 xla_bridge._backends, xla_bridge._backend_errors, xla_bridge._default_backend
             )
 
-    def put_back(self) -> None:
-        """Makes it JAX's table again."""
+    def restore(self) -> None:
+        """Restores this table in JAX."""
         with xla_bridge._backend_lock:
             xla_bridge._backends = self.clients
             xla_bridge._backend_errors = self.errors
@@ -142,43 +142,43 @@ class BackendTable:
 
 
 def register(factory: Callable[[], Any], *, undo: contextlib.ExitStack) -> None:
-    """Registers the backend ``proxy``, and keeps others from registering it while it is ours.
+    """Registers the backend ``proxy``, and ignores other registrations of it meanwhile.
 
     Args:
-      factory: Makes, or returns, the client.
-      undo: Gets what puts everything back.
+      factory: Returns the client.
+      undo: Gets callbacks that restore everything.
     """
     factories = xla_bridge._backend_factories
-    undo.callback(_put_back, factories, PLATFORM, factories.get(PLATFORM))
+    undo.callback(_restore, factories, PLATFORM, factories.get(PLATFORM))
     backend.register_backend_factory(PLATFORM, factory, priority=-1)
     for module in (xla_bridge, backend):
         undo.callback(setattr, module, "register_backend_factory", module.register_backend_factory)
-        module.register_backend_factory = let_pass(module.register_backend_factory)
+        module.register_backend_factory = ignore_proxy(module.register_backend_factory)
 
 
-def put_cpu_beside(table: BackendTable, *, undo: contextlib.ExitStack) -> None:
-    """Has JAX make its client of the local CPU, if it has none yet, when it is first used.
+def add_local_cpu(table: BackendTable, *, undo: contextlib.ExitStack) -> None:
+    """Lets JAX create its client of the local CPU on first use, if it has none yet.
 
     Args:
       table: JAX's clients before it was switched over.
-      undo: Gets what puts JAX's own factory back.
+      undo: Gets callbacks that restore JAX's own factory.
     """
     factories = xla_bridge._backend_factories
     before = factories[local.CPU]
-    if cpu := local.put_beside(table.clients.get(local.CPU)):
-        undo.callback(_put_cpu_back, factories, before, cpu, local.CPU in table.clients)
+    if cpu := local.add_lazily(table.clients.get(local.CPU)):
+        undo.callback(_restore_cpu, factories, before, cpu, local.CPU in table.clients)
 
 
-def _put_cpu_back(
+def _restore_cpu(
     factories: dict[str, Any], before: Any, cpu: local.LocalCpu, had_client: bool
 ) -> None:
-    # A client that was made meanwhile stays the only one: arrays of two clients do not mix.
+    # A client that was created meanwhile remains the only one: arrays of two clients do not mix.
     if had_client or cpu.client is None:
         factories[local.CPU] = before
 
 
-def _put_back(factories: dict[str, Any], name: str, before: Any) -> None:
-    # Only what was replaced here: others may have registered platforms of their own meanwhile.
+def _restore(factories: dict[str, Any], name: str, before: Any) -> None:
+    # Only what was replaced here: others may have registered their own platforms meanwhile.
     factories.pop(name, None)
     if before is not None:
         factories[name] = before

@@ -1,4 +1,4 @@
-"""Getting JAX's client of a proxy, with this package's errors in place of the library's."""
+"""Creates JAX's client of a proxy, with this package's errors instead of the library's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shared_pathways_service.jax_client.target import ProxyTarget
 
 __all__ = ["make_client", "peer_of"]
 
-#: Seconds that an attempt has, however late it is.
+#: Minimum seconds of an attempt, however late it is.
 _LEAST_S = 0.1
 
 
 def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
-    """Returns the name under which sockets connected to the proxy know it.
+    """Returns the form in which connected sockets name the proxy.
 
     Raises:
-      TunnelError: Nothing accepts a connection there.
+      TunnelError: The proxy does not accept connections.
     """
     try:
         return sockets.peer_at(target.address, max(_LEAST_S, deadline - time.monotonic()))
@@ -35,12 +35,12 @@ def make_client(target: ProxyTarget, deadline: float) -> Any:
       deadline: On the monotonic clock, in seconds.
 
     Raises:
-      SharedPathwaysError: As `attach` describes.
+      SharedPathwaysError: The errors of `attach`.
     """
     import jax  # noqa: PLC0415 - the package is imported without it
 
     def doubt() -> None:
-        # The client goes on trying whatever it is told, and does not tell what that was.
+        # The client retries on any error, and does not report it.
         from shared_pathways_service.jax_client.refusal import reason_of  # noqa: PLC0415 - gRPC
 
         if reason := reason_of(target, max(_LEAST_S, deadline - time.monotonic())):

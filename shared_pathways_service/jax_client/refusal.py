@@ -1,4 +1,4 @@
-"""Why a proxy does not take a connection: asked outside of JAX's client, which does not say."""
+"""Finds out why a proxy refuses a connection, without JAX's client, which does not report it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None:
-    """Returns why the proxy refuses, or cannot be reached; None when it does neither.
+    """Returns why the proxy refuses or cannot be reached; None if it does neither.
 
     Args:
       target: The proxy.
       timeout: Seconds for each of two answers.
     """
     if not target.insecure_credentials:
-        return None  # what follows is plaintext
+        return None  # the rest requires plaintext
     try:
         answered = probe(target.address, timeout)
     except VersionSkew as skew:
@@ -52,7 +52,7 @@ def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None
     version = proxy_pb2.IfrtProxyVersion(
         protocol_version=answered.protocol, ifrt_serdes_version_number=answered.serdes
     )
-    # Of this machine: no proxy of the web stands between.
+    # Local: HTTP proxies must not be used.
     with grpc.insecure_channel(target.address, [("grpc.enable_http_proxy", 0)]) as channel:
         return _try_session(channel, target, version, timeout)
 
@@ -65,7 +65,7 @@ def _try_session(
         data = metadata.initialization_data.attributes
         data[plugin.TOKEN_KEY].string_value = target.token.encode()
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    # What the first request of every session is: a proxy that takes the session answers it.
+    # The first request of every session: a proxy that accepts the session answers it.
     first = proxy_pb2.IfrtRequest(init_request=proxy_pb2.InitRequest())
     first.request_metadata.op_id = 1
     requests.put(first.SerializeToString())
@@ -78,7 +78,7 @@ def _try_session(
         metadata=((ifrt.SESSION_METADATA, metadata.SerializeToString()),),
     )
     try:
-        next(answers, None)  # it may be ending: no answer is no refusal
+        next(answers, None)  # it may be ending: a missing answer is not a refusal
     except grpc.RpcError as error:
         return _translated(target, error)
     finally:
@@ -87,20 +87,20 @@ def _try_session(
 
 
 def _translated(target: ProxyTarget, error: grpc.RpcError) -> SharedPathwaysError | None:
-    # Every error of a call has both; the base class does not say so.
+    # Every error of a call has both; the base class does not declare them.
     code, details = error.code(), error.details()
     if code in _DENIED:
         return AccessDenied(
             f"the proxy at {target.address} refuses the token: {details}",
             verb="connect",
             resource="proxy",
-            hint="a proxy serves only the session that it was made for",
+            hint="a proxy serves only the session that it was created for",
         )
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return CapacityError(
-            f"the proxy at {target.address} takes no more sessions: RESOURCE_EXHAUSTED: {details}",
-            hint="each process that uses JAX on the proxy has one: end another, or have the "
-            "operator raise the limit",
+            f"the proxy at {target.address} refuses more sessions: RESOURCE_EXHAUSTED: {details}",
+            hint="each process that uses JAX on the proxy has one: end another, or ask the "
+            "operator to raise the limit",
         )
     if code in _GONE:
         return unreachable(target, details or "no answer")

@@ -1,4 +1,4 @@
-"""The plug-in for interpreters that do not have this package: a copy of its files."""
+"""Copies the plug-in's files for interpreters without this package."""
 
 from __future__ import annotations
 
@@ -23,43 +23,54 @@ from shared_pathways_service.jax_client.plugin import (
     greeting,
     host_copies,
     local,
-    mending,
     plugin,
     quiet,
     run_notes,
     sockets,
     strict,
+    workarounds,
 )
 
 __all__ = ["place"]
 
 _BESIDE = (
     *(callback_barrier, callback_dispatch, callback_lanes, callback_names, callback_stream),
-    *(callbacks, dumps, explaining, forked, greeting, local, mending, quiet, run_notes, sockets),
+    *(
+        callbacks,
+        dumps,
+        explaining,
+        forked,
+        greeting,
+        local,
+        workarounds,
+        quiet,
+        run_notes,
+        sockets,
+    ),
     *(attempts, callback_wire, compile_calls, executables, host_copies, strict),
 )
 
 
 def place(cache: Path) -> Path:
-    """Puts the plug-in where JAX finds it when PYTHONPATH has the directory.
+    """Creates the directory from which JAX loads the plug-in if it is on PYTHONPATH.
 
     Args:
-      cache: A directory for what can be made again; the copy stays there for the next time.
+      cache: A directory for files that can be recreated; the copy is reused.
 
     Returns:
-      What belongs on PYTHONPATH; it has nothing but the plug-in.
+      The directory for PYTHONPATH; it contains only the plug-in.
     """
     paths = [Path(str(module.__file__)) for module in _BESIDE]
     files = {path.name: path.read_bytes() for path in paths}
     files["__init__.py"] = Path(plugin.__file__).read_bytes()
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"
-    # A namespace package: JAX looks into every directory of this name on Python's path.
+    # A namespace package: JAX searches every directory of this name on Python's path.
     package = root / "jax_plugins" / "sps_proxy"
     package.mkdir(parents=True, exist_ok=True)
     for name, source in files.items():
         copy = package / name
         if not copy.exists():
-            # Whole or not at all: another process may be about to import it, or to write it too.
+            # Atomically: another process may be importing it, or writing it too.
             with tempfile.NamedTemporaryFile(dir=root, delete=False) as file:
                 file.write(source)
             Path(file.name).replace(copy)

@@ -1,4 +1,4 @@
-"""Where a proxy answers, and what it wants to see."""
+"""Describes how to connect to a proxy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["ProxyTarget", "is_strict"]
 
 
 def is_strict(asked: bool | None) -> bool:
-    """Whether programs are refused what Google's proxies refuse.
+    """Whether programs are refused that Google's proxies refuse.
 
     Args:
-      asked: What the user asks for; None: as SPS_STRICT says.
+      asked: The user's choice; None: as in SPS_STRICT.
 
     Raises:
-      InvalidRequestError: SPS_STRICT has another value than it may have.
+      InvalidRequestError: SPS_STRICT has an invalid value.
     """
     if asked is not None:
         return asked
@@ -34,20 +34,20 @@ def is_strict(asked: bool | None) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyTarget:
-    """The proxy that JAX shall use.
+    """The proxy that JAX is to use.
 
     Attributes:
       address: ``unix:/path`` or ``127.0.0.1:port``, on this machine.
-      token: What the proxy wants to see; None when it wants nothing.
-      token_file: Where child processes find the token; None when they shall not.
-      local_devices: Whether the local CPU is usable beside the proxy (`jax.devices("cpu")`).
-      insecure_credentials: Whether the proxy speaks plaintext, as our own proxies do; else JAX's
-        client uses ALTS.
-      one_client: Whether the proxy serves one client at a time, as Google's: nothing but JAX's own
-        client then opens a session, which would cost that one its session.
-      transfer_dir: A directory in memory that this machine shares with the proxy, for large
-        buffers on their way there; None: there is none.
-      strict: Whether programs are refused what Google's proxies refuse.
+      token: The token for the proxy; None: none.
+      token_file: The token's file for child processes; None: they get none.
+      local_devices: Whether the local CPU is usable together with the proxy (`jax.devices("cpu")`).
+      insecure_credentials: Whether the proxy uses plaintext, as ours do; otherwise JAX's client
+        uses ALTS.
+      one_client: Whether the proxy serves one client at a time, like Google's. Then only JAX's own
+        client may open a session, as another one would end it.
+      transfer_dir: A directory in memory that this machine shares with the proxy for large buffers;
+        None: none.
+      strict: Whether programs are refused that Google's proxies refuse.
     """
 
     address: str
@@ -69,7 +69,7 @@ class ProxyTarget:
 
     @property
     def url(self) -> str:
-        """The address as JAX writes it."""
+        """The address in JAX's form."""
         return f"grpc://{self.address}"
 
     @property
@@ -79,20 +79,20 @@ class ProxyTarget:
 
     @property
     def environment(self) -> Mapping[str, str | None]:
-        """What makes JAX of another process use the proxy; None: the variable must not be set.
+        """Variables that make JAX of another process use the proxy; None: unset the variable.
 
-        The other process finds the token by itself (see `plugin`).
+        The other process reads the token itself (see `plugin`).
         """
         return {
             "JAX_PLATFORMS": self.platforms,
             "JAX_BACKEND_TARGET": self.url,
-            # Would lead around the proxy.
+            # Would bypass the proxy.
             "JAX_PLATFORM_NAME": None,
-            # The plug-in of a child process takes an unset one for `true`.
+            # The plug-in of a child process takes an unset variable for `true`.
             plugin.INSECURE_VARIABLE: "true" if self.insecure_credentials else "false",
             plugin.TOKEN_VARIABLE: str(self.token_file) if self.token_file else None,
             plugin.TRANSFER_VARIABLE: str(self.transfer_dir) if self.transfer_dir else None,
             strict_mode.VARIABLE: "1" if self.strict else None,
-            # Each client sets its own; another's would lead it astray.
+            # Each client sets its own; another one's would be wrong.
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
         }

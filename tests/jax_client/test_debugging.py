@@ -133,7 +133,7 @@ attachment.detach()
 returns.set()
 """
     done = run_program(PRELUDE + ATTACHING + LATE_PRINTS + stuck, proxies[0].address)
-    assert "what they print is lost" in done.stderr
+    assert "their output is lost" in done.stderr
 
 
 def test_a_program_on_a_proxy_by_its_environment_alone_calls_back_where_it_has_grpcio(

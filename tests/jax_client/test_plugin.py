@@ -52,7 +52,7 @@ FILES = (
         "callback_stream",
         "callback_wire",
     ),
-    *("callbacks", "dumps", "explaining", "forked", "greeting", "local", "mending", "quiet"),
+    *("callbacks", "dumps", "explaining", "forked", "greeting", "local", "workarounds", "quiet"),
     *("run_notes", "sockets", "strict", "attempts", "compile_calls", "executables", "host_copies"),
 )
 
@@ -111,7 +111,7 @@ def test_a_program_that_asks_for_dumps_is_warned_once(
         by_flags
         + """
 assert len(told) == 1, told
-assert "XLA_FLAGS asks for dumps of XLA (xla_dump_to, xla_dump_hlo_as_text)" in told[0], told
+assert "XLA_FLAGS requests dumps of XLA (xla_dump_to, xla_dump_hlo_as_text)" in told[0], told
 """,
         env=foreign | flags,
     )

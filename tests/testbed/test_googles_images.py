@@ -136,7 +136,7 @@ def test_a_proxy_without_plaintext_is_recognized(
     with client(namespace, WITH_ALTS) as running:
         mismatch = running.expect("mismatch")["error"]
         assert mismatch["client"] == f"{INSECURE_VARIABLE}=false"
-        assert "leave out" in mismatch["hint"]
+        assert "remove" in mismatch["hint"]
         assert running.wait() == 0
     nothing_left(namespace)
 

@@ -144,7 +144,7 @@ class PlacementWatch:
                 async for line in lines:
                     event = parse_line(line)
                     if event is not None:
-                        placement.hear(event)
+                        placement.take_line(event)
                     if placement.running:
                         break
         return placement.running
@@ -176,7 +176,7 @@ class PlacementWatch:
                 event = parse_line(text) if text is not None else None
                 if event is None:
                     continue
-                for news in self._placement.hear(event):
+                for news in self._placement.take_line(event):
                     self._pass_on(news)
                 if self._placement.waiting:
                     self._waiting.set()

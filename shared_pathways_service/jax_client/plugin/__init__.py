@@ -1,5 +1,5 @@
 """The plug-in and its shims: files that work without this package.
 
-`jax_client.standalone` copies them for interpreters that do not have the package, so they import
-each other by relative imports and nothing else of it. `plugin` is where JAX enters.
+`jax_client.standalone` copies these files for interpreters without the package, so they import only
+each other, by relative imports. `plugin` is JAX's entry point.
 """

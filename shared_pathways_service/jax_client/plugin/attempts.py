@@ -1,6 +1,6 @@
-"""Calls JAX first, and does in another way what its proxy client refused.
+"""Calls JAX first, and uses another way if its proxy client refuses.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["NOT_PJRT", "runtime_error", "says", "when_refused"]
 
-#: What the client says of what it does for devices of its own process only.
+#: The client's message for operations that it supports only on devices of its own process.
 NOT_PJRT = "implemented for a PjRt-compatible backend only"
 
 
@@ -23,16 +23,17 @@ def when_refused(
     *,
     where: Callable[[Any], bool] = lambda _first: True,
 ) -> Callable[..., Any]:
-    """Returns a function that is tried as it is, and replaced only where it was refused.
+    """Returns a function that is called first, with a replacement if it is refused.
 
     Args:
-      original: Of JAX.
-      texts: The refusal holds one of them.
-      instead: Called with the same arguments.
-      where: Whether it is to be called, by the first argument; the refusal is raised otherwise.
+      original: JAX's function.
+      texts: A refusal contains one of them.
+      instead: The replacement, with the same arguments.
+      where: Whether to use the replacement, depending on the first argument; otherwise the refusal
+        is raised.
     """
 
-    # (Methods that jaxlib defines have other attributes, which are not of the right type.)
+    # (Methods that jaxlib defines have other attributes, of other types.)
     @functools.wraps(original, assigned=("__name__", "__doc__"))
     def tried(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -53,5 +54,5 @@ def runtime_error() -> type[Exception]:
 
 
 def says(error: Exception, *texts: str) -> bool:
-    """Whether an error's text holds one of these."""
+    """Whether an error's text contains one of these."""
     return any(text in str(error) for text in texts)

@@ -1,6 +1,6 @@
 """Waits, for a bounded time, for programs that may still call functions of this process.
 
-Like the plug-in the file needs the standard library and JAX only: it is copied with it.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 __all__ = ["CallbackBarrier", "await_own"]
 
 _log = logging.getLogger(__name__)
-#: Seconds without any call after which it waits no longer.
+#: Seconds without any call after which the wait ends.
 _QUIET_S = 10.0
 
 
 class CallbackBarrier:
-    """Waits as `jax.effects_barrier` does, which has no end where a function does not return.
+    """Waits like `jax.effects_barrier`, but not forever if a function does not return.
 
-    The thread that waits is made now: at the end of the process Python begins none.
+    The waiting thread is started early: at its end the process starts none.
     """
 
     def __init__(self) -> None:
-        """Begins the thread."""
+        """Starts the thread."""
         self._tokens: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
         self._done = threading.Event()
         self._error: Exception | None = None
@@ -36,10 +36,10 @@ class CallbackBarrier:
         self._thread.start()
 
     def wait(self, count_calls: Callable[[], int]) -> None:
-        """Waits for programs that this thread has begun, once.
+        """Waits once for programs that this thread has started.
 
         Args:
-          count_calls: Returns how many calls have been made: as long as there are more, it waits.
+          count_calls: Returns the number of calls so far: the wait continues while it grows.
         """
         self._is_asked = True
         self._tokens.put(_tokens())
@@ -48,17 +48,17 @@ class CallbackBarrier:
             before, calls = calls, count_calls()
             if before == calls:
                 _log.warning(
-                    "programs that call functions of this process (jax.debug.print, for one) have "
-                    "not ended, and none was called for %g s: what they print is lost",
+                    "programs that call functions of this process (such as jax.debug.print) have "
+                    "not ended, and made no call for %g s: their output is lost",
                     _QUIET_S,
                 )
                 return
-        # (An exception on its way out is this one, or says more.)
+        # (A propagating exception is this one, or more informative.)
         if self._error is not None and sys.exception() is None:
             _log.warning("a program that calls functions of this process failed: %s", self._error)
 
     def close(self) -> None:
-        """Ends the thread; where it still waits, with the connection."""
+        """Ends the thread; if it still waits, it ends with the connection."""
         self._tokens.put(())
         if self._done.is_set() or not self._is_asked:
             self._thread.join()
@@ -73,7 +73,7 @@ class CallbackBarrier:
 
 
 def _tokens() -> list[Any]:
-    """Returns the tokens of programs that this thread has begun and that have effects."""
+    """Returns the tokens of programs with effects that this thread has started."""
     dispatch: Any = importlib.import_module("jax._src.dispatch")
     found = getattr(dispatch, "runtime_tokens", None)
     held = (getattr(found, name, {}) for name in ("current_tokens", "output_runtime_tokens"))
@@ -81,10 +81,10 @@ def _tokens() -> list[Any]:
 
 
 def await_own() -> None:
-    """Waits for the programs with callbacks that this thread has started, as effects_barrier does.
+    """Waits like effects_barrier for the programs with callbacks that this thread has started.
 
     Raises:
-      JaxRuntimeError: One of them failed; it is raised once. (JAX before 0.10 raises it again.)
+      JaxRuntimeError: One of them failed; raised once. (JAX before 0.10 raises it again.)
     """
     jax: Any = importlib.import_module("jax")
     dispatch: Any = importlib.import_module("jax._src.dispatch")

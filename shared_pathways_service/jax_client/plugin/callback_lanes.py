@@ -1,6 +1,6 @@
-"""Lanes: calls of functions that are made one after another, in the order of their coming.
+"""Lanes: calls of functions that are made one after another, in the order of arrival.
 
-Like the plug-in the file needs the standard library only: it is copied with it.
+Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Callable
 
 __all__ = ["Lanes", "NotCalled"]
 
-#: Lanes in which a call failed that are remembered: messages of a few may still be on their way.
+#: The number of failed lanes to remember: messages of a few may still be in flight.
 _REMEMBERED = 256
 
-#: Makes a call, or answers it with the error that it is given; returns whether it went well.
+#: Makes a call, or answers it with the given error; returns whether it succeeded.
 Call = Callable[["NotCalled | None"], bool]
 
 
 class NotCalled(Exception):  # noqa: N818 - an answer
-    """A function was not called, as one that the same program called before has failed."""
+    """A function was not called, because an earlier call of the same program failed."""
 
 
 class Lanes:
     """The lanes of one stream. Thread-safe."""
 
     def __init__(self) -> None:
-        """No lane has calls yet."""
+        """Starts without calls."""
         self._lock = threading.Lock()
         self._queues: dict[int, deque[Call]] = {}
         self._failed: deque[int] = deque(maxlen=_REMEMBERED)
 
     def enter(self, lane: int, call: Call) -> Callable[[], None] | None:
-        """Puts a call into a lane; returns what makes it, None: a thread that is at it already.
+        """Puts a call into a lane; returns what makes it, or None if a thread already does.
 
         Args:
-          lane: Its number; 0: none, and the call is made at once.
-          call: What makes it.
+          lane: The lane's number; 0: no lane, the call is made at once.
+          call: The function that makes the call.
         """
         if not lane:
             return functools.partial(_make, call)

@@ -1,4 +1,4 @@
-"""The mark of a program with callbacks: its number, and the names of the functions that it calls.
+"""Marks a program with callbacks: by a number, and the names of the functions that it calls.
 
 JAX wraps the functions that its user gave it. Like the plug-in the file needs the standard library
 and JAX only: it is copied with it.
@@ -14,13 +14,13 @@ from typing import Any
 
 __all__ = ["mark", "name_of"]
 
-#: Of a program's module: its number, and how many functions it calls; and their names.
+#: The attributes of a program's module: its number, the number of its functions, their names.
 _MARK = "sps.callbacks"
 _NAMES = "sps.callback_names"
 _JAX = frozenset({"jax", "jaxlib"})
-#: Functions that are looked into at most.
+#: The maximum number of functions to inspect.
 _MOST = 100
-#: What JAX's own callbacks are called by its users.
+#: The public names of JAX's own callbacks.
 _OF_JAX = {
     "_format_print_callback": "jax.debug.print",
     "_breakpoint_callback": "jax.debug.breakpoint",
@@ -28,7 +28,7 @@ _OF_JAX = {
 
 
 def mark(module: Any, key: int, functions: Sequence[Callable[..., Any]]) -> None:
-    """Gives a module the number of its program, and the names of the functions that it calls."""
+    """Marks a module with the number of its program and the names of its functions."""
     ir: Any = importlib.import_module("jaxlib.mlir.ir")
     with module.context:
         attributes = module.operation.attributes
@@ -38,7 +38,7 @@ def mark(module: Any, key: int, functions: Sequence[Callable[..., Any]]) -> None
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Returns the name of the user's function within what JAX has a program call."""
+    """Returns the name of the user's function inside the function that JAX makes of it."""
     waiting: deque[Any] = deque([function])
     seen: list[Any] = []
     while waiting and len(seen) < _MOST:
@@ -58,7 +58,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def _package(function: Any) -> str:
     if isinstance(function, functools.partial):
-        return "jax"  # it is looked into
+        return "jax"  # inspected further
     module = _attribute(function, "__module__") or type(function).__module__
     return str(module).partition(".")[0]
 
@@ -69,7 +69,7 @@ def _within(function: Any) -> Iterator[Any]:
     for cell in _attribute(function, "__closure__") or ():
         try:
             content = cell.cell_contents
-        except ValueError:  # it is empty
+        except ValueError:  # an empty cell
             continue
         if callable(content) and not isinstance(content, type):
             yield content
@@ -79,7 +79,7 @@ def _within(function: Any) -> Iterator[Any]:
 
 
 def _attribute(function: Any, name: str) -> Any:
-    """Returns an attribute; None where there is none, or the object's own code fails to say so."""
+    """Returns an attribute; None if it is missing, or the object's own code fails."""
     try:
         return getattr(function, name, None)
     except Exception:  # noqa: BLE001 - a name is not worth failing for

@@ -1,6 +1,6 @@
-"""The stream on which a proxy calls functions of this process. Needs grpcio, when it is opened.
+"""The stream on which a proxy calls functions of this process. Needs grpcio when it is opened.
 
-Like the plug-in the file needs nothing else but the standard library: it is copied with it.
+Like the plug-in this file otherwise needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -16,44 +16,45 @@ from typing import Any
 __all__ = ["CallbackStream", "NotServed"]
 
 _PATH = "/shared_pathways_service.v1.Callbacks/Serve"
-#: Seconds for the proxy to say that it serves callbacks.
+#: Seconds for the proxy to confirm that it serves callbacks.
 _OPEN_S = 20.0
-#: Threads that wait for others to stop reading.
+#: Threads that wait to take over reading.
 _SPARE = 2
-#: Seconds that `close` waits for functions to return.
+#: Seconds for which `close` waits for functions to return.
 _LAST_S = 1.0
-#: Bytes of a message that is read; the proxy sends 1 MiB of data in each.
+#: Maximum size of a received message; the proxy sends 1 MiB of data in each.
 _LARGEST = 8 << 20
 _OPTIONS = (
-    # Of this machine or through a tunnel: no proxy of the web stands between.
+    # Local or through a tunnel: HTTP proxies must not be used.
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", _LARGEST),
     ("grpc.max_send_message_length", -1),
-    # The arrays of one process: not shared with channels of others.
+    # Separate from other channels of the process.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 class NotServed(Exception):  # noqa: N818 - a reason
-    """The proxy does not serve callbacks, or cannot be reached; the text says why."""
+    """The proxy does not serve callbacks, or cannot be reached; the text gives the reason."""
 
 
 class CallbackStream:
     """An open stream, and the threads that read it.
 
-    The thread that has read a call makes it, and another one reads on: calls run at the same time,
-    as one may wait for another, and none is handed over first. The proxy bounds how many there are.
+    The thread that has read a call makes it, and another thread continues to read: calls run
+    concurrently, as one may wait for another, without handing a call over. The proxy limits their
+    number.
 
     Args:
       address: ``unix:/path`` or ``host:port``.
-      token: What the proxy wants to see; None when it wants nothing.
-      nonce: What the session named as ``sps_callbacks``.
-      receive: Called with each message after the first, one at a time; returns what this thread is
-        to call next, and must not raise.
-      ended: Called once when the stream has ended without `close`.
+      token: The token for the proxy; None: none.
+      nonce: The session's value of ``sps_callbacks``.
+      receive: Called with each message after the first, one at a time; returns the function that
+        this thread is to call next, and must not raise.
+      ended: Called once if the stream ends without `close`.
 
     Raises:
-      NotServed: As it says.
+      NotServed: The proxy does not serve callbacks, or cannot be reached.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class CallbackStream:
             iter(self._outgoing.get, None), metadata=metadata
         )
         self._lock = threading.Lock()
-        # Held by the thread that reads; the others wait for it, or make a call.
+        # Held by the reading thread; other threads wait for it, or make a call.
         self._reading = threading.Lock()
         self._spare = 0
         self._threads: set[threading.Thread] = set()
@@ -101,11 +102,11 @@ class CallbackStream:
             raise NotServed(problem)
 
     def send(self, message: bytes) -> None:
-        """Sends a message, on any thread."""
+        """Sends a message, from any thread."""
         self._outgoing.put(message)
 
     def close(self) -> None:
-        """Ends the stream and its threads; one that makes a call ends with it."""
+        """Ends the stream and its threads; a thread that makes a call ends with it."""
         self._is_closed = True
         self._outgoing.put(None)
         self._call.cancel()
@@ -158,9 +159,10 @@ class CallbackStream:
             self._threads.discard(threading.current_thread())
 
     def _have_another_read(self) -> bool:
-        """Has another thread read on; False: there is none, and Python gives none.
+        """Lets another thread continue to read; False: there is none, and none can be started.
 
-        From 3.12 on it gives none at the end of the process, where JAX waits for its callbacks.
+        From Python 3.12 on none can be started at the end of the process, where JAX waits for its
+        callbacks.
         """
         with self._lock:
             if self._spare:
@@ -200,5 +202,5 @@ class CallbackStream:
     def _reason(self) -> str:
         code, details = self._call.code(), self._call.details()
         if getattr(code, "name", "") == "UNIMPLEMENTED":
-            return "the proxy is of an older version, which serves no callbacks"
+            return "the proxy is of an older version, which does not serve callbacks"
         return f"the proxy does not serve them: {getattr(code, 'name', code)}: {details}"

@@ -1,8 +1,8 @@
-"""The callback protocol's messages as bytes, written and read without protobuf.
+"""Reads and writes the callback protocol's messages as bytes, without protobuf.
 
-`protocol/callbacks.proto` defines them. A program that runs on a proxy by its environment alone may
-have any release of protobuf, or none; so this file needs the standard library and numpy only. Like
-the plug-in it is copied for such environments.
+`protocol/callbacks.proto` defines them. A program that uses a proxy through its environment only
+may have any release of protobuf, or none. So this file needs the standard library and numpy only.
+Like the plug-in it is copied to such environments.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ __all__ = [
     "read",
 ]
 
-#: Of a CompileCall's kinds.
+#: Values of a CompileCall's kind.
 INFER, PROPAGATE = 2, 3
 
 #: Bytes of arrays in one message.
 _PIECE = 1 << 20
 _TOKEN = "token"  # noqa: S105 - a type
-#: Characters of an error that are sent: gRPC and XLA copy them often.
+#: Maximum characters of an error: gRPC and XLA copy them often.
 _MOST_TEXT = 64 << 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """The proxy serves this session's callbacks from here on."""
+    """The proxy serves this session's callbacks from now on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cancelled:
-    """Nothing waits for a call's answer any more."""
+    """The answer of a call is no longer needed."""
 
     call: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Dropped:
-    """A program calls nothing any more."""
+    """A program makes no more calls."""
 
     program: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """More of the data of a call."""
+    """More data of a call."""
 
     call: int
     data: bytes
 
 
 class Invocation:
-    """One call of a function; its data may come in pieces."""
+    """One call of a function; its data may arrive in pieces."""
 
     def __init__(self, raw: bytes) -> None:
-        """Reads the message."""
+        """Parses the message."""
         self.call = self.program = self.callback = self.lane = 0
         self._types: list[tuple[str, tuple[int, ...]]] = []
         self._data: bytes | bytearray = b""
@@ -93,17 +93,17 @@ class Invocation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes have come."""
+        """Whether all bytes have arrived."""
         return len(self._data) >= self._nbytes
 
     def add(self, data: bytes) -> None:
-        """Takes more bytes."""
+        """Adds bytes."""
         if not isinstance(self._data, bytearray):
             self._data = bytearray(self._data)
         self._data += data
 
     def arguments(self) -> list[Any]:
-        """Returns the arguments: numpy arrays that cannot be written to; None for tokens."""
+        """Returns the arguments: read-only numpy arrays; None for tokens."""
         import numpy as np  # noqa: PLC0415 - other programs need not pay for it
 
         found: list[Any] = []
@@ -126,9 +126,9 @@ class CompileValue:
     """An operand or result of a call at compile time.
 
     Attributes:
-      dtype: As numpy and ml_dtypes name it.
-      shape: Of the whole value.
-      sharding: A serialized xla.OpSharding; None where there is none yet.
+      dtype: The name in numpy and ml_dtypes.
+      shape: The shape of the whole value.
+      sharding: A serialized xla.OpSharding; None if there is none yet.
     """
 
     dtype: str
@@ -137,16 +137,16 @@ class CompileValue:
 
 
 class CompileCall:
-    """What XLA asks while it compiles.
+    """A call from XLA at compile time.
 
     Attributes:
-      kind: As the protocol numbers it.
-      operands: Of the custom call.
-      results: Of the custom call.
+      kind: The protocol's number.
+      operands: Operands of the custom call.
+      results: Results of the custom call.
     """
 
     def __init__(self, raw: bytes) -> None:
-        """Reads the message."""
+        """Parses the message."""
         self.kind = 0
         self.operands: list[CompileValue] = []
         self.results: list[CompileValue] = []
@@ -160,10 +160,10 @@ class CompileCall:
 
 
 def compile_answer(program: bytes, operands: Sequence[bytes], results: Sequence[bytes]) -> bytes:
-    """Returns a CompileAnswer.
+    """Makes a CompileAnswer.
 
     Args:
-      program: Portable StableHLO, or nothing.
+      program: Portable StableHLO; may be empty.
       operands: Shardings of operands.
       results: Shardings of results.
     """
@@ -172,7 +172,7 @@ def compile_answer(program: bytes, operands: Sequence[bytes], results: Sequence[
 
 
 def read(raw: bytes) -> Ready | Cancelled | Dropped | Piece | Invocation | None:
-    """Reads a message of the proxy; None: it is of a newer protocol."""
+    """Parses a message of the proxy; None: it belongs to a newer protocol."""
     for field, value in _fields(raw):
         if field == 1:
             return Ready()
@@ -192,8 +192,8 @@ def answer(call: int, results: Sequence[Any]) -> Iterator[bytes]:
     """Yields the messages of an answer.
 
     Args:
-      call: Which call it answers.
-      results: What the function returned; None for tokens.
+      call: The number of the call.
+      results: The function's results; None for tokens.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -209,8 +209,8 @@ def answer(call: int, results: Sequence[Any]) -> Iterator[bytes]:
 
 
 def failure(call: int, error: BaseException) -> bytes:
-    """Returns the message that answers a call with an error."""
-    # (The first frame is of this project.)
+    """Makes the message that answers a call with an error."""
+    # (The first frame belongs to this project.)
     rest = error.__traceback__.tb_next if error.__traceback__ else None
     name = type(error).__name__
     texts = (
@@ -228,7 +228,7 @@ def failure(call: int, error: BaseException) -> bytes:
 
 
 def _shown(name: str, text: Callable[[], str]) -> str:
-    """Returns the text of an error, also where the error's own code fails to make it."""
+    """Returns the text of an error, even if the error's own code fails."""
     try:
         return text()
     except Exception as problem:  # noqa: BLE001 - without an answer the program would wait for ever
@@ -236,7 +236,7 @@ def _shown(name: str, text: Callable[[], str]) -> str:
 
 
 def dtype_of(name: str) -> Any:
-    """Returns numpy's type of a name, as numpy or ml_dtypes has it."""
+    """Returns numpy's type of a name in numpy or ml_dtypes."""
     import ml_dtypes  # noqa: PLC0415 - as above
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -269,7 +269,7 @@ def _read_type(raw: bytes) -> tuple[str, tuple[int, ...]]:
     return name, tuple(dims)
 
 
-# ---- protobuf's encoding (its documentation calls it "Encoding")
+# ---- protobuf's encoding (see "Encoding" in its documentation)
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:

@@ -1,12 +1,12 @@
-"""Python callbacks in programs that run on a proxy: their functions stay here, and are called here.
+"""Runs Python callbacks of programs on a proxy: the functions stay, and are called, here.
 
 JAX's client of a proxy refuses the functions of a program (`jax.debug.print`, `jax.pure_callback`,
-`jax.experimental.io_callback`), not the operations by which the program calls them. So they are
-kept in this process; the program is marked and compiled without them; and the proxy calls them on a
-stream of its own, which is opened for the first such program. Other proxies, Google's for one, have
-no such stream: their programs are compiled as they are, and JAX's client refuses them.
+`jax.experimental.io_callback`), but not the operations by which the program calls them. So this
+process keeps the functions, and the program is marked and compiled without them. The proxy calls
+them on a separate stream, which is opened for the first such program. Other proxies, such as
+Google's, have no such stream: their programs are compiled unchanged, and JAX's client refuses them.
 
-Like the plug-in the file needs the standard library and JAX only: it is copied with it.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
     "serve",
 ]
 
-#: How the session names itself to its stream of callbacks.
+#: The session's name for its stream of callbacks.
 NONCE_KEY = "sps_callbacks"
 NONCE_BYTES = 16
-#: How the version of our own proxies begins; others are not asked for a stream.
+#: The prefix of our proxies' version; no stream is requested from others.
 _OURS = "shared-pathways-service"
 _OTHER = "the proxy is not of this project: JAX's client cannot be called back by it"
 _STRICT = (
@@ -59,36 +59,36 @@ _calling = threading.local()
 
 
 def install() -> None:
-    """Has JAX compile programs with callbacks for proxies that serve them, for good."""
+    """Makes JAX compile programs with callbacks for proxies that serve them, permanently."""
     _install()
 
 
 def serve(client: Any, address: str, token: str | None, nonce: bytes) -> None:
-    """Serves callbacks of programs that a client's proxy runs.
+    """Serves callbacks of programs on a client's proxy.
 
     Args:
       client: JAX's client.
       address: ``unix:/path`` or ``host:port``, of the proxy.
-      token: What the proxy wants to see; None when it wants nothing.
-      nonce: What the client's session named as `NONCE_KEY`.
+      token: The token for the proxy; None: none.
+      nonce: The client session's value of `NONCE_KEY`.
     """
     if str(getattr(client, "platform_version", "")).startswith(_OURS):
         _served[client] = Callbacks(address, token, nonce)
 
 
 def refuse(client: Any) -> None:
-    """Leaves programs with callbacks to a client, which refuses them: that is strict mode."""
+    """Lets a client refuse programs with callbacks, for strict mode."""
     _refused.add(client)
 
 
 def await_effects(client: Any) -> None:
-    """Waits for programs that may still call functions, for a bounded time."""
+    """Waits for a bounded time for programs that may still call functions."""
     if (callbacks := _served.get(client)) is not None:
         callbacks.await_effects()
 
 
 def end(client: Any) -> None:
-    """Serves no more callbacks of a client's programs, and ends the threads for it."""
+    """Stops serving callbacks of a client's programs, and ends the threads."""
     if (callbacks := _served.pop(client, None)) is not None:
         callbacks.close()
 
@@ -102,20 +102,20 @@ class Callbacks:
     """The functions that programs of one session call.
 
     Args:
-      address: Of the proxy.
-      token: What the proxy wants to see.
-      nonce: What the session named.
+      address: The proxy's address.
+      token: The token for the proxy.
+      nonce: The session's nonce.
     """
 
     def __init__(self, address: str, token: str | None, nonce: bytes) -> None:
-        """Opens nothing yet."""
+        """Does not open the stream yet."""
         self._open = functools.partial(CallbackStream, address, token, nonce)
         self._lock = threading.Lock()
         self._stream: CallbackStream | None = None
         self._is_closed = False
         self._keys = itertools.count(1)
         self._functions: dict[int, Sequence[Callable[..., Any]]] = {}
-        # Calls whose data have not come whole: of the thread that reads the stream.
+        # Calls with incomplete data; used only by the thread that reads the stream.
         self._coming: dict[int, wire.Invocation] = {}
         self._lanes = Lanes()
         self._barrier: CallbackBarrier | None = None
@@ -123,7 +123,7 @@ class Callbacks:
         self._process = os.getpid()
 
     def opened(self) -> bool:
-        """Opens the stream, if it is not open; returns whether it is."""
+        """Opens the stream if necessary; returns whether it is open."""
         global _reason  # noqa: PLW0603 - for the error that JAX's client raises next
         if self._process != os.getpid():
             # (A thread of the parent may have held the lock at the fork.)
@@ -151,8 +151,9 @@ class Callbacks:
 
         Args:
           compile_without: Compiles a module without functions.
-          module: The program; it is left as it is, as JAX may keep it.
-          functions: Those that it calls as it runs; those that XLA calls as it compiles follow.
+          module: The program; it is not changed, as JAX may keep it.
+          functions: Functions that it calls while it runs; those that XLA calls while it compiles
+            are added.
         """
         key = next(self._keys)
         copy = compile_calls.copied(module)
@@ -179,7 +180,7 @@ class Callbacks:
             barrier.wait(lambda: self._answered)
 
     def close(self) -> None:
-        """Ends the stream and the threads; functions that run go on to their end."""
+        """Ends the stream and the threads; running functions continue to their end."""
         if self._process != os.getpid():
             return
         with self._lock:
@@ -196,7 +197,7 @@ class Callbacks:
         with self._lock:
             self._stream = None
         self._coming.clear()
-        # Programs that were compiled before need it, too; the next one to be compiled tries again.
+        # Programs compiled earlier need it, too; the next compilation tries again.
         with contextlib.suppress(Exception):
             self.opened()
 
@@ -208,7 +209,7 @@ class Callbacks:
             return None
 
     def _handle(self, message: Any) -> Callable[[], object] | None:
-        """Takes note of a message; returns what is to be called, once a call has come whole."""
+        """Processes a message; returns the function to call once a call is complete."""
         if isinstance(message, wire.Invocation):
             self._coming[message.call] = message
         elif isinstance(message, wire.Piece) and message.call in self._coming:
@@ -225,7 +226,7 @@ class Callbacks:
         return self._lanes.enter(call.lane, lambda error: context.run(self._answer, call, error))
 
     def _answer(self, call: wire.Invocation, not_called: NotCalled | None) -> bool:
-        """Calls a function and sends its results, or an error; returns whether it went well."""
+        """Calls a function and sends its results, or an error; returns whether it succeeded."""
         messages: Iterator[bytes]
         failed = False
         try:
@@ -243,7 +244,7 @@ class Callbacks:
         for message in messages:
             if stream is not None:
                 stream.send(message)
-        self._answered += 1  # (What it is exactly does not matter: whether it grows.)
+        self._answered += 1  # (Only its growth matters.)
         return not failed
 
 
@@ -252,7 +253,7 @@ def _install() -> None:
     compiler: Any = importlib.import_module("jax._src.compiler")
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     name = "backend_compile_and_load"
-    # (Without it callbacks are refused as ever, which is not worth failing for here.)
+    # (Without it callbacks are refused as before, which is better than failing here.)
     if original := getattr(compiler, name, None):
         setattr(compiler, name, _compiled_with(original))
     callback_dispatch.install(lambda: bool(_served))
@@ -287,7 +288,7 @@ def _callbacks_of(backend: Any) -> Callbacks | None:
     global _reason  # noqa: PLW0603 - see Callbacks.opened
     try:
         found = _served.get(backend)
-    except TypeError:  # a client that cannot be referred to weakly is not a proxy's
+    except TypeError:  # without weak references it is not a proxy's client
         found = None
     if found is None:
         _reason = _STRICT if backend in _refused else _OTHER
@@ -295,9 +296,10 @@ def _callbacks_of(backend: Any) -> Callbacks | None:
 
 
 def _with_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the look-up of devices, by which callbacks find a CPU where JAX is to have none.
+    """Wraps the look-up of devices, so that callbacks find a CPU even if JAX is to have none.
 
-    JAX puts the arguments of a callback on the local CPU; `local_devices=False` means programs.
+    JAX puts the arguments of a callback on the local CPU; `local_devices=False` is meant for
+    programs.
     """
 
     @functools.wraps(original)

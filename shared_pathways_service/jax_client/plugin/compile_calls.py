@@ -1,12 +1,12 @@
-"""Functions of this process that XLA calls while it compiles, in programs for a proxy.
+"""Serves functions of this process that XLA calls while it compiles programs for a proxy.
 
-JAX lowers `jax.debug.inspect_array_sharding` and `custom_partitioning` to custom calls that carry
-an address of this process, or a number by which its own registry finds the functions. Neither means
-anything to a proxy. So each is replaced with an index, and the proxy calls the function of that
-index, on the stream of callbacks. The functions run on the thread that compiles, as JAX's do: its
-configuration and meshes are those of that thread.
+JAX lowers `jax.debug.inspect_array_sharding` and `custom_partitioning` to custom calls with an
+address of this process, or with a key of its own registry of functions. Neither has a meaning in a
+proxy. So each is replaced by an index, and the proxy calls the function of that index over the
+stream of callbacks. The functions run on the compiling thread, as JAX's do, with its configuration
+and meshes.
 
-Like the plug-in the file needs the standard library, numpy and JAX only: it is copied with it.
+Like the plug-in this file needs the standard library, numpy and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Served", "copied", "install", "may_call", "take", "users"]
 
 _INSPECT, _PARTITION = "InspectSharding", "CustomSPMDPartitioning"
 _TARGET, _CONFIG = "call_target_name", "backend_config"
-#: By the address that JAX puts into the program.
+#: Functions by the address that JAX puts into the program.
 _inspected: weakref.WeakValueDictionary[bytes, Callable[[Any], object]] = (
     weakref.WeakValueDictionary()
 )
@@ -37,7 +37,7 @@ _inspected: weakref.WeakValueDictionary[bytes, Callable[[Any], object]] = (
 
 @functools.cache
 def install() -> None:
-    """Remembers the functions that JAX gives addresses of."""
+    """Records the functions of which JAX gives out addresses."""
     xla_client = _xla_client()
     original = getattr(xla_client, "encode_inspect_sharding_callback", None)
     if original is None:
@@ -57,7 +57,7 @@ def may_call(module: Any) -> bool:
     if not _inspected and not _partitionings():
         return False
     data = _bytecode(module)
-    # (A walk over all operations takes far longer.)
+    # (Walking over all operations takes far longer.)
     return any(name.encode() in data for name in (_INSPECT, _PARTITION))
 
 
@@ -68,21 +68,21 @@ def copied(module: Any) -> Any:
 
 
 def users(function: Any) -> Callable[..., Any]:
-    """Returns what a user gave JAX, or JAX made of it, within what `take` returns."""
+    """Returns the user's functions, or JAX's wrappers of them, inside the result of `take`."""
     first = function.args[0]
     found: Callable[..., Any] = getattr(first, "partition", first)
     return found
 
 
 def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
-    """Replaces what means something in this process only.
+    """Replaces what has a meaning only in this process.
 
     Args:
-      module: It is changed.
+      module: The module, which is changed.
       first: Index of the first function.
 
     Returns:
-      What the proxy calls, each with a CompileCall as bytes in a numpy array.
+      The functions for the proxy, each with a CompileCall as bytes in a numpy array.
     """
     ir = _ir()
     found: list[Callable[[Any], Sequence[Any]]] = []
@@ -92,7 +92,7 @@ def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
             attributes = operation.attributes
             name = attributes[_TARGET].value
             is_known = name in (_INSPECT, _PARTITION)
-            # (Of a function that is not there any more the proxy gets what it refuses by name.)
+            # (If the function no longer exists, the proxy refuses the call by name.)
             if is_known and (function := _function(name, attributes[_CONFIG].value_bytes)):
                 attributes[_CONFIG] = ir.StringAttr.get(f"sps {first + len(found)}")
                 found.append(function)
@@ -116,7 +116,7 @@ def _function(name: str, key: bytes) -> Callable[[Any], Sequence[Any]] | None:
         return None
     if name == _INSPECT:
         return functools.partial(_inspect, function)
-    # (As long as the program is compiled, JAX's registry keeps it no less.)
+    # (JAX's registry keeps it as long as the program is being compiled.)
     return functools.partial(_partition, function, key)
 
 
@@ -127,7 +127,7 @@ def _inspect(function: Callable[[Any], object], raw: Any) -> Sequence[Any]:
 
 
 def _partition(_kept: object, key: bytes, raw: Any) -> Sequence[Any]:
-    """Has JAX's own functions do what XLA asks for."""
+    """Answers XLA's request with JAX's own functions."""
     call = wire.CompileCall(raw.tobytes())
     shapes, shardings = _shapes(call.operands), [_sharding(o.sharding) for o in call.operands]
     shape = _joined_shape(_shapes(call.results))
@@ -184,13 +184,13 @@ def _serialized(sharding: Any) -> bytes:
 
 
 def _portable(program: bytes) -> bytes:
-    """Returns a program as a proxy of an older or newer release can read it."""
+    """Returns a program in a form for proxies of older or newer releases."""
     hlo: Any = importlib.import_module("jaxlib.mlir.dialects.stablehlo")
     jaxlib: Any = importlib.import_module("jaxlib._jax")
     version = hlo.get_version_from_compatibility_requirement(
         hlo.StablehloCompatibilityRequirement.WEEK_4
     )
-    # (Meshes are written as what they are; JAX writes its own programs for a proxy so.)
+    # (Meshes are written out; JAX writes its own programs for a proxy in this way.)
     portable: bytes = jaxlib.mlir.serialize_portable_artifact(program, version, True)
     return portable
 
@@ -202,7 +202,7 @@ def _array(data: bytes) -> Any:
 
 
 def _partitionings() -> Any:
-    """Returns JAX's registry of functions, by key; nothing where it is not in use."""
+    """Returns JAX's registry of functions by key; empty if it is not in use."""
     return getattr(sys.modules.get("jax._src.custom_partitioning"), "_sharding_callbacks", {})
 
 
@@ -215,7 +215,7 @@ def _ir() -> Any:
 
 
 class _Job:
-    """One call that waits for the thread that compiles."""
+    """One call that waits for the compiling thread."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
@@ -246,7 +246,7 @@ class _Job:
 
 
 class Served:
-    """Runs functions on the thread that compiles, which waits for the proxy meanwhile."""
+    """Runs functions on the compiling thread, which waits for the proxy meanwhile."""
 
     def __init__(self) -> None:
         """Serves nothing yet."""
@@ -255,20 +255,20 @@ class Served:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
 
     def here(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Returns a function for other threads, which runs on the one that calls `run`."""
+        """Wraps a function for other threads, so that it runs on the thread that calls `run`."""
 
         def call(argument: Any) -> Any:
             job = _Job(functools.partial(function, argument))
             with self._lock:
                 if self._is_over:
-                    raise RuntimeError("the program is not compiled any more")
+                    raise RuntimeError("the compilation has ended")
                 self._jobs.put(job)
             return job.result()
 
         return call
 
     def run(self, work: Callable[[], Any]) -> Any:
-        """Has a thread do the work, and serves functions until it is done; returns its result."""
+        """Runs the work on another thread, and serves functions until it returns its result."""
         compiling = _Job(work)
         context = contextvars.copy_context()
 
@@ -293,4 +293,4 @@ class Served:
             self._is_over = True
         while not self._jobs.empty():
             if (job := self._jobs.get()) is not None:
-                job.fail(RuntimeError("the program is not compiled any more"))
+                job.fail(RuntimeError("the compilation has ended"))

@@ -1,9 +1,9 @@
 """Warns that a proxy of this project ignores requests for XLA's dumps.
 
-A program asks for dumps with ``XLA_FLAGS``, or with ``compiler_options``. A proxy writes no files
-for its clients, and says so in its own log only, which the program's user does not see.
+A program requests dumps with ``XLA_FLAGS``, or with ``compiler_options``. A proxy writes no files
+for its clients, and says so only in its own log, which the program's user does not see.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def ignored_flags() -> str:
 
 @functools.cache
 def warn_of_options() -> None:
-    """Has this process warn once when ``compiler_options`` ask a proxy for dumps; for good."""
+    """Warns once, for the whole process, when ``compiler_options`` request dumps from a proxy."""
     compiler: Any = importlib.import_module("jax._src.compiler")
-    # (A warning is not worth failing for.)
+    # (A failure of the warning must not end the program.)
     if original := getattr(compiler, "get_compile_options", None):
         compiler.get_compile_options = _warning_first(original)
 
@@ -59,6 +59,6 @@ def _warning(source: str, names: Iterable[str]) -> str:
     if not listed:
         return ""
     return (
-        f"{source} asks for dumps of XLA ({listed}): a proxy ignores that, as it writes no files "
+        f"{source} requests dumps of XLA ({listed}); a proxy ignores this, as it writes no files "
         "for its clients. Give the flags to the proxy itself, or compile on this machine's CPU"
     )

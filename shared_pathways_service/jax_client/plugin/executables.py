@@ -1,9 +1,9 @@
-"""Programs of a proxy: their serialised form and their modules, which JAX's client refuses.
+"""Serializes programs of a proxy, and lists their modules, which JAX's client refuses.
 
-The serialised form is the program as it was compiled, with its options; it is loaded by compiling
-it again. So it is safe to load, and quick where the proxy keeps what it has compiled.
+The serialized form is the program as it was compiled, with its options. It is loaded by compiling
+it again, which is safe, and fast if the proxy has it in its cache.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["install"]
 
 _NOT_SERIALIZED = "does not support `Serialize`"
 _NO_MODULES = "GetHloModules"
-#: How the serialised form begins; a line of JSON, the options and the module follow.
+#: The prefix of the serialized form; a line of JSON, the options and the module follow.
 _BEGINNING = b"shared-pathways-program 1 "
 #: The attribute of a program that calls functions of this process, see `callbacks`.
 _CALLS_BACK = "sps.callbacks"
-#: Bytes of programs that are kept; the oldest are dropped.
+#: Maximum size of kept programs; the oldest are dropped.
 _MOST_BYTES = 64 << 20
 
 
 def install() -> None:
-    """Installs this in JAX for good; programs of other clients are left to JAX."""
+    """Installs this in JAX permanently; programs of other clients are left to JAX."""
     jaxlib: Any = importlib.import_module("jaxlib._jax")
     compiler: Any = importlib.import_module("jax._src.compiler")
     kept = _Programs()
@@ -53,7 +53,7 @@ def install() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Program:
-    """What a program was compiled from."""
+    """The inputs of a program's compilation."""
 
     module: bytes
     options: bytes
@@ -68,7 +68,7 @@ class _Programs:
         self._lock = threading.Lock()
 
     def noted_by(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what compiles a program for JAX, and takes note of those for proxies."""
+        """Wraps JAX's compilation, and records programs for proxies."""
 
         @functools.wraps(original)
         def compile_and_load(
@@ -77,7 +77,7 @@ class _Programs:
             calls_back = host_callbacks or _CALLS_BACK in module.operation.attributes
             if calls_back or not local.is_claimed(backend):
                 return original(backend, module, devices, options, host_callbacks)
-            # (Not the module itself: JAX drops what it compiled when that is gone.)
+            # (Not the module itself: JAX drops its compiled programs when that is released.)
             program = _Program(_bytecode(module), options.SerializeAsString())
             executable = original(backend, module, devices, options, host_callbacks)
             self._keep(executable.fingerprint, program)
@@ -86,7 +86,7 @@ class _Programs:
         return compile_and_load
 
     def serialized(self, executable: Any) -> bytes:
-        """Returns the serialised form of a program."""
+        """Returns the serialized form of a program."""
         with self._lock:
             program = self._programs.get(executable.fingerprint)
         if program is None:
@@ -119,7 +119,7 @@ class _Programs:
 
 
 def _loaded_by(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what loads a serialised program for JAX."""
+    """Wraps JAX's loading of a serialized program."""
 
     def deserialize_executable(
         client: Any,
@@ -143,24 +143,24 @@ def _load(client: Any, serialized: bytes, devices: Sequence[Any], options: Any) 
         if description[what] != here:
             raise runtime_error()(
                 f"INVALID_ARGUMENT: the program was serialized for {what} {description[what]}, "
-                f"here is {here}: compile it anew"
+                f"but this is {here}: compile it again"
             )
     wanted = description["devices"]
     if len(devices) != len(wanted) or {device.id for device in devices} == set(wanted):
-        # JAX names all devices of the client, in their order, where its caller names none. A mesh
-        # has them in another one.
+        # JAX names all devices of the client in order if its caller names none. A mesh may have
+        # them in another order.
         by_id = {device.id: device for device in client.devices()}
         if missing := [number for number in wanted if number not in by_id]:
             raise runtime_error()(
-                f"INVALID_ARGUMENT: the program was serialized for devices that are not here, "
-                f"{missing}: name its devices (execution_devices), or compile it anew"
+                f"INVALID_ARGUMENT: the program was serialized for devices that do not exist here, "
+                f"{missing}: name its devices (execution_devices), or compile it again"
             )
         devices = [by_id[number] for number in wanted]
     size = description["options"]
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
     if options is None:
         options = xla_client.CompileOptions.ParseFromString(data[:size])
-    import numpy as np  # noqa: PLC0415 - as in `mending`
+    import numpy as np  # noqa: PLC0415 - as in `workarounds`
 
     numbers = np.array([[device.id for device in devices]], np.int32)
     options.device_assignment = xla_client.DeviceAssignment.create(numbers)
@@ -175,7 +175,7 @@ def _modules_of(executable: Any) -> list[Any]:
         hlo: Any = importlib.import_module("jaxlib._hlo")
     except ImportError:  # before JAX 0.10
         hlo = importlib.import_module("jaxlib._jax")
-    # The protocol has them as text only.
+    # The protocol has them only as text.
     return [hlo.hlo_module_from_text(executable.get_hlo_text())]
 
 

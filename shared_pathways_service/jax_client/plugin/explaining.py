@@ -1,6 +1,6 @@
-"""Adds what to do instead to errors of JAX about what a proxy does not run.
+"""Adds alternatives to JAX's errors about operations that a proxy does not run.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import callbacks
 
 __all__ = ["explain"]
 
-#: What JAX's client says, and no more, when a program calls back into Python.
+#: The complete message of JAX's client when a program calls back into Python.
 _NO_CALLBACKS = "Unsupported host callback type"
 _INSTEAD_OF_CALLBACKS = (
     "jax.debug.print, jax.debug.callback, jax.debug.breakpoint, jax.pure_callback and io_callback "
@@ -22,8 +22,8 @@ _INSTEAD_OF_CALLBACKS = (
     'jax.disable_jit(), or under jax.default_device(jax.devices("cpu")[0]), unless the local '
     "devices were switched off (local_devices=False, or JAX_PLATFORMS=proxy without cpu)."
 )
-#: What XLA says where a program calls a library that its process has not loaded: a proxy's, or
-#: this one, which the error does not tell.
+#: XLA's message when a program calls a library that its process has not loaded. The process may be
+#: a proxy or this one, which the error does not say.
 _NO_HANDLER = "No FFI handler registered"
 _INSTEAD_OF_HANDLERS = (
     "If the program runs on a proxy: jax.ffi.register_ffi_target registers a function in this "
@@ -34,15 +34,15 @@ _INSTEAD_OF_HANDLERS = (
 
 @functools.cache
 def explain() -> None:
-    """Has these errors of JAX say what to do instead, for good."""
+    """Makes these errors of JAX name alternatives, permanently."""
     compiler: Any = importlib.import_module("jax._src.compiler")
-    # (An explanation is not worth failing for.)
+    # (A failure of the explanation must not end the program.)
     if register := getattr(compiler, "register_xla_runtime_error_handler", None):
         register(_explained)
 
 
 def _explained(error: Exception) -> Exception | None:
-    """Returns what is raised in an error's place; None: the error itself."""
+    """Returns the error to raise instead; None: the original error."""
     if _NO_HANDLER in str(error):
         return type(error)(f"{error}\n{_INSTEAD_OF_HANDLERS}")
     if _NO_CALLBACKS not in str(error):

@@ -1,13 +1,13 @@
-"""A forked child of a process whose JAX is on a proxy: every use of the proxy raises an error.
+"""Makes every use of a proxy raise an error in forked children of a connected process.
 
 JAX's client of a proxy needs its threads, which a child does not have, and its socket, which the
-child shares with its parent: a request of the child's would wait for ever, and its bytes on the
-parent's stream end the parent. So in a child the sockets are replaced by closed ones, what refers
-to the client is never destroyed (that sends requests as well), and whatever would ask the proxy
-raises `RuntimeError` at once. This machine's CPU stays usable, by a client that is made anew;
-arrays of the parent's can be read, not computed with.
+child shares with its parent: a request of the child would wait forever, and its bytes on the
+parent's stream would end the parent. So in a child the sockets are replaced by closed ones, objects
+that reference the client are never destroyed (which would also send requests), and every call to
+the proxy raises `RuntimeError` at once. This machine's CPU remains usable with a new client; arrays
+of the parent can be read, but not computed with.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["check_not_forked", "watch"]
 
 _INSTEAD = (
     'Use JAX in the parent only, or start children with multiprocessing.get_context("spawn") or '
-    '("forkserver"), which begin anew'
+    '("forkserver"), which start a new interpreter'
 )
 _USE = (
     "this process was forked from one whose JAX is on a proxy, and cannot use the proxy: the "
@@ -39,15 +39,15 @@ _CONNECT = (
     f"the client's threads do not survive a fork. {_INSTEAD}"
 )
 
-#: Each client that exists, whether or not its connection has ended, and where its sockets lead;
-#: None: it could not be found out.
+#: Each existing client, even if its connection has ended, and the peer of its sockets; None:
+#: unknown.
 _clients: weakref.WeakKeyDictionary[Any, sockets.Peer | None] = weakref.WeakKeyDictionary()
-#: The clients of the parent, in a forked child.
+#: The parent's clients, in a forked child.
 _inherited: list[Any] = []
 
 #: Seconds for the proxy to accept a connection.
 _PEER_S = 5.0
-#: What asks the proxy, of jaxlib's classes.
+#: Methods of jaxlib's classes that call the proxy.
 _CLIENT_METHODS = (
     *("compile", "compile_and_load", "compile_and_load_ifrt_program", "compile_ifrt_program"),
     *("defragment", "deserialize_executable", "get_default_layout", "heap_profile"),
@@ -65,7 +65,7 @@ _ARRAY_METHODS = (
     *("on_device_size_in_bytes", "unsafe_buffer_pointer", "unsafe_raw_buffer"),
 )
 _ARRAY_PROPERTIES = ("_arrays", "_pjrt_layout")
-#: Functions of arrays, of devices, or of shardings.
+#: Functions of arrays, devices, or shardings.
 _FUNCTIONS = (
     *("batched_block_until_ready", "batched_copy_array_to_devices_with_sharding"),
     *("batched_copy_to_host_async", "batched_device_put"),
@@ -73,7 +73,7 @@ _FUNCTIONS = (
 
 
 def watch(client: Any, address: str) -> None:
-    """Has forked children refuse to use a client.
+    """Makes forked children refuse to use a client.
 
     Args:
       client: JAX's client of a proxy.
@@ -88,10 +88,10 @@ def watch(client: Any, address: str) -> None:
 
 
 def check_not_forked() -> None:
-    """Returns unless this process was forked from one that had a client of a proxy then.
+    """Raises an error if this process was forked from one that had a client of a proxy then.
 
     Raises:
-      RuntimeError: It was.
+      RuntimeError: The process was forked in this way.
     """
     if _inherited:
         raise RuntimeError(_CONNECT)
@@ -104,7 +104,7 @@ def _settle() -> None:
 
 
 def _after_in_child() -> None:
-    """Cuts the child off; runs before whatever called `os.fork` goes on."""
+    """Disconnects the child, before the caller of `os.fork` continues."""
     _renew_threads()
     _inherited.extend(_clients)
     if not _inherited:
@@ -116,23 +116,23 @@ def _after_in_child() -> None:
                 sockets.replace(peer)
         _keep((client, *client.live_arrays(), *client.live_executables()))
     _clients.clear()
-    # At the end of the process a client of the local CPU would wait for threads that are gone.
-    # (Not by the table's own look-up, which makes clients.)
+    # At the end of the process, a client of the local CPU would wait for threads that do not exist.
+    # (Not with the table's own look-up, which creates clients.)
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     _keep(dict.values(xla_bridge._backends))  # noqa: SLF001 - JAX has no public way to these
     factory: Any = getattr(xla_bridge._backend_factories.get("cpu"), "factory", None)  # noqa: SLF001
     if dict.__contains__(xla_bridge._backends, "cpu") and hasattr(factory, "renew"):  # noqa: SLF001
         factory.renew()
-    # The end of the process would wait for what was under way in the parent.
+    # At its end, the process would wait for the parent's work.
     importlib.import_module("jax._src.dispatch").runtime_tokens.clear()
-    # What is cached runs without asking any of the methods that refuse.
+    # Cached programs run without calling any of the refusing methods.
     importlib.import_module("jax").clear_caches()
 
 
 def _renew_threads() -> None:
     """Gives the compiler's front end threads of this process, for programs of the local CPU."""
     mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
-    # (Each may be missing in another version of JAX; the pool of the parent waits for its threads.)
+    # (Each may be missing in another version of JAX; the parent's pool waits for its threads.)
     if pool := getattr(mlir, "global_thread_pool", None):
         _keep((pool,))
         mlir.global_thread_pool = mlir.ir.ThreadPool()
@@ -156,7 +156,7 @@ def _refuse() -> None:
         (jaxlib.ArrayImpl, _ARRAY_METHODS, _client_of_array),
     ):
         for name in names:
-            # (What another version of JAX does not have is not worth failing for.)
+            # (Missing parts of another version of JAX must not end the program.)
             if original := getattr(owner, name, None):
                 setattr(owner, name, _refusing(original, client_of))
     for name in _ARRAY_PROPERTIES:
@@ -195,7 +195,7 @@ def _client_of_array(array: Any) -> Any:
 
 
 def _client_of(value: Any) -> Any:
-    """Returns the client of an array, a sharding or a device; None: it is none of them."""
+    """Returns the client of an array, a sharding or a device; None for other objects."""
     with contextlib.suppress(Exception):
         sharding = getattr(value, "_sharding", value)
         device = next(iter(getattr(sharding, "device_set", (value,))))

@@ -1,8 +1,8 @@
-"""What a server sends first, to a client that begins with HTTP/2 or says nothing.
+"""Reads what a server sends first, to a client that starts with HTTP/2 or sends nothing.
 
-gRPC does not tell a server that hangs up from one that is not there; a bare connection does.
+gRPC cannot distinguish a server that hangs up from one that is missing; a plain connection can.
 
-Like the plug-in the file needs the standard library only: both are copied together.
+Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final
 
 __all__ = ["Greeting", "greet", "refuses_plaintext"]
 
-#: How an HTTP/2 client begins (RFC 9113, section 3.4): its preface, and an empty SETTINGS frame.
+#: The start of an HTTP/2 client (RFC 9113, section 3.4): its preface, and an empty SETTINGS frame.
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-#: An HTTP/2 PING frame, and seconds after which one is sent into a silence: some port-forwards
-#: pass on that the far end has hung up only when something is written.
+#: An HTTP/2 PING frame, and the seconds of silence after which it is sent: some port-forwards
+#: report that the far end has hung up only when something is written.
 _PING: Final = bytes((0, 0, 8, 6, 0, 0, 0, 0, 0)) + bytes(8)
 _PING_AFTER_S: Final = 0.5
-#: Of a frame's head: its type is the fourth byte.
+#: The position of the type in a frame's header.
 _HEAD_BYTES: Final = 9
 _SETTINGS: Final = 4
-#: Seconds that a connection stays open at least before somebody is taken to listen behind it.
+#: Minimum seconds for which a connection must stay open to count as accepted.
 _OPEN_S: Final = 1.0
-#: A tunnel accepts at once and hangs up when its far end does not take the connection: a connection
-#: that stayed open several times as long as the other took to end was taken.
+#: A tunnel accepts at once, and hangs up if its far end refuses the connection. A connection that
+#: stays open several times as long was accepted.
 _TIMES_LONGER: Final = 3.0
 
 
 class Greeting(enum.Enum):
-    """What comes of a connection."""
+    """The outcome of a connection."""
 
     HTTP2 = "HTTP/2 settings"
     OTHER = "something else"
@@ -41,12 +41,12 @@ class Greeting(enum.Enum):
 
 
 def greet(address: str, timeout_s: float, *, speaks: bool = True) -> Greeting:
-    """Connects, and says what comes first.
+    """Connects, and returns what the server sends first.
 
     Args:
       address: ``unix:/path`` or ``host:port``.
-      timeout_s: Seconds to wait for it.
-      speaks: Whether to begin as a plaintext client does; else nothing is sent.
+      timeout_s: Seconds to wait.
+      speaks: Whether to start like a plaintext client; otherwise nothing is sent.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -89,7 +89,8 @@ def refuses_plaintext(address: str, timeout_s: float) -> bool:
     if greet(address, timeout_s) is not Greeting.HUNG_UP:
         return False
     took = time.monotonic() - began
-    # The same end has a proxy that does not listen yet behind a tunnel, or that is ending.
+    # A proxy behind a tunnel that does not listen yet, or is ending, closes connections in the same
+    # way.
     patience = max(_OPEN_S, _TIMES_LONGER * took)
     if greet(address, patience, speaks=False) is not Greeting.SILENT:
         return False

@@ -1,11 +1,11 @@
-"""Arrays of a proxy of CPUs as memory of this process: DLPack, the buffer protocol, addresses.
+"""Provides arrays of a proxy of CPUs as memory of this process: DLPack, buffer protocol, addresses.
 
-On the local CPU an array's memory is this process's, and numpy, PyTorch and others look at it
-without a copy. An array of a proxy is elsewhere, so they get a read-only copy of it, which the
-array keeps: JAX's arrays never change. The other way round, memory that DLPack hands over is
-copied to the proxy. Of proxies of TPUs nothing of this is done, as TPUs have none of it.
+On the local CPU an array's memory belongs to this process, and numpy, PyTorch and others access it
+without a copy. For an array of a proxy they get a read-only copy, which the array keeps, as JAX's
+arrays never change. In the other direction, memory from DLPack is copied to the proxy. Proxies of
+TPUs are not affected, as TPUs have none of this.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["install"]
 
 _NOT_LOCAL = "Only local arrays are supported"
 _GUARDED = "Disallowed device-to-host transfer"
-#: Fetch values, of one device or of several; which of them there are depends on JAX's version.
+#: Methods that fetch values of one device or of several; JAX's version decides which exist.
 _FETCHING = (
     "_to_np_array_did_copy",
     "_single_device_array_to_np_array_did_copy",
@@ -32,7 +32,7 @@ _FETCHING = (
 
 
 def install() -> None:
-    """Installs this in JAX for good; arrays of other clients are left to JAX."""
+    """Installs this in JAX permanently; arrays of other clients are left to JAX."""
     array: Any = importlib.import_module("jax._src.array").ArrayImpl
     for name in _FETCHING:
         if original := getattr(array, name, None):
@@ -43,7 +43,7 @@ def install() -> None:
     array.__cuda_array_interface__ = property(
         when_refused(array.__cuda_array_interface__.__get__, (NOT_PJRT,), _no_cuda)
     )
-    # From Python 3.12 on a class may define it (PEP 688); before, numpy.asarray() serves.
+    # From Python 3.12 on a class may define it (PEP 688); for older ones use numpy.asarray().
     if original := getattr(array, "__buffer__", None):
         array.__buffer__ = when_refused(
             original, (_NOT_LOCAL,), _buffer_of_copy, where=_is_on_proxied_cpu
@@ -56,10 +56,10 @@ def install() -> None:
 
 
 def _unguarded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what fetches a value, of which `jax.transfer_guard` knows nothing on CPUs.
+    """Wraps the fetching of values, which `jax.transfer_guard` does not guard on CPUs.
 
-    There a value that one device has is looked at where it is. One made of several devices' is
-    guarded from JAX 0.12 on.
+    On a CPU, reading a value on one device is not a transfer. A value on several devices is guarded
+    from JAX 0.12 on.
     """
     import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
 
@@ -85,18 +85,18 @@ def _buffer_of_copy(array: Any, flags: int) -> memoryview:
         raise BufferError("Python buffer protocol is only defined for buffers with a single shard.")
     try:
         view: memoryview = _copy(array).__buffer__(flags)
-    except ValueError as error:  # numpy's: to be written, or of a type that has no format
+    except ValueError as error:  # numpy's: writable, or a type without a format
         raise BufferError(str(error)) from None
     return view
 
 
 def _no_cuda(_array: Any) -> None:
-    # Libraries ask for it by `hasattr`.
+    # Libraries check for it with `hasattr`.
     raise AttributeError("__cuda_array_interface__ is only defined for GPU buffers.")
 
 
 def _exported_by(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what makes a DLPack tensor of an array; `jax.Array.__dlpack__` calls it."""
+    """Wraps the export to a DLPack tensor, which `jax.Array.__dlpack__` calls."""
 
     def to_dlpack(x: Any, *args: Any, **named: Any) -> Any:
         if _is_on_proxied_cpu(x):
@@ -113,10 +113,10 @@ def _exported_by(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _placed_by(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what places an array made of a DLPack tensor.
+    """Wraps the placement of an array that is made from a DLPack tensor.
 
-    Without a device it is where the tensor was: on the CPU. In a program that runs on a proxy of
-    CPUs, or has no others, that is the proxy's default device, where its other arrays are.
+    Without a device it stays where the tensor was: on the CPU. In a program that uses a proxy of
+    CPUs, that is the proxy's default device, where its other arrays are.
     """
 
     def place(array: Any, device: Any, source: Any, copy: bool | None) -> Any:
@@ -143,7 +143,7 @@ def _placed_by(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _WithCpu:
-    """JAX's table of clients, with a CPU's also where JAX is to have none."""
+    """JAX's table of clients, with the CPU's even if JAX is to have none."""
 
     def __init__(self, xla_bridge: Any) -> None:
         self._xla_bridge = xla_bridge
@@ -175,7 +175,7 @@ def _copy_of_jax(array: Any) -> Any:
         _WithCpu(importlib.import_module("jax._src.xla_bridge")).get_backend("cpu").devices()[0]
     )
     aval = core.ShapedArray(array.shape, array.dtype)
-    # (64 bits stay 64, also where JAX is to make none.)
+    # (64-bit values stay as they are, even if JAX is configured not to create any.)
     with jax.enable_x64(True), jax.transfer_guard("allow"):
         return xla_client.batched_device_put(
             aval, jax.sharding.SingleDeviceSharding(device), [_copy(array)], [device], True

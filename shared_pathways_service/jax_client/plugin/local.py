@@ -1,13 +1,13 @@
-"""This machine's CPU beside a proxy: made when first used, never mistaken for the proxy's devices.
+"""Adds this machine's CPU to a proxy: created on first use, and distinct from the proxy's devices.
 
-JAX makes the clients of all its platforms at once. Here the CPU's is made when somebody asks for
-it: most programs never do.
+JAX creates the clients of all its platforms at once. Here the CPU's client is created on first use,
+because most programs never use it.
 
-A proxy whose devices are CPUs reports the platform ``cpu``, which beside the local CPU would be two
-things of one name: `jax.devices(jax.default_backend())` would be this machine. So its client and
-its devices report ``proxy``. Programs are lowered for what the proxy has, all the same.
+A proxy of CPUs would report the platform ``cpu``, the same name as the local CPU's:
+`jax.devices(jax.default_backend())` would be this machine. So its client and its devices report
+``proxy``. Programs are lowered for the proxy's actual platform nevertheless.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 # ruff: noqa: SLF001 - JAX has no public way to any of this
@@ -33,7 +33,7 @@ __all__ = [
     "is_claimed",
     "is_hidden",
     "is_proxied_cpu",
-    "put_beside",
+    "add_lazily",
     "treat_as_accelerator",
     "warn_of_settings",
 ]
@@ -47,51 +47,51 @@ _strict: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def claim(client: Any) -> None:
-    """Has a proxy's client and its devices report the platform ``proxy`` in place of ``cpu``.
+    """Makes a proxy's client and its devices report the platform ``proxy`` instead of ``cpu``.
 
     Args:
-      client: What JAX's ``ifrt_proxy.get_client`` returned.
+      client: The result of JAX's ``ifrt_proxy.get_client``.
     """
     _settle_names()
     _claimed.add(client)
 
 
 def is_claimed(client: Any) -> bool:
-    """Whether a client is a proxy's."""
+    """Whether a client belongs to a proxy."""
     return client in _claimed
 
 
 def is_proxied_cpu(device: Any) -> bool:
-    """Whether a device is a CPU of a proxy, and is to behave as this machine's CPU does."""
+    """Whether a device is a CPU of a proxy, and is to behave like this machine's CPU."""
     client = device.client
     return is_claimed(client) and client._raw_platform == CPU and client not in _strict
 
 
 def treat_as_accelerator(client: Any) -> None:
-    """Has the CPUs of a proxy behave as its TPUs would: that is strict mode."""
+    """Makes the CPUs of a proxy behave like TPUs, for strict mode."""
     _strict.add(client)
 
 
 @functools.cache
 def hidden_cpu() -> Any:
-    """Returns a client of the local CPU that is not in JAX's table, where JAX is to have none."""
+    """Returns a client of the local CPU outside of JAX's table, if JAX is to have none."""
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
     return xla_client.make_cpu_client()
 
 
 def is_hidden(client: Any) -> bool:
-    """Whether a client is that of `hidden_cpu`."""
+    """Whether a client is the one of `hidden_cpu`."""
     return hidden_cpu.cache_info().currsize > 0 and client is hidden_cpu()
 
 
-def put_beside(client: Any = None) -> LocalCpu | None:
-    """Has JAX make the client of the local CPU when it is first used.
+def add_lazily(client: Any = None) -> LocalCpu | None:
+    """Makes JAX create the client of the local CPU on first use.
 
     Args:
-      client: The client that JAX has of it already, if any: it stays the one.
+      client: JAX's existing client of the CPU, if any; it is kept.
 
     Returns:
-      What was registered in the place of JAX's own factory; None: it is there already.
+      The factory that replaces JAX's own one; None: it was replaced before.
     """
     factories = _xla_bridge()._backend_factories
     registration = factories[CPU]
@@ -103,26 +103,26 @@ def put_beside(client: Any = None) -> LocalCpu | None:
 
 
 class LocalCpu:
-    """A factory of JAX's client of the local CPU, which makes it when it is first used.
+    """A factory of JAX's client of the local CPU, which creates it on first use.
 
     Attributes:
-      makes_later: Always true; tells this factory from others, also from one of another copy of
-        this module.
-      client: The client; None until it is made.
+      makes_later: Always true; identifies this kind of factory, also of another copy of this
+        module.
+      client: The client; None until it is created.
     """
 
     makes_later = True
 
     def __init__(self, make: Callable[[], Any], client: Any = None) -> None:
-        """Keeps JAX's own factory, and the client if JAX has made it already."""
+        """Stores JAX's own factory, and the client if JAX has created it already."""
         self.client = client
         self._make = make
         self._making = threading.Lock()
 
     def __call__(self) -> Any:
-        """Returns the client, or what stands for it until it is used; JAX calls this.
+        """Returns the client, or a placeholder until it is used; JAX calls this.
 
-        JAX holds the lock of its table then, and puts the result into the table next.
+        JAX holds the lock of its table meanwhile, and then puts the result into the table.
         """
         if self.client is not None:
             return self.client
@@ -132,7 +132,7 @@ class LocalCpu:
         return _Later(self)
 
     def renew(self) -> None:
-        """Has the client made anew, in a forked child: the other one's threads are the parent's."""
+        """Creates a new client in a forked child: the old one's threads are the parent's."""
         self.client = None
         self._making = threading.Lock()
         xla_bridge = _xla_bridge()
@@ -141,7 +141,7 @@ class LocalCpu:
         xla_bridge.get_backend.cache_clear()
 
     def made(self) -> Any:
-        """Returns the client, which this makes the first time."""
+        """Returns the client, and creates it the first time."""
         with self._making:
             if self.client is None:
                 client = self._make()
@@ -152,7 +152,7 @@ class LocalCpu:
 
 
 class _Later:
-    """Stands for the client in JAX's table; answers what JAX asks of every new client."""
+    """A placeholder for the client in JAX's table; answers JAX's queries of every new client."""
 
     platform = CPU
 
@@ -160,7 +160,7 @@ class _Later:
         self.cpu = cpu
 
     def device_count(self) -> int:
-        return 1  # "some", which is what JAX wants to know
+        return 1  # JAX only checks that there are some
 
     def process_index(self) -> int:
         return 0
@@ -173,7 +173,7 @@ class _Later:
 
 
 class _Backends(dict[str, Any]):
-    """JAX's clients by platform; whoever takes the local CPU's out has it made."""
+    """JAX's clients by platform; looking up the local CPU's creates it."""
 
     def __getitem__(self, platform: str) -> Any:
         found = super().__getitem__(platform)
@@ -182,7 +182,7 @@ class _Backends(dict[str, Any]):
         return found
 
     def get(self, platform: str, default: Any = None) -> Any:
-        # (`dict.get` would not go by `__getitem__`.)
+        # (`dict.get` would not call `__getitem__`.)
         return self[platform] if platform in self else default  # noqa: SIM401
 
     def values(self) -> Any:
@@ -204,7 +204,7 @@ class _Backends(dict[str, Any]):
 
 @functools.cache
 def _settle_names() -> None:
-    """Has the clients that were claimed report their name, for good; it concerns no other."""
+    """Makes claimed clients report their name, permanently; no other client is affected."""
     jaxlib: Any = importlib.import_module("jaxlib._jax")
     xla_bridge = _xla_bridge()
     jaxlib.Client.platform = _renamed(jaxlib.Client.platform, lambda client: client)
@@ -226,12 +226,12 @@ def _renamed(original: Any, client_of: Callable[[Any], Any]) -> property:
 def _lowered_for(
     original: Callable[[str], str], look_up: Callable[..., Any]
 ) -> Callable[[str], str]:
-    """Returns the function by which JAX finds the rules for a platform, with those for a proxy.
+    """Wraps JAX's look-up of a platform's rules, with rules for a proxy.
 
     Args:
-      original: JAX's.
-      look_up: JAX's look-up of clients. The first one has the proxy's client created, and goes on
-        as it was; it wants the client of that name, not the rules.
+      original: JAX's function.
+      look_up: JAX's look-up of clients. Its first call creates the proxy's client, and then looks
+        up the client of that name, not the rules.
     """
 
     @functools.wraps(original)
@@ -248,9 +248,9 @@ def _lowered_for(
 
 
 def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the look-up of clients, by which a proxy has its own name and the one it reports.
+    """Wraps the look-up of clients, so that a proxy has its own name and the one it reports.
 
-    Neither may be taken for what the proxy's programs are lowered for.
+    Neither may be taken for the platform for which the proxy's programs are lowered.
     """
 
     @functools.wraps(original)
@@ -260,7 +260,7 @@ def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(wanted, str):
             clients = xla_bridge.backends()
             proxy = clients.get(PLATFORM)
-            # (One of TPUs reports ``tpu``, under which JAX has no client.)
+            # (A proxy of TPUs reports ``tpu``, under which JAX has no client.)
             if wanted == PLATFORM or (proxy in _claimed and wanted == proxy.platform):
                 return proxy or original(platform)
             if platform is None and proxy in _claimed:
@@ -271,7 +271,7 @@ def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def warn_of_settings() -> None:
-    """Warns once if a setting of JAX sends what is not placed elsewhere than to the proxy."""
+    """Warns once if a setting of JAX sends unplaced work elsewhere than to the proxy."""
     named = _named_by_settings()
     if named and named != PLATFORM:
         _warn_of(named)
@@ -286,7 +286,7 @@ def _named_by_settings() -> str | None:
 @functools.cache
 def _warn_of(platform: str) -> None:
     warnings.warn(
-        f"jax_platform_name or jax_xla_backend is {platform!r}: what is not placed runs there, not "
+        f"jax_platform_name or jax_xla_backend is {platform!r}: unplaced work runs there, not "
         "on the slices; leave both unset to use the slices",
         stacklevel=2,
     )

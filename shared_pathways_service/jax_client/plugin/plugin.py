@@ -1,13 +1,13 @@
-"""Lets JAX reach a Pathways proxy by its environment alone: the plug-in.
+"""The plug-in: lets JAX use a Pathways proxy by its environment alone.
 
-JAX calls `initialize` when it first looks for its backends. A program that never heard of this
-project then runs on a proxy when its environment says so:
+JAX calls `initialize` when it first discovers its backends. A program that does not know this
+project then runs on a proxy if its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file and what `standalone` names need the standard library and JAX only: `sps run` puts a copy
-of them on PYTHONPATH, for environments that do not have the package they come from. Where they do,
-JAX finds this file by the package's entry point; both together do no harm.
+This file and those that `standalone` names need the standard library and JAX only: `sps run` puts a
+copy of them on PYTHONPATH, for environments without the package. With the package, JAX finds this
+file by its entry point; having both is harmless.
 """
 
 from __future__ import annotations
@@ -34,63 +34,63 @@ from . import (
     forked,
     greeting,
     local,
-    mending,
     quiet,
     run_notes,
     strict,
+    workarounds,
 )
 
 PLATFORM = local.PLATFORM
-#: JAX's client speaks plaintext only when this is exactly ``true`` while it is created, else ALTS.
+#: JAX's client uses plaintext only if this is exactly ``true`` while it is created, otherwise ALTS.
 INSECURE_VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 TOKEN_VARIABLE = "SPS_TOKEN_FILE"  # noqa: S105 - the name of a variable
-#: What the client tells the proxy when it connects, beside what JAX itself tells.
+#: Data that the client sends to the proxy when it connects, in addition to JAX's own.
 TOKEN_KEY = "sps_token"  # noqa: S105 - the name of a field
-#: Names a directory in memory that this process shares with the proxy: large buffers go that way.
+#: Names a directory in memory that this process shares with the proxy for large buffers.
 TRANSFER_VARIABLE = "SPS_TRANSFER_DIR"
 TRANSFER_KEY = "sps_transfer_dir"
-#: What JAX's client reads: the first with each transfer, the second when it is made.
+#: Variables of JAX's client: it reads the first with each transfer, the second when it is created.
 TRANSFER_SETTINGS = (
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY",
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
 )
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
-#: Seconds for a proxy that is told to be there already.
+#: Seconds for a proxy that is said to exist already.
 CONNECT_TIMEOUT_S = 60.0
-#: Seconds that an answer takes at the most when nothing is wrong; for an answer in any case.
+#: Seconds within which an answer normally arrives; and seconds for an answer in any case.
 _SOON_S = 1.0
 _ANSWER_S = 5.0
-#: Bytes of the smallest buffer that is left in a file: below, a message is as quick.
+#: Minimum bytes of a buffer that is passed in a file: below, a message is as fast.
 _LARGE_BYTES = 1 << 20
-#: Seconds of the first attempt, each further one has twice as many.
+#: Seconds of the first attempt; each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
-#: Seconds that the end of the process waits for an attempt that was given up.
+#: Seconds for which the end of the process waits for an abandoned attempt.
 _LAST_ATTEMPT_S = 5.0
 _THREAD = "sps-proxy-connect"
 
 
 def initialize() -> None:
-    """Registers the backend ``proxy`` if the settings of JAX ask for it; JAX calls this."""
+    """Registers the backend ``proxy`` if JAX's settings request it; JAX calls this."""
     _note_platforms()
     if _wanted_target() is None:
         return
     from jax.extend import backend  # noqa: PLC0415 - 40 ms that other programs need not pay
 
-    # Over a factory that somebody else registered: only this one knows the token.
+    # Replaces a factory that another library registered: only this one knows the token.
     backend.register_backend_factory(PLATFORM, _client_of_settings, priority=-1)
     if local.CPU in _wanted_platforms()[_wanted_platforms().index(PLATFORM) :]:
-        local.put_beside()
+        local.add_lazily()
 
 
 def _note_platforms() -> None:
-    """Handles a choice of platforms that the program made after `sps run` had started it."""
+    """Handles a choice of platforms that the program made after `sps run` started it."""
     given = os.environ.get(run_notes.PLATFORMS_VARIABLE)
     if not given or PLATFORM in _wanted_platforms():
         return
     if _config().jax_platforms:
         run_notes.note_elsewhere(f"jax_platforms={_config().jax_platforms!r}")
     else:
-        # JAX chooses then, and would try the proxy without its token.
+        # JAX then chooses, and would try the proxy without its token.
         _config().update("jax_platforms", given)
 
 
@@ -104,27 +104,27 @@ def connect(
 ) -> Any:
     """Returns JAX's client of the proxy at an address.
 
-    Waits in a thread of its own: the library's call cannot be interrupted, this wait can. A
-    client that comes after its caller has given up is dropped at once.
+    Waits in a separate thread: the library's call cannot be interrupted, but this wait can. If the
+    caller has given up, the client is dropped at once.
 
     Args:
       target: ``grpc://unix:/path`` or ``grpc://host:port``.
-      token: What the proxy wants to see; None when it wants nothing.
+      token: The token for the proxy; None: none.
       timeout: Seconds to wait.
-      transfer_dir: A directory in memory, of this machine and the proxy's: the client leaves large
-        buffers in a directory of its own there, which the proxy removes when the connection ends.
-        This sets `TRANSFER_SETTINGS`, which must stay as long as the client. None: they go with
-        the stream.
-      doubt: Called once if there is no answer soon; what it raises ends the wait.
+      transfer_dir: A directory in memory that this machine and the proxy share: the client puts
+        large buffers into its own directory there, which the proxy removes when the connection
+        ends. This sets `TRANSFER_SETTINGS`, which must remain as long as the client. None: buffers
+        are sent on the stream.
+      doubt: Called once if there is no answer soon; an error that it raises ends the wait.
 
     Raises:
       TimeoutError: The proxy did not answer in time.
-      jax.errors.JaxRuntimeError: It could not be reached, or refused.
+      jax.errors.JaxRuntimeError: The proxy could not be reached, or refused.
       RuntimeError: This process was forked from one that was connected.
     """
     forked.check_not_forked()
     explaining.explain()
-    mending.mend()
+    workarounds.install()
     callbacks.install()
     if token is not None:  # a proxy of this project
         dumps.warn_of_options()
@@ -133,15 +133,15 @@ def connect(
     given_up = threading.Event()
 
     def call() -> None:
-        quiet.hush()
-        settle = quiet.unhush
+        quiet.suppress()
+        settle = quiet.restore
         patience = _FIRST_ATTEMPT_S
         while True:
             try:
                 client = _get_client(target, token, transfer_dir, patience)
             except Exception as error:  # noqa: BLE001 - raised where the answer is read
-                # The library tries again whatever it is told, and cannot be stopped: attempts
-                # are short, so that one nobody waits for any more ends soon.
+                # The library retries on any error, and cannot be stopped: attempts are short, so
+                # that an abandoned one ends soon.
                 over = given_up.is_set() or time.monotonic() > deadline
                 if over or not str(error).startswith("UNAVAILABLE"):
                     answer.set_exception(error)
@@ -150,7 +150,7 @@ def connect(
                 local.claim(client)
                 forked.watch(client, target.removeprefix("grpc://"))
                 if not given_up.is_set():
-                    settle = quiet.hush_refusals
+                    settle = quiet.suppress_refusals
                     answer.set_result(client)
                 break
             patience *= 2
@@ -169,7 +169,7 @@ def connect(
 
 @functools.cache
 def _await_attempts_at_exit() -> None:
-    """Has this process end only after the attempts that it gave up, which would abort it."""
+    """Makes this process end only after its abandoned attempts, which would abort it."""
 
     def wait() -> None:
         deadline = time.monotonic() + _LAST_ATTEMPT_S
@@ -184,8 +184,8 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
     import jaxlib  # noqa: PLC0415 - see initialize
     from jax.extend.backend import ifrt_proxy  # noqa: PLC0415
 
-    # No callback of Python may stand in the options: a process that ends while the client lives
-    # would be aborted by the thread that calls it.
+    # The options must not contain a Python callback: the thread that calls it would abort a process
+    # that ends while the client lives.
     options = ifrt_proxy.ClientConnectionOptions()
     options.connection_timeout_in_seconds = timeout
     is_strict = strict.is_wanted()
@@ -204,8 +204,8 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
         client = ifrt_proxy.get_client(target, options)
     except Exception:
         if mine is not None:
-            # A proxy that was not reached will not remove it. (The settings stay: those of a
-            # connection that was made meanwhile may stand there.)
+            # A proxy that was not reached will not remove it. (The settings remain: they may be
+            # those of a connection made meanwhile.)
             with contextlib.suppress(OSError):
                 mine.rmdir()
         raise
@@ -218,27 +218,27 @@ def _get_client(target: str, token: str | None, transfer_dir: Path | None, timeo
 
 
 def _share(transfer_dir: Path) -> Path | None:
-    """Has the client leave large buffers in files; returns where, None: nowhere."""
+    """Makes the client pass large buffers in files; returns the directory, None: none."""
     for name in TRANSFER_SETTINGS:
         os.environ.pop(name, None)
-    # One directory a client, or they collide: files are named by handles alone.
+    # One directory per client to avoid collisions: files are named by handles alone.
     mine = transfer_dir / f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
         mine.mkdir(mode=0o700)
     except OSError:
-        return None  # a stream serves as well
+        return None  # the stream is used instead
     os.environ.update(zip(TRANSFER_SETTINGS, (str(mine), str(_LARGE_BYTES)), strict=True))
     return mine
 
 
-def let_pass(register: Callable[..., None]) -> Callable[..., None]:
-    """Returns JAX's registration of backends, deaf to ``proxy``.
+def ignore_proxy(register: Callable[..., None]) -> Callable[..., None]:
+    """Wraps JAX's registration of backends, ignoring ``proxy``.
 
-    Libraries made for Pathways register their own factory of that name, and JAX refuses it once
-    the backend lives; the connection that is there serves them as well.
+    Libraries for Pathways register their own factory of that name, which JAX refuses once the
+    backend exists; the existing connection works for them, too.
 
     Args:
-      register: `jax.extend.backend.register_backend_factory`, or what stands in its place.
+      register: `jax.extend.backend.register_backend_factory`, or its replacement.
     """
 
     @functools.wraps(register)
@@ -250,10 +250,10 @@ def let_pass(register: Callable[..., None]) -> Callable[..., None]:
 
 
 def _client_of_settings() -> Any:
-    """Makes the client that the settings describe: the factory that JAX calls."""
+    """Creates the client that the settings describe: the factory that JAX calls."""
     target = _wanted_target()
     if target is None:
-        raise RuntimeError("no proxy is asked for: JAX_PLATFORMS, JAX_BACKEND_TARGET")
+        raise RuntimeError("JAX_PLATFORMS and JAX_BACKEND_TARGET do not name a proxy")
     token = None
     if path := os.environ.get(TOKEN_VARIABLE):
         token = Path(path).read_text(encoding="ascii").strip()
@@ -272,15 +272,15 @@ def _client_of_settings() -> Any:
     except TimeoutError as error:
         raise RuntimeError(
             f"the proxy at {target} did not answer in time: it may have ended, or have as many "
-            "sessions as it may (--max_sessions); its log tells"
+            "sessions as allowed (--max_sessions); see its log"
         ) from error
-    atexit.register(quiet.hush)
+    atexit.register(quiet.suppress)
     run_notes.note_use()
     local.warn_of_settings()
     # JAX's own name for it, and the one that other libraries use.
     for name in ("jax._src.xla_bridge", "jax.extend.backend"):
         module: Any = importlib.import_module(name)
-        module.register_backend_factory = let_pass(module.register_backend_factory)
+        module.register_backend_factory = ignore_proxy(module.register_backend_factory)
     return client
 
 
@@ -290,7 +290,7 @@ def _check_plaintext(target: str) -> None:
         return
     if greeting.refuses_plaintext(target.removeprefix("grpc://"), _ANSWER_S):
         raise RuntimeError(
-            f"the proxy at {target} hangs up on plaintext gRPC, which this client speaks "
+            f"the proxy at {target} hangs up on plaintext gRPC, which this client uses "
             f"({INSECURE_VARIABLE}=true): start the proxy with {INSECURE_VARIABLE}=true too; or, "
             f"on a machine of Google Cloud, set {INSECURE_VARIABLE}=false here for ALTS"
         )
@@ -298,10 +298,10 @@ def _check_plaintext(target: str) -> None:
 
 @contextlib.contextmanager
 def _credentials() -> Iterator[None]:
-    """Has the client speak plaintext while it is created, unless the environment says ``false``."""
+    """Makes the client use plaintext while it is created, unless the environment says ``false``."""
     had = os.environ.get(INSECURE_VARIABLE)
     if had not in (None, "true", "false"):
-        # The library would take it for false without a word.
+        # The library would silently take it for false.
         raise RuntimeError(
             f"{INSECURE_VARIABLE}={had!r} is not valid: expected 'true' for plaintext, or 'false' "
             "for Google's default, ALTS, in lower case"
@@ -319,7 +319,7 @@ def _wanted_target() -> str | None:
     target: str = config.read("jax_backend_target")
     if not target or PLATFORM not in _wanted_platforms():
         return None
-    # JAX lower-cases what it finds in the environment; a path may have capitals.
+    # JAX lower-cases the variable's value; a path may have capitals.
     spelled = os.environ.get("JAX_BACKEND_TARGET", "")
     return spelled if spelled.lower() == target else target
 

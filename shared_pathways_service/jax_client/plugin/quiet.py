@@ -1,6 +1,6 @@
-"""Holds back what JAX's client of a proxy writes beside the errors that it raises.
+"""Suppresses log output of JAX's client of a proxy in addition to the errors that it raises.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -8,41 +8,42 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["hush", "hush_refusals", "unhush"]
+__all__ = ["suppress", "suppress_refusals", "restore"]
 
-#: The level of absl's log that JAX sets where nothing is asked for.
+#: The level of absl's log that JAX sets by default.
 _DEFAULT = 1
-#: That which lets errors through.
+#: The level that shows errors.
 _ERRORS_ONLY = 2
 
-#: That which lets through only what ends the process.
+#: The level that shows only fatal errors.
 _FATAL_ONLY = 3
 
 
-def hush() -> None:
-    """Holds back what JAX's client writes when it connects and leaves; its errors are raised."""
-    if level := _log_level():  # 0: somebody wants to see everything
+def suppress() -> None:
+    """Suppresses output of JAX's client when it connects and disconnects; its errors are raised."""
+    if level := _log_level():  # 0: the user wants to see everything
         _set_log_level(max(level, _FATAL_ONLY))
 
 
-def hush_refusals() -> None:
-    """Holds back the client's warnings, as long as there is a client, unless JAX is asked for them.
+def suppress_refusals() -> None:
+    """Suppresses the client's warnings during a connection, unless JAX is configured to show them.
 
-    It warns of every request that a proxy refuses, at length, and JAX raises the same as an error.
-    JAX_LOGGING_LEVEL=WARNING asks for the warnings; TF_CPP_MIN_LOG_LEVEL=1 is what JAX itself sets.
+    It prints a long warning for every request that a proxy refuses, and JAX raises the same as an
+    error. JAX_LOGGING_LEVEL=WARNING shows the warnings; TF_CPP_MIN_LOG_LEVEL=1 is JAX's own
+    default.
     """
     level = _log_level()
     is_default = level == _DEFAULT and _named_level() is None
     _set_log_level(_ERRORS_ONLY if is_default else level)
 
 
-def unhush() -> None:
-    """Sets the log of JAX's libraries as JAX had it."""
+def restore() -> None:
+    """Restores JAX's log level."""
     _set_log_level(_log_level())
 
 
 def _log_level() -> int:
-    """Returns absl's level as JAX has set it; it can be written, not read."""
+    """Returns the level that JAX has set for absl, whose level can be written but not read."""
     if (named := _named_level()) is not None:
         return named
     variable = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")

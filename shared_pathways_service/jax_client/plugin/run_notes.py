@@ -1,11 +1,11 @@
 """Records, for `sps run`, whether its program uses the slices.
 
 A program may choose another platform after `sps run` has started it (`JAX_PLATFORMS=cpu`,
-`jax.config.update("jax_platforms", "cpu")`). It then runs on this machine, and ends well, while its
-slices are idle. So each process of it writes a line to a file that `sps run` reads at the end, and
-says on its standard error when it runs elsewhere.
+`jax.config.update("jax_platforms", "cpu")`). It then runs on this machine and succeeds, while its
+slices are idle. So each of its processes writes a line to a file that `sps run` reads at the end,
+and reports on its standard error if it runs elsewhere.
 
-Like the plug-in the file needs the standard library only: both are copied together.
+Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 __all__ = ["NOTES_VARIABLE", "PLATFORMS_VARIABLE", "Usage", "note_elsewhere", "note_use", "read"]
 
-#: Names the file, and JAX's platforms as `sps run` has set them.
+#: The variables that name the file, and the platforms that `sps run` has set for JAX.
 NOTES_VARIABLE = "SPS_RUN_NOTES"
 PLATFORMS_VARIABLE = "SPS_RUN_PLATFORMS"
 _USED, _ELSEWHERE = "used", "elsewhere"
@@ -31,7 +31,7 @@ class Usage:
 
     Attributes:
       used: Whether one of them connected to the proxy.
-      elsewhere: The settings by which others chose another platform, each once.
+      elsewhere: The settings by which others chose another platform, without duplicates.
     """
 
     used: bool = False
@@ -39,7 +39,7 @@ class Usage:
 
 
 def read(path: Path) -> Usage:
-    """Returns what was recorded; a file that is gone has no records."""
+    """Returns the records; none if the file is gone."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -58,10 +58,10 @@ def note_elsewhere(setting: str) -> None:
     """Records and reports that this process does not use the slices.
 
     Args:
-      setting: What chose another platform, e.g. ``jax_platforms='cpu'``.
+      setting: The setting that chose another platform, e.g. ``jax_platforms='cpu'``.
     """
     record = f"{_ELSEWHERE} {os.getpid()} {setting}"
-    # (Both copies of the plug-in may come here; and workers of a program have other work to do.)
+    # (Both copies of the plug-in may run this; and workers of a program should not print it.)
     if multiprocessing.parent_process() is None and _add(record):
         sys.stderr.write(
             f"sps: this process ({os.getpid()}) runs on this machine, not on the slices that `sps "
@@ -71,10 +71,10 @@ def note_elsewhere(setting: str) -> None:
 
 
 def _add(record: str) -> bool:
-    """Adds a record unless it is there already; returns whether it was added."""
+    """Adds a record unless it exists; returns whether it was added."""
     if not (name := os.environ.get(NOTES_VARIABLE)):
         return False
-    # (At the end, wherever that is by then: other processes of the program write, too.)
+    # (Appended at the current end: other processes of the program write, too.)
     flags = os.O_RDWR | os.O_APPEND
     with (
         contextlib.suppress(OSError),

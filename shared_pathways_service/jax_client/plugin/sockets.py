@@ -1,9 +1,9 @@
-"""The sockets that this process has open to one peer, found from outside of who opened them.
+"""Finds and closes the sockets of this process to one peer, without their owner's help.
 
-JAX's client cannot be closed: it ends when nothing refers to it any more, and a forgotten
-variable is enough to refer to it. Shutting its sockets down ends it all the same.
+JAX's client cannot be closed: it ends when it is no longer referenced, and one forgotten variable
+keeps it alive. Shutting down its sockets ends it nevertheless.
 
-Like the plug-in the file needs the standard library only: both are copied together.
+Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from pathlib import Path
 
 __all__ = ["Peer", "count", "peer_at", "replace", "shut_down"]
 
-#: A peer as the sockets connected to it name it: a path, or the host's address and a port.
+#: A peer in the form of connected sockets: a path, or the host's address and a port.
 Peer = str | tuple[str, int]
 
 _POLL_S = 0.005
 
 
 def peer_at(address: str, timeout: float) -> Peer:
-    """Returns the name under which connected sockets know the server at an address.
+    """Returns the form in which connected sockets name the server at an address.
 
-    It connects to find out: a path may lead through a link, and the server is known by the
-    spelling that it was itself given.
+    It connects to find out: a path may contain a link, and the server is known by the path that it
+    was given.
 
     Args:
       address: ``unix:/path`` or ``host:port``.
       timeout: Seconds to wait for the connection.
 
     Raises:
-      OSError: There is no connection to be had.
+      OSError: The connection fails.
     """
     if address.startswith("unix:"):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -49,17 +49,17 @@ def peer_at(address: str, timeout: float) -> Peer:
 
 
 def count(peer: Peer) -> int:
-    """Returns how many sockets are connected to the peer."""
+    """Returns the number of sockets connected to the peer."""
     return sum(1 for _ in _connected(peer))
 
 
 def shut_down(peer: Peer, timeout: float) -> bool:
-    """Ends all connections to the peer, whoever holds them; the descriptors stay their owners'.
+    """Ends all connections to the peer; their owners keep the descriptors.
 
     Args:
-      peer: Whose connections end.
-      timeout: Seconds for the owners to close them, 0 not to wait. A connection that an owner
-        dials in this time is ended too.
+      peer: The peer of the connections.
+      timeout: Seconds for the owners to close them, 0 not to wait. New connections in this time are
+        ended, too.
 
     Returns:
       Whether no socket is connected to the peer any more.
@@ -77,9 +77,9 @@ def shut_down(peer: Peer, timeout: float) -> bool:
 
 
 def replace(peer: Peer) -> None:
-    """Has this process's descriptors of connections to the peer lead nowhere.
+    """Replaces this process's descriptors of connections to the peer.
 
-    In a forked child: the connections are the parent's and stay open.
+    In a forked child: the connections belong to the parent, and stay open.
     """
     near, far = socket.socketpair()
     far.close()
@@ -93,7 +93,7 @@ def replace(peer: Peer) -> None:
 
 
 def _connected(peer: Peer) -> Iterator[socket.socket]:
-    # A duplicate each: the number may be closed, and be another file's, at any moment.
+    # A duplicate of each: the number may be closed, or reused, at any time.
     for entry in list(Path("/dev/fd").iterdir()):
         with contextlib.suppress(OSError), _duplicate(int(entry.name)) as connection:
             if _peer_of(connection) == peer:
@@ -101,9 +101,9 @@ def _connected(peer: Peer) -> Iterator[socket.socket]:
 
 
 def _duplicate(number: int) -> socket.socket:
-    # Sockets only: closing a duplicate of a file would give up the locks that are held on it.
+    # Sockets only: closing a duplicate of a file would release the locks on it.
     if not stat.S_ISSOCK(os.fstat(number).st_mode):
-        raise OSError(f"{number} is no socket")
+        raise OSError(f"{number} is not a socket")
     duplicate = os.dup(number)
     try:
         return socket.socket(fileno=duplicate)
@@ -117,6 +117,6 @@ def _peer_of(connection: socket.socket) -> Peer:
     if not isinstance(name, tuple):
         return os.fsdecode(name)
     address = ipaddress.ip_address(name[0])
-    # gRPC speaks to an IPv4 host through an IPv6 socket where it can.
+    # gRPC connects to an IPv4 host through an IPv6 socket where possible.
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address), int(name[1])

@@ -1,6 +1,6 @@
-"""Strict mode: programs are refused what Google's proxies refuse, so that they run there as well.
+"""Strict mode: refuses programs that Google's proxies refuse, so that others run there as well.
 
-Like the plug-in the file needs the standard library only: it is copied with it.
+Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _VALUES = {"": False, "0": False, "1": True}
 
 
 def is_wanted() -> bool:
-    """Whether the environment asks for strict mode.
+    """Whether the environment requests strict mode.
 
     Raises:
       ValueError: The variable is neither 1 nor 0.

@@ -131,5 +131,5 @@ def test_checkpoints_in_and_out_of_connect(tmp_path: Path) -> None:
         inside = client.expect("in")
         assert (inside["devices"], inside["same"]) == (4, True)
         assert client.wait() == 0, client.stderr
-        assert "still referred to" not in "".join(client.stderr)  # nothing was kept of the service
+        assert "still referenced" not in "".join(client.stderr)  # nothing was kept of the service
         eventually(nothing_left, "all to be gone")

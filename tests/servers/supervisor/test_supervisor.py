@@ -204,7 +204,9 @@ def test_a_crash_of_a_proxy_is_explained_and_kept() -> None:
             over = expect_state(watch, pb.Proxy.EXITED)
         assert over.exit_code == -signal.SIGABRT
         told, report = over.reason.split("; report: ")
-        assert told.startswith("killed by SIGABRT while it was running endless on slice 0; its last")
+        assert told.startswith(
+            "killed by SIGABRT while it was running endless on slice 0; its last"
+        )
         assert "loaded_executable_execute_request endless" in told
         kept = json.loads(Path(report).read_text())
         assert kept["running"] == ["endless on slice 0"]

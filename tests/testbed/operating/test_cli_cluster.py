@@ -261,7 +261,7 @@ def test_googles_images_are_told_of_by_pods_and_labels(
         check = _credentials_of(name, place, "--proxy_options=use_insecure_credentials:false")
         assert check["outcome"] == "failed"
         assert name in check["found"]
-        assert "leave out use_insecure_credentials:false" in check["fix"]
+        assert "remove use_insecure_credentials:false" in check["fix"]
         assert "there is no Job nobody" in _credentials_of("nobody", place)["found"]
     nothing_left(namespace)
 

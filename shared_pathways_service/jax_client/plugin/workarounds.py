@@ -1,12 +1,12 @@
-"""What JAX's proxy client refuses by itself, and a process can do for it by way of its own memory.
+"""Works around operations that JAX's proxy client refuses, through this process's memory.
 
-The client answers these with an error before it asks the proxy for anything (jaxlib 0.10.2), and
-users meet them in plain programs: a numpy array that was flipped or broadcast, an array that is on
-this machine's CPU, the cost of a program that was lowered and not compiled, a callback outside of
-any program. `executables` and `host_copies` have more of the kind. Each is tried as it is,
-and done in the other way only when it was refused, so that what works costs nothing more.
+The client refuses these before it sends anything to the proxy (jaxlib 0.10.2), and users meet them
+in plain programs: a numpy array that was flipped or broadcast, an array on this machine's CPU, the
+cost of a program that was lowered but not compiled, a callback outside of any program.
+`executables` and `host_copies` have more of them. Each call is first made unchanged, and repeated
+in the other way only if it was refused, so working calls cost nothing more.
 
-Like the plug-in the file needs the standard library and JAX only: both are copied together.
+Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 from . import executables, host_copies, local
 from .attempts import NOT_PJRT, runtime_error, says, when_refused
 
-__all__ = ["mend"]
+__all__ = ["install"]
 
-#: How the refusals begin or what they hold.
+#: The refusals begin with these texts, or contain them.
 _STRIDES = "Negative or zero strides"
 _ELSEWHERE = (
     "non-PjRt-compatible client",
     "only supports devices that are instances of",
     "only supports source arrays that are instances of",
     "Unsupported array type for PjRtClient::CopyArrays",
-    # JAX 0.9 has only this text.
+    # The only text of JAX 0.9.
     "Operation only supports arrays created via IFRT Proxy client",
 )
 _NO_CALLBACKS = "Unsupported host callback type"
@@ -37,17 +37,17 @@ _NO_STATISTICS = "MemoryStats is only supported"
 
 
 @functools.cache
-def mend() -> None:
-    """Mends them for this process, for good; other clients refuse none of these."""
+def install() -> None:
+    """Installs the workarounds in this process permanently; other clients refuse none of these."""
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
     jaxlib: Any = importlib.import_module("jaxlib._jax")
     for module, name, mended in (
-        (xla_client, "batched_device_put", _mended_put),
-        (xla_client, "batched_copy_array_to_devices_with_sharding", _mended_copy),
-        (jaxlib, "hlo_module_cost_analysis", _mended_analysis),
-        (jaxlib.Device, "memory_stats", _mended_statistics),
+        (xla_client, "batched_device_put", _put),
+        (xla_client, "batched_copy_array_to_devices_with_sharding", _copy),
+        (jaxlib, "hlo_module_cost_analysis", _analysis),
+        (jaxlib.Device, "memory_stats", _statistics),
     ):
-        # (What another version of JAX does not have is not worth failing for.)
+        # (Missing parts of another version of JAX must not end the program.)
         if original := getattr(module, name, None):
             setattr(module, name, mended(original))
     executables.install()
@@ -57,10 +57,10 @@ def mend() -> None:
         primitive = getattr(callback, f"{name}_p", None)
         called = getattr(callback, f"{name}_impl", None)
         if primitive is not None and called is not None:
-            primitive.def_impl(_mended_callback(primitive.impl, called))
+            primitive.def_impl(_callback(primitive.impl, called))
 
 
-def _mended_put(original: Callable[..., Any]) -> Callable[..., Any]:
+def _put(original: Callable[..., Any]) -> Callable[..., Any]:
     def put(aval: Any, sharding: Any, xs: Sequence[Any], *rest: Any, **named: Any) -> Any:
         try:
             return original(aval, sharding, xs, *rest, **named)
@@ -73,7 +73,7 @@ def _mended_put(original: Callable[..., Any]) -> Callable[..., Any]:
     return put
 
 
-def _mended_copy(original: Callable[..., Any]) -> Callable[..., Any]:
+def _copy(original: Callable[..., Any]) -> Callable[..., Any]:
     def copy(
         arrays: Sequence[Any],
         devices: Sequence[Any],
@@ -88,7 +88,7 @@ def _mended_copy(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise
         each = zip(arrays, devices, shardings, semantics, strict=True)
         return [
-            _by_way_of_memory(a, s)
+            _copy_through_memory(a, s)
             if _client(a.sharding) is not _client(s)
             else original([a], [d], [s], [c])[0]
             for a, d, s, c in each
@@ -97,13 +97,13 @@ def _mended_copy(original: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
-def _by_way_of_memory(array: Any, sharding: Any) -> Any:
+def _copy_through_memory(array: Any, sharding: Any) -> Any:
     """Copies an array to devices of another client."""
     import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
 
     if not getattr(getattr(sharding, "spec", None), "unreduced", None):
         return jax.device_put(_plain(array), sharding)
-    # Each device has a summand of its own, so there is no value to copy as a whole.
+    # Each device has a separate summand, so there is no value to copy as a whole.
     parts = [
         jax.device_put(_plain(shard.data), device)
         for shard, device in zip(array.addressable_shards, sharding.mesh.devices.flat, strict=True)
@@ -111,29 +111,27 @@ def _by_way_of_memory(array: Any, sharding: Any) -> Any:
     return jax.make_array_from_single_device_arrays(array.shape, sharding, parts)
 
 
-def _mended_analysis(original: Callable[..., Any]) -> Callable[..., Any]:
+def _analysis(original: Callable[..., Any]) -> Callable[..., Any]:
     def instead(_client: Any, module: Any) -> Any:
-        # It looks at the program alone, which is the same for every client.
+        # It depends only on the program, so any client can do it.
         return original(local.hidden_cpu(), module)
 
     return when_refused(original, (NOT_PJRT,), instead)
 
 
-def _mended_statistics(original: Callable[..., Any]) -> Callable[..., Any]:
-    # (JAX's CPUs have None. A proxy's TPUs have some, and JAX's client cannot ask for them.)
+def _statistics(original: Callable[..., Any]) -> Callable[..., Any]:
+    # (JAX's CPUs have None. A proxy's TPUs have some, but JAX's client cannot query them.)
     return when_refused(
         original, (_NO_STATISTICS,), lambda _device: None, where=local.is_proxied_cpu
     )
 
 
-def _mended_callback(
-    original: Callable[..., Any], called: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Returns what JAX does with a callback outside of any program.
+def _callback(original: Callable[..., Any], called: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps JAX's handling of a callback outside of any program.
 
     Args:
-      original: Compiles a program that has only the callback.
-      called: Calls it, with arrays of the local CPU.
+      original: Compiles a program that contains only the callback.
+      called: Calls it with arrays of the local CPU.
     """
 
     def impl(*args: Any, **params: Any) -> list[Any]:
@@ -149,9 +147,9 @@ def _mended_callback(
             raise RuntimeError(
                 "a callback returned "
                 f"{', '.join(f'{d.name}{list(s)}' for s, d in returned) or 'nothing'} where "
-                f"{', '.join(w.str_short() for w in wanted) or 'nothing'} was announced"
+                f"{', '.join(w.str_short() for w in wanted) or 'nothing'} was declared"
             )
-        import jax  # noqa: PLC0415 - see _by_way_of_memory
+        import jax  # noqa: PLC0415 - see _copy_through_memory
 
         place = params.get("sharding") or _place_of(args)
         return [jax.device_put(value, place) for value in values]
@@ -160,8 +158,8 @@ def _mended_callback(
 
 
 def _place_of(args: Sequence[Any]) -> Any:
-    """Returns where the result of a program with these arguments is; None: JAX's default."""
-    import jax  # noqa: PLC0415 - see _by_way_of_memory
+    """Returns the placement of a program's result for these arguments; None: JAX's default."""
+    import jax  # noqa: PLC0415 - see _copy_through_memory
 
     bound = [a.sharding for a in args if isinstance(a, jax.Array) and a.committed]
     for sharding in bound:
