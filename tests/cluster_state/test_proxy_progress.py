@@ -91,8 +91,8 @@ def test_what_it_was_at_when_it_crashed_is_in_its_message() -> None:
     progress = of(crashed)
     assert progress.exit_code == -11
     assert progress.reason == (
-        "it was ended by signal 11 while it was running jit_step on slice 0; its last requests, the "
-        "newest first: b, a"
+        "it was ended by signal 11 while it was running jit_step on slice 0; its last "
+        "requests, newest first: b, a"
     )
     # Its log is asked for.
     assert progress.log_tail == ()
