@@ -1,4 +1,4 @@
-"""Elastic training: a lost slice is a short rewind in the same process.
+"""Elastic training: after the loss of a slice, training rewinds and continues in the same process.
 
     from shared_pathways_service import elastic
 
@@ -8,7 +8,7 @@
     manager.run(train)
 
 Works on any JAX devices that can be grouped into slices. `policy` and `accounting` are pure; the
-other modules run, probe, and keep state. Names are looked up when used: reading a run's ledger
+other modules run, probe, and store state. Names are imported on first use: reading a run's ledger
 needs no JAX.
 """
 

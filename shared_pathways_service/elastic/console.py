@@ -1,4 +1,4 @@
-"""The lines that scripts look for, on standard output."""
+"""Prints the lines that scripts expect to standard output."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["ConsoleLines"]
 
 
 class ConsoleLines:
-    """A sink of events that prints those which have lines; it never fails.
+    """An event sink that prints lines for events that have some; it never fails.
 
     Args:
-      stream: Where to; None: standard output, whatever that is when a line is printed.
+      stream: The output; None: the standard output at the time of printing.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
     def __call__(self, event: Event) -> None:
-        """Prints the event's lines at once, and together."""
+        """Prints an event's lines together, and flushes them."""
         stream = self._stream or sys.stdout
         lines = lines_of(event)
-        # There is no standard output in a process that was started without one.
+        # A process may have been started without standard output.
         if not lines or stream is None:
             return
         text = "".join(f"{line}\n" for line in lines)
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        # A ValueError: the stream is closed. Who cannot be told is no reason not to train.
+        # A ValueError: the stream is closed. Training must not fail for that.
         with contextlib.suppress(OSError, ValueError):
             try:
                 stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -42,10 +42,10 @@ class ConsoleLines:
 
 
 def _let_go(stream: TextIO) -> None:
-    """Points a stream whose reader has gone at nothing.
+    """Redirects a stream whose reader has closed it to nothing.
 
-    What it still holds would fail again as Python ends, which makes exit code 120 of a training
-    that was done; and the program's own next `print` would end it.
+    Its buffer would fail again when Python exits, with exit code 120 for a successful training, and
+    the program's own next `print` would end it.
     """
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:

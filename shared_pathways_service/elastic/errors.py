@@ -1,4 +1,4 @@
-"""Errors and signals of elastic training; the first two bear the names that pathwaysutils has."""
+"""Errors and signals of elastic training; the first two have the names of pathwaysutils."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["ElasticRuntimeError", "ScaleUpSignalError"]
 
 
 class ElasticRuntimeError(SharedPathwaysError, RuntimeError):
-    """Training cannot go on: a budget is spent, or the slices did not come back in time."""
+    """Training cannot continue: a budget is exhausted, or the slices did not come back in time."""
 
 
 class ScaleUpSignalError(Exception):
-    """Says that training should begin anew on more slices; raised within the function trained."""
+    """Signals that training should restart on more slices; raised within the training function."""

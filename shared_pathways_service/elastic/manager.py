@@ -1,7 +1,7 @@
-"""The manager of elastic training: what is public of it, under the names that pathwaysutils uses.
+"""The public manager of elastic training, with the names of pathwaysutils.
 
-Code that was written for `pathwaysutils.elastic.manager` runs on this one by another import
-(docs/elastic.md has the table). Behind `elastic_retry` and `run` is one loop.
+Code for `pathwaysutils.elastic.manager` runs with a different import (docs/elastic.md has the
+table). `elastic_retry` and `run` share one loop.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _CHECKPOINTS: Final = "checkpoints"
-#: Seconds at the end for a snapshot that is under way.
+#: Seconds at the end for a snapshot in progress.
 _SNAPSHOT_S: Final = 5.0
 
 
 class ElasticRetryLimit:
-    """A retry policy: so many attempts, and no more.
+    """A retry policy with a maximum number of attempts.
 
     Args:
       max_attempts: From 1 up.
@@ -60,31 +60,32 @@ class ElasticRetryLimit:
         self.max_attempts = check_int("max_attempts", max_attempts, low=1)
 
     def __call__(self, attempt: int, error: Exception) -> bool:
-        """Tells whether another attempt may follow this one, numbered from 1."""
+        """Returns whether another attempt may follow this one, numbered from 1."""
         del error
         return attempt < self.max_attempts
 
 
 class Manager:
-    """Runs training on slices that go and come.
+    """Runs training on slices that may be lost and return.
 
-    A manager is made once, where JAX's devices are; `run` may be called several times, one after
-    the other.
+    Create one manager in the process that has JAX's devices; `run` may be called several times, one
+    after the other.
 
     Args:
       devices: The devices of all slices; None: `jax.devices()`.
-      options: What is wanted; see `Options`.
-      directory: The run's: gets ``ledger.jsonl`` and ``checkpoints/``. None: neither is kept.
-      checkpoint_directory: Where checkpoints go instead: a path, ``gs://…`` or ``s3://…``.
-      slice_key: Which slice a device belongs to.
-      reconnect: Called when the proxy is gone; returns new devices, as many slices as before.
-        `elastic.reconnect_with` makes one of a connection. None: training ends then.
-      probe: How the devices of a slice are asked whether they compute; raises if not.
-      on_event: Is told each `Event`, on any thread; its errors are logged only.
-      console: Whether the lines that scripts look for are printed.
+      options: The options; see `Options`.
+      directory: The run's directory, with ``ledger.jsonl`` and ``checkpoints/``. None: neither is
+        written.
+      checkpoint_directory: Another directory for checkpoints: a path, ``gs://…`` or ``s3://…``.
+      slice_key: Returns the slice of a device.
+      reconnect: Called when the proxy has ended; returns new devices, as many slices as before.
+        `elastic.reconnect_with` makes one from a connection. None: training ends then.
+      probe: Checks that the devices of a slice compute; raises if not.
+      on_event: Called with each `Event`, on any thread; its errors are only logged.
+      console: Whether to print the lines that scripts expect.
 
     Raises:
-      InvalidRequestError: An option is wrong, by itself or with so many slices.
+      InvalidRequestError: An option is wrong, by itself or for this number of slices.
     """
 
     def __init__(
@@ -125,22 +126,23 @@ class Manager:
         on_elastic_event_callback: Callable[[], object] | None = None,
         retry_policy: RetryPolicy | None = None,
     ) -> T:
-        """Runs `train` until it ends, in this process, again after each slice event.
+        """Runs `train` until it returns, in this process, again after each slice event.
 
         Args:
-          train: Gets an `Attempt`: the slices to train on, and what was reached before. It must
-            keep no array beyond its end.
+          train: Gets an `Attempt`: the slices to train on, and the progress so far. It must not
+            keep arrays after its end.
           pre_callback: Called before each attempt, when its slices are known.
           on_elastic_event_callback: Called after each event that ended an attempt.
-          retry_policy: Asked after each event beside the budgets: attempt (from 1) and error.
+          retry_policy: Called after each event, in addition to the budgets, with the attempt (from
+            1) and the error.
 
         Returns:
-          What `train` returned.
+          The result of `train`.
 
         Raises:
-          ElasticRuntimeError: A budget is spent, or the slices did not come back in time.
-          InvalidRequestError: A profile is being taken, or another run of this manager lives.
-          Exception: What `train` raised, where it is no slice's.
+          ElasticRuntimeError: A budget is exhausted, or the slices did not come back in time.
+          InvalidRequestError: A profile is active, or another run of this manager is.
+          Exception: An error of `train` that was not caused by a slice.
         """
         callbacks = Callbacks(before=pre_callback, after=on_elastic_event_callback)
         return self._run(train, self.options, callbacks, retry_policy)
@@ -157,24 +159,25 @@ class Manager:
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Returns a decorator: the function is called again after each slice event.
 
-        As pathwaysutils' decorator of this name. The function gets its own arguments, and keeps its
-        own state; to interrupt itself when `available_inactive_slices` are there, it raises
+        Like pathwaysutils' decorator of this name. The function gets its own arguments, and manages
+        its own state. To interrupt itself for `available_inactive_slices`, it raises
         `ScaleUpSignalError`.
 
         Args:
-          max_retries: Attempts; None: without end.
-          minimum_slice_count: Slices to wait for; None: all.
-          poll_interval: Seconds between two looks at slices that lack.
-          timeout: Seconds to wait for slices; None: without end.
+          max_retries: The number of attempts; None: no limit.
+          minimum_slice_count: The number of slices to wait for; None: all.
+          poll_interval: Seconds between two checks for missing slices.
+          timeout: Seconds to wait for slices; None: no limit.
           pre_callback: Called before each attempt.
           on_elastic_event_callback: Called after each event that ended an attempt.
           retry_policy: Instead of `max_retries`.
 
         Raises:
-          InvalidRequestError: `max_retries` beside `retry_policy`, or a number out of range.
+          InvalidRequestError: Both `max_retries` and `retry_policy` are given, or a number is out
+            of range.
         """
         if max_retries is not None and retry_policy is not None:
-            raise InvalidRequestError("max_retries", max_retries, "None beside retry_policy")
+            raise InvalidRequestError("max_retries", max_retries, "either it or retry_policy")
         options = dataclasses.replace(
             self.options,
             elastic_max_retries=sys.maxsize if max_retries is None else max_retries,
@@ -201,20 +204,20 @@ class Manager:
     def pause_resume(
         self, max_retries: int, **others: Any
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """`elastic_retry` with all slices; pathwaysutils' older name."""
+        """`elastic_retry` with all slices; an older name in pathwaysutils."""
         return self.elastic_retry(max_retries=max_retries, minimum_slice_count=None, **others)
 
     def replica_resize(
         self, max_resizes: int, **others: Any
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """`elastic_retry` with one slice at least; pathwaysutils' older name."""
+        """`elastic_retry` with at least one slice; an older name in pathwaysutils."""
         return self.elastic_retry(max_retries=max_resizes, minimum_slice_count=1, **others)
 
     def hear(self, event: Event) -> None:
-        """Takes a hint of a connection's: slices that are back are seen at once.
+        """Accepts an event of a connection, so that returned slices are noticed at once.
 
-        ``connect(on_event=…)`` takes a function that exists before there is a manager: one that
-        hands on to ``manager.hear`` once there is.
+        ``connect(on_event=…)`` needs a function before the manager exists: pass one that forwards
+        to ``manager.hear`` once it does.
         """
         if isinstance(event, tenants.SlicePlaced | manager_events.PhysicalSliceLost):
             self._watch.wake()
@@ -233,12 +236,12 @@ class Manager:
 
     @property
     def total_slice_count(self) -> int:
-        """How many slices there are."""
+        """The number of all slices."""
         return len(self._watch.devices)
 
     @property
     def active_slice_indices(self) -> frozenset[int]:
-        """The slices that training runs on; before the first attempt, those that answer."""
+        """The slices of training; before the first attempt, those that answer."""
         if self._active is None:
             self._active = frozenset(self._watch.ask().good)
         return self._active
@@ -249,29 +252,29 @@ class Manager:
 
     @property
     def inactive_slice_indices(self) -> AbstractSet[int]:
-        """The slices that training does not run on."""
+        """The slices that are not used by training."""
         return self.all_slice_indices - self.active_slice_indices
 
     @property
     def available_inactive_slices(self) -> AbstractSet[int]:
-        """Those of them that answer: reason to raise `ScaleUpSignalError`."""
+        """Those of them that answer: a reason to raise `ScaleUpSignalError`."""
         return frozenset(self._watch.usable()) - self.active_slice_indices
 
     @property
     def active_slice_count(self) -> int:
-        """How many slices training runs on."""
+        """The number of slices of training."""
         return len(self.active_slice_indices)
 
     good_slice_count = active_slice_count
 
     @property
     def elastic_down_event_count(self) -> int:
-        """How many attempts a slice has ended so far."""
+        """The number of attempts that a slice has ended so far."""
         return self._down_events
 
     @property
     def default_device(self) -> jax.Device:
-        """A device of a slice that training runs on.
+        """A device of a slice of training.
 
         Raises:
           ValueError: There is none.
@@ -281,13 +284,13 @@ class Manager:
         return self._watch.devices[min(self.active_slice_indices)][0]
 
     def scale_by_active_slices(self, x: float) -> int | float:
-        """Returns the part of `x` that belongs to the slices that training runs on.
+        """Returns the share of `x` for the slices of training.
 
         Args:
-          x: A number for all slices; of a whole one, the part must be whole too.
+          x: A number for all slices; the share of a whole number must be whole.
 
         Raises:
-          ValueError: It is not.
+          ValueError: The share is not whole.
         """
         if not isinstance(x, int):
             return x * self.active_slice_count / self.total_slice_count
@@ -299,14 +302,14 @@ class Manager:
             )
         return part
 
-    # ---- looking after them outside of a run
+    # ---- monitoring outside of a run
 
     def start_monitoring(self, poll_interval: float = 10) -> None:
-        """Has slices that lack asked now and then, also outside of a run, until `close`."""
+        """Probes missing slices periodically, also outside of a run, until `close`."""
         self._watch.start_monitor(poll_interval)
 
     def close(self) -> None:
-        """Ends all threads. What is used later begins anew."""
+        """Ends all threads. They restart when they are needed."""
         self._watch.close()
 
     def __enter__(self) -> Self:
@@ -315,7 +318,7 @@ class Manager:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    # ---- inside
+    # ---- internals
 
     def _make_watch(self, devices: Sequence[jax.Device]) -> SliceWatch:
         slices = group_by_slice(devices, self._key)
@@ -348,7 +351,7 @@ class Manager:
                 begun=self._begin,
                 down_events=lambda: self._down_events,
             )
-            stack.callback(self.close)  # whichever watch there is by then
+            stack.callback(self.close)  # the watch at that time
             return loop.run(train)
 
     def _make_sinks(self, stack: contextlib.ExitStack) -> list[Callable[[Event], object]]:

@@ -1,4 +1,4 @@
-"""How far training is: what belongs to a state and is no array."""
+"""The progress of training: the part of a state that is not arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Progress:
     """A point in training.
 
     Attributes:
-      step: Steps completed.
-      epoch: The epoch that the next example belongs to, from 0.
-      loss: Of the last step completed; None before the first, or where none was told.
-      data: State of the data iterator, as JSON knows it: the next example is the first that no
+      step: Completed steps.
+      epoch: The epoch of the next example, from 0.
+      loss: The loss of the last completed step; None before the first, or if unknown.
+      data: The state of the data iterator, for JSON: the next example is the first one that no
         completed step has used.
     """
 
@@ -27,7 +27,7 @@ class Progress:
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as plain data."""
+        """Returns the progress as plain data."""
         return {
             "step": self.step,
             "epoch": self.epoch,
@@ -37,5 +37,5 @@ class Progress:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
-        """Makes what `to_json` described."""
+        """Makes the progress from plain data of `to_json`."""
         return cls(step=data["step"], epoch=data["epoch"], loss=data["loss"], data=data["data"])

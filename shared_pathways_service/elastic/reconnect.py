@@ -1,4 +1,4 @@
-"""Goes on after the proxy has died: a new one, on the same service."""
+"""Continues on a new proxy after the old one has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Connection(Protocol):
-    """What is used of `isc_pathways.Connection`."""
+    """The used part of `isc_pathways.Connection`."""
 
     @property
     def devices(self) -> tuple[jax.Device, ...]: ...
@@ -27,21 +27,21 @@ class _Connection(Protocol):
 
 
 def reconnect_with(connection: _Connection) -> Callable[[], Sequence[jax.Device]]:
-    """Returns what `Manager` needs to survive the death of a connection's proxy.
+    """Returns a function for `Manager` to survive the end of a connection's proxy.
 
-    The connection is closed and started again, with all that it was asked for; whether slices that
-    somebody else got meanwhile are waited for is said by its ``queue_timeout``.
+    The connection is closed and started again with the same request; its ``queue_timeout``
+    determines whether it waits for slices that another tenant got meanwhile.
 
     Args:
-      connection: Of `isc_pathways.connect`, started.
+      connection: A started connection of `isc_pathways.connect`.
     """
 
     def connect_anew() -> Sequence[jax.Device]:
         try:
             connection.close()
         except SharedPathwaysError as error:
-            # It tells why it died, once; that is what is being survived.
-            _log.warning("connecting anew: %s", error)
+            # The connection raises the reason of its end once, which is being survived.
+            _log.warning("reconnecting: %s", error)
         connection.start()
         return connection.devices
 

@@ -1,6 +1,6 @@
-"""The ledger of a run: every event as a line of JSON, kept whatever becomes of the process.
+"""The ledger of a run: every event as a line of JSON, which survives the process.
 
-A run that another process resumes goes on in the same file.
+A run that another process resumes continues in the same file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["LEDGER_NAME", "Ledger", "LedgerReader", "read_ledger"]
 
 LEDGER_NAME: Final = "ledger.jsonl"
 
-#: Events that come too often to wait for the disk at each: they survive the process' death like the
-#: others, and only the machine's may cost the last of them.
+#: Events that are too frequent to sync each to disk: they survive the death of the process like the
+#: others, but the last ones may be lost with the machine.
 _OFTEN: Final = (TrainingStep, SnapshotTaken)
-#: A URL, also where a `Path` was made of it, which has only one of its slashes; no Windows drive.
+#: A URL, also in the form of a `Path` with only one of its slashes; not a Windows drive.
 _OF_A_STORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _SCALARS: Final = (str, int, float, bool, type(None))
 
@@ -38,17 +38,17 @@ _log = logging.getLogger(__name__)
 class Ledger:
     """A sink that appends each event to ``ledger.jsonl``; threads may share it.
 
-    A line is one `write` to a file opened for appending, so a kill at any moment can tear the last
-    line only. When the disk is full or gone that is logged once, and training goes on.
+    Each line is one `write` to a file opened for appending, so a kill can damage only the last
+    line. A full or missing disk is logged once, and training continues.
 
     Args:
-      directory: The run's; made if it is not there.
+      directory: The run's directory; created if it is missing.
 
     Attributes:
-      lost: Events that could not be written, or of which the disk does not know.
+      lost: Events that could not be written or synced.
 
     Raises:
-      InvalidRequestError: The directory is in an object store, whose files nobody can append to.
+      InvalidRequestError: The directory is in an object store, whose files cannot be appended to.
       OSError: The file cannot be opened.
     """
 
@@ -57,8 +57,8 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.lost = 0
         self._path = path
-        # Of two kinds: who writes a step need not wait while another thread waits for the disk.
-        # A signal's handler may tell something too, while this thread is in here.
+        # Two locks: writing a step must not wait while another thread syncs. Reentrant, because a
+        # signal handler on this thread may write an event meanwhile.
         self._write_lock = threading.RLock()
         self._sync_lock = threading.RLock()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -66,7 +66,7 @@ class Ledger:
         self._torn = _ends_within_a_line(self._file)
 
     def __call__(self, event: Event) -> None:
-        """Appends the event; one that comes after `close` is nobody's."""
+        """Appends the event; ignores it after `close`."""
         line = _line(event)
         try:
             with self._write_lock:
@@ -81,7 +81,7 @@ class Ledger:
             self.lost += 1
 
     def close(self) -> None:
-        """Closes the file; once is enough, more does no harm."""
+        """Closes the file; may be called again."""
         with self._sync_lock, self._write_lock:
             file, self._file = self._file, None
             if file is not None:
@@ -107,14 +107,14 @@ class Ledger:
 
 
 class LedgerReader(Iterator[Event]):
-    """The events of a ledger, in the order in which they were written.
+    """The events of a ledger, in the order of writing.
 
     Attributes:
-      skipped: Lines so far that are no event: torn by a kill, or somebody else's.
+      skipped: Lines so far that are not events: damaged by a kill, or foreign.
     """
 
     def __init__(self, path: Path) -> None:
-        # Looked for here, so that it is here that a missing ledger is told.
+        # Opened here, so that a missing ledger is reported here.
         path.stat()
         self._lines = _lines_of(path)
         self.skipped = 0
@@ -129,14 +129,14 @@ class LedgerReader(Iterator[Event]):
 
 
 def read_ledger(directory: str | os.PathLike[str]) -> LedgerReader:
-    """Reads a run's ledger, which may be written meanwhile.
+    """Reads a run's ledger, also while it is being written.
 
     Args:
-      directory: The run's.
+      directory: The run's directory.
 
     Raises:
       InvalidRequestError: The directory is in an object store.
-      FileNotFoundError: There is no ledger in it.
+      FileNotFoundError: It contains no ledger.
     """
     return LedgerReader(_path(directory))
 
@@ -164,7 +164,7 @@ def _ends_within_a_line(file: int) -> bool:
 
 
 def _line(event: Event) -> bytes:
-    """Returns the line of an event, whose numbers may be NumPy's: what is told must not fail."""
+    """Returns the line of an event, whose numbers may be NumPy's; must not fail."""
     took = event.duration_s
     plain = OtherEvent(
         kind=event.kind,
@@ -186,7 +186,7 @@ def _whole_or_text(value: object) -> int | str:
 
 
 def _scalar(value: object) -> Scalar:
-    """Returns a value as JSON has it; what is not finite, or no scalar at all, is told as text."""
+    """Returns a value for JSON; values that are not finite or not scalars become text."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, numbers.Integral):
@@ -197,7 +197,7 @@ def _scalar(value: object) -> Scalar:
 
 
 def _event(line: bytes) -> Event | None:
-    """Returns the event that a line tells; None: it tells none."""
+    """Returns the event of a line; None: the line has none."""
     try:
         fields = json.loads(line)
         if not {"kind", "source", "time", "monotonic"} <= fields.keys():
@@ -210,7 +210,7 @@ def _event(line: bytes) -> Event | None:
 
 
 def _is_sound(event: Event) -> bool:
-    """Tells whether what comes of a file has the types that an event's fields have."""
+    """Returns whether the values from a file have the types of an event's fields."""
     return (
         isinstance(event.kind, str)
         and isinstance(event.source, str)

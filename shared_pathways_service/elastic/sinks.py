@@ -1,4 +1,4 @@
-"""Hands each event to all who want it."""
+"""Distributes events to sinks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _log = logging.getLogger(__name__)
 
 
 class Sinks:
-    """Sinks of events; what one of them raises is logged, and nobody's trouble."""
+    """Sinks of events; errors of a sink are logged, and do not affect others."""
 
     def __init__(self) -> None:
         self._all: tuple[Callable[[Event], object], ...] = ()
 
     def __call__(self, event: Event) -> None:
-        """Tells all."""
+        """Passes an event to all sinks."""
         for sink in self._all:
             try:
                 sink(event)
@@ -30,7 +30,7 @@ class Sinks:
 
     @contextlib.contextmanager
     def attached(self, sink: Callable[[Event], object]) -> Iterator[None]:
-        """Has a sink told for the length of a block."""
+        """Adds a sink for the length of a block."""
         self._all = (*self._all, sink)
         try:
             yield
@@ -39,6 +39,6 @@ class Sinks:
 
 
 def log_failure(event: Event) -> None:
-    """Logs what failed beside training, which goes on: nobody would see it otherwise."""
+    """Logs failures outside of training, which continues."""
     if isinstance(event, SaveFailed):
         _log.warning("%s: step %s: %s", event.kind, event.step, event.reason)

@@ -1,4 +1,4 @@
-"""Devices by slice."""
+"""Groups devices by slice."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import jax
 
 __all__ = ["SliceKey", "group_by_slice", "slice_index"]
 
-#: Says which slice a device belongs to.
+#: Returns the slice of a device.
 SliceKey = Callable[[jax.Device], int]
 
 
 def slice_index(device: jax.Device) -> int:
-    """Returns the device's own ``slice_index``; 0 for devices that know none, as a CPU's."""
+    """Returns the device's own ``slice_index``; 0 for devices without one, such as a CPU's."""
     index: int = getattr(device, "slice_index", 0)
     return index
 

@@ -1,4 +1,4 @@
-"""Pytrees of arrays: copies of them, and how they are to lie on devices."""
+"""Copies and places pytrees of arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["Placement", "Tree", "copy_on_devices", "describe", "place", "put"]
 
 #: Any pytree of arrays.
 Tree: TypeAlias = Any
-#: Where a state belongs: one sharding for all, a pytree of them, or what makes that of the state's
-#: shapes (a pytree of `jax.ShapeDtypeStruct`).
+#: The placement of a state: one sharding for all, a pytree of them, or a function that makes that
+#: from the state's shapes (a pytree of `jax.ShapeDtypeStruct`).
 Placement = Sharding | Tree | Callable[[Tree], Tree]
 
 
@@ -23,8 +23,8 @@ def describe(shapes: Tree, placement: Placement) -> Tree:
     """Returns shapes, dtypes and shardings of a state.
 
     Args:
-      shapes: A pytree of what has a shape and a dtype.
-      placement: Where it belongs.
+      shapes: A pytree of values with a shape and a dtype.
+      placement: The placement.
     """
     shardings = placement(shapes) if callable(placement) else placement
     if isinstance(shardings, Sharding):
@@ -38,18 +38,18 @@ def describe(shapes: Tree, placement: Placement) -> Tree:
 
 
 def put(array: Any, where: Sharding | jax.Device) -> jax.Array:
-    """Brings an array to devices."""
+    """Puts an array on devices."""
     placed: jax.Array = jax.device_put(array, where)
     return placed
 
 
 def place(tree: Tree, like: Tree) -> Tree:
-    """Puts a state where it belongs."""
+    """Places a state."""
     return jax.device_put(tree, jax.tree.map(lambda leaf: leaf.sharding, like))
 
 
 def copy_on_devices(tree: Tree) -> Tree:
-    """Copies arrays where they are, without waiting: the originals may be donated at once."""
+    """Copies arrays on their devices, without waiting: the originals may be donated at once."""
     leaves, structure = jax.tree.flatten(tree)
     together: dict[frozenset[jax.Device], list[int]] = {}
     for number, leaf in enumerate(leaves):
@@ -57,7 +57,7 @@ def copy_on_devices(tree: Tree) -> Tree:
             together.setdefault(frozenset(leaf.sharding.device_set), []).append(number)
         else:
             leaves[number] = np.copy(leaf)
-    # One program for each set of devices: a request each, however many arrays there are.
+    # One program per set of devices, and so one request each, independent of the number of arrays.
     for numbers in together.values():
         for number, copied in zip(numbers, _copies([leaves[n] for n in numbers]), strict=True):
             leaves[number] = copied

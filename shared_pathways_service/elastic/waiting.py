@@ -1,7 +1,7 @@
-"""Waits for JAX with a deadline: JAX's own waits have none.
+"""Waits for JAX with a deadline, which JAX's own waits do not have.
 
-A call that waits runs on a daemon thread, one a name; while it hangs, nothing else is given to that
-thread, so a slice that hangs costs one thread however often it is asked.
+A call that waits runs on a daemon thread, one per name. While it hangs, the thread gets no other
+call, so a hung slice costs one thread however often it is probed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 
 __all__ = ["Outcome", "Waiters"]
 
-#: Seconds that threads have to end at the close; one that hangs in JAX is left to the process.
+#: Seconds for threads to end at the close; one that hangs in JAX is left to the process.
 _CLOSE_S: Final = 1.0
 
 
 class Outcome:
-    """How a call ends: it may be waited for, with a deadline."""
+    """The outcome of a call, which may be awaited with a deadline."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
@@ -28,7 +28,7 @@ class Outcome:
         self._value: Any = None
 
     def finish(self, value: Any, error: BaseException | None) -> None:
-        """The call has ended."""
+        """Records the end of the call."""
         self._value = value
         self._error = error
         self._done.set()
@@ -38,9 +38,9 @@ class Outcome:
         return self._done.wait(max(0.0, seconds))
 
     def result(self) -> Any:
-        """Returns what the call returned, or raises what it raised, once it has ended.
+        """Returns the result of the call, or raises its error, once it has ended.
 
-        What it returned is handed over: it is kept here no longer.
+        The result is handed over: no reference to it is kept.
         """
         if self._error is not None:
             raise self._error
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def error(self) -> BaseException | None:
-        """What the call raised; None if nothing, or it has not ended."""
+        """The error of the call; None if there was none, or it has not ended."""
         return self._error
 
 
@@ -70,7 +70,7 @@ class _Waiter:
         return not self._last.wait(0)
 
     def call(self, function: Callable[[], object]) -> Outcome:
-        """Makes the call; while the last one hangs, that one's outcome is returned instead."""
+        """Makes the call; while the last one hangs, returns the outcome of that one instead."""
         if not self.busy:
             self._last = Outcome()
             self._calls.put((function, self._last))
@@ -87,16 +87,16 @@ class _Waiter:
                 value = function()
             except BaseException as raised:  # noqa: BLE001 - given to who waits
                 error = raised
-                # What its frames hold, arrays mostly, ends here; its lines stay.
+                # Clears its frames, which may hold arrays; the line numbers remain.
                 traceback.clear_frames(raised.__traceback__)
-            # Whatever the call holds on to, arrays mostly, ends with it and not with the next one.
+            # Releases objects that the call holds, such as arrays, now and not with the next call.
             del function, call
             outcome.finish(value, error)
             del value, error, outcome
 
 
 class Waiters:
-    """Threads that wait, by name. Closed by who made it."""
+    """Threads that wait, by name. Their creator closes them."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -104,7 +104,7 @@ class Waiters:
         self._lock = threading.Lock()
 
     def call(self, name: object, function: Callable[[], object]) -> Outcome:
-        """Makes a call on the thread of that name."""
+        """Makes a call on the thread of a name."""
         with self._lock:
             waiter = self._waiters.get(name)
             if waiter is None:
@@ -114,7 +114,7 @@ class Waiters:
     def call_all(
         self, functions: Mapping[int, Callable[[], object]], timeout: float
     ) -> dict[int, Outcome]:
-        """Makes calls side by side; returns their outcomes, ended or not, at the deadline."""
+        """Makes calls concurrently; returns their outcomes, ended or not, at the deadline."""
         outcomes = {name: self.call(name, function) for name, function in functions.items()}
         deadline = time.monotonic() + timeout
         for outcome in outcomes.values():
@@ -128,7 +128,7 @@ class Waiters:
         self.close()
 
     def close(self) -> None:
-        """Ends the threads; what hangs in JAX ends with that, or with the process."""
+        """Ends the threads; one that hangs in JAX ends with the hang, or with the process."""
         with self._lock:
             waiters, self._waiters = list(self._waiters.values()), {}
         for waiter in waiters:

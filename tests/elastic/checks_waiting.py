@@ -407,7 +407,7 @@ def a_proxy_that_is_dead_when_training_begins(directory: Path) -> None:
 
     assert run(reconnect=proxy.connect) == 2
     assert proxy.connected == 1
-    with pytest.raises(elastic.ElasticRuntimeError, match="the proxy is gone: UNAVAILABLE"):
+    with pytest.raises(elastic.ElasticRuntimeError, match="the proxy has ended: UNAVAILABLE"):
         run()
 
 

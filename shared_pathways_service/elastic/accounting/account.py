@@ -1,4 +1,4 @@
-"""Every second of a run, put down to what it went on."""
+"""Assigns every second of a run to a cause."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ __all__ = ["Account", "Cause"]
 
 
 class Cause(enum.StrEnum):
-    """What time went on other than steps whose results survived."""
+    """What time was spent on, other than steps whose results survived."""
 
     STARTUP = "startup"
-    """From a process' first word to its first step, but for what is named below."""
+    """From the process's first event to its first step, except for the causes below."""
     COMPILE = "compile"
-    """What an attempt's first step took above the median of its others."""
+    """The time of an attempt's first step above the median of its others."""
     LOST_STEPS = "lost_steps"
-    """Steps that were done again after a rewind."""
+    """Steps that were repeated after a rewind."""
     WAITING = "waiting"
-    """No step, because slices were not there."""
+    """Waiting for slices."""
     DETECT = "detect"
-    """From the last step to the first sign that something was wrong: a step that failed, too."""
+    """From the last step to the first sign of a failure, including a failed step."""
     CONFIRM = "confirm"
-    """From there until it was known what, and the attempt was taken down."""
+    """From there until the cause was known and the attempt had ended."""
     RECONNECT = "reconnect"
-    """New devices after the proxy was gone."""
+    """Connecting to a new proxy."""
     RESTORE = "restore"
-    """State brought back, and what else comes before an attempt's first step."""
+    """Restoring state, and other work before an attempt's first step."""
     CHECKPOINT = "checkpoint"
-    """Training stood still for a checkpoint."""
+    """Training blocked by a checkpoint."""
     SNAPSHOT = "snapshot"
-    """Training stood still for a snapshot."""
+    """Training blocked by a snapshot."""
     DOWN = "down"
-    """No process: from one's last word to the next one's first."""
+    """No process: from the last event of one to the first event of the next."""
     OTHER = "other"
-    """Between steps: data, evaluation, whatever the program does."""
+    """Between steps: data, evaluation, other work of the program."""
 
 
 _BLOCKING: Mapping[type[TrainingEvent], Cause] = {
@@ -71,9 +71,9 @@ class _Done:
     """A completed step.
 
     Attributes:
-      seconds: What it took, without what held it up.
-      attempt: Which attempt's, counted over the whole run.
-      first: Whether it was the attempt's first, which may compile.
+      seconds: Its duration, without interruptions.
+      attempt: The attempt, counted over the whole run.
+      first: Whether it was the attempt's first step, which may compile.
     """
 
     step: int
@@ -83,12 +83,12 @@ class _Done:
 
 
 class Account:
-    """Adds up lives, one after the other; every second is put down once.
+    """Adds up the lives of a run; every second is counted once.
 
     Attributes:
       kept: Completed steps whose results survived, in order.
-      lost: Completed steps that were done again.
-      log: What interrupted the run.
+      lost: Completed steps that were repeated.
+      log: The interruptions of the run.
     """
 
     def __init__(self) -> None:
@@ -97,14 +97,14 @@ class Account:
         self.log = IncidentLog()
         self._spent: dict[Cause, list[float]] = {cause: [] for cause in Cause}
         self._attempt = 0
-        #: What time goes on that no event claims.
+        #: The cause of time that no event claims.
         self._stage = Cause.STARTUP
         self._waiting = False
         self._at = 0.0
         self._blocked = _Blocked(())
 
     def add(self, life: Life) -> None:
-        """Adds what the next process told."""
+        """Adds the events of the next process."""
         self._spent[Cause.DOWN].append(life.start - self._at)
         self._at = life.start
         self._stage, self._waiting = Cause.STARTUP, False
@@ -116,11 +116,11 @@ class Account:
         self._spend(life.end)
 
     def killed(self) -> None:
-        """Notes that the process ended without a word, and another went on."""
+        """Records that the process was killed, and another one continued."""
         self.log.killed(self._at)
 
     def close(self) -> tuple[float, dict[Cause, float]]:
-        """Ends the account.
+        """Completes the account.
 
         Returns:
           Seconds of steps whose results survived, and the other seconds by cause.
@@ -138,7 +138,7 @@ class Account:
         return math.fsum(good), {cause: math.fsum(times) for cause, times in self._spent.items()}
 
     def _usual_seconds(self) -> dict[int, float]:
-        """Returns what a step of each attempt takes: of all of them where one has no second."""
+        """Returns the usual duration of a step per attempt, or of all after a single step."""
         taken: dict[int, list[float]] = collections.defaultdict(list)
         for done in (*self.kept, *self.lost):
             if not done.first:
@@ -149,7 +149,7 @@ class Account:
         return usual | {attempt: statistics.median(times) for attempt, times in taken.items()}
 
     def _follow(self, moment: Moment) -> None:
-        """Puts down the time up to a moment, and notes what the time after it goes on."""
+        """Assigns the time up to an event, and records the cause of the time after it."""
         event, at = moment.event, moment.at
         match event:
             case AttemptStarted():
@@ -216,7 +216,7 @@ class Account:
         self._stage = Cause.OTHER
 
     def _rewind(self, step: int) -> None:
-        """Notes that training goes on behind a step."""
+        """Records that training continues after an earlier step."""
         lost = list(itertools.takewhile(lambda done: done.step > step, reversed(self.kept)))
         if lost:
             del self.kept[-len(lost) :]
@@ -228,12 +228,12 @@ class Account:
         return Cause.WAITING if self._waiting else self._stage
 
     def _spend(self, until: float, cause: Cause | None = None, most: float | None = None) -> None:
-        """Puts down the time since the last moment.
+        """Assigns the time since the last event.
 
         Args:
-          until: The moment.
-          cause: What it went on; None: on what no event claims.
-          most: Seconds that it claims; the rest is nobody's.
+          until: The end of the time.
+          cause: The cause; None: the cause of unclaimed time.
+          most: Seconds that it claims; the rest is unclaimed.
         """
         free = self._free(until)
         if cause is not None:
@@ -243,7 +243,7 @@ class Account:
         self._spent[self._idle].append(free)
 
     def _free(self, until: float) -> float:
-        """Goes on to a moment; returns the seconds up to it in which nothing held training up."""
+        """Advances to a time; returns the seconds until then in which training was not blocked."""
         until = max(until, self._at)
         free = until - self._at
         for cause, seconds in self._blocked.between(self._at, until):
@@ -254,12 +254,12 @@ class Account:
 
 
 def _claim(seconds: float | None, free: float) -> float:
-    """Returns what an event claims of the seconds that are free."""
+    """Returns how many of the free seconds an event claims."""
     return min(seconds, free) if seconds is not None and seconds > 0 else 0.0
 
 
 class _Blocked:
-    """When training stood still for a save: looked through once, forwards."""
+    """The times in which saves blocked training; read once, in order."""
 
     def __init__(self, moments: Sequence[Moment]) -> None:
         spans = []
@@ -274,7 +274,7 @@ class _Blocked:
         self._spans = collections.deque(sorted(spans))
 
     def between(self, start: float, end: float) -> Iterator[tuple[Cause, float]]:
-        """Yields seconds by cause; two saves at the same moment are counted once."""
+        """Yields seconds by cause; concurrent saves are counted once."""
         while self._spans and self._spans[0][0] < end:
             from_, to, cause = self._spans.popleft()
             held = min(to, end) - max(from_, start)

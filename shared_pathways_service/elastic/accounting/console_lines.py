@@ -1,6 +1,6 @@
-"""The lines that users of elastic training and their scripts look for, made of the events.
+"""Formats events as the log lines that users of elastic training and their scripts expect.
 
-Their wording is that of MaxText and pathwaysutils, from whose logs people know them.
+The wording is that of the logs of MaxText and pathwaysutils.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["lines_of"]
 
 
 def lines_of(event: Event) -> list[str]:
-    """Returns the lines that tell an event, without newlines; most events have none."""
+    """Returns the lines for an event, without newlines; most events have none."""
     lines: list[str] = []
     match event:
         case RunStarted(enabled=True):
@@ -58,10 +58,10 @@ def _step_lines(event: TrainingStep) -> list[str]:
 
 
 def _number(value: float | None) -> float:
-    """Returns a number; one that is not known is not a number, which programs read as such."""
+    """Returns a number; NaN, which programs can parse, if it is unknown."""
     return math.nan if value is None else value
 
 
 def _path(path: str) -> str:
-    # Who reads lines would take a newline in a name for the end of ours.
+    # A newline in a name would look like the end of our line.
     return path.rstrip("/").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,4 +1,4 @@
-"""Where the time of a run went: what its events come to."""
+"""Computes from a run's events how its time was spent."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ __all__ = ["Report", "report_of"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a run came to.
+    """The summary of a run.
 
     Attributes:
-      began: The first event, RFC 3339.
+      began: The time of the first event, RFC 3339.
       wall_s: Seconds from the first event to the last.
       good_s: Of these, seconds of steps whose results survived.
-      badput_s: The other seconds, by cause; with `good_s` they make `wall_s`.
-      outcome: How the last process' run ended; None: it was killed, or goes on.
-      processes: How many ran it, one after the other.
+      badput_s: The other seconds, by cause; together with `good_s` they are `wall_s`.
+      outcome: How the last process's run ended; None: it was killed, or continues.
+      processes: The number of processes, one after the other.
       steps: Steps whose results survived.
-      steps_lost: Steps that were done again.
-      last_step: The last step completed; None: there was none.
-      slice_losses: How often each slice went down.
-      failed_saves: Checkpoints and snapshots that could not be taken.
+      steps_lost: Steps that were repeated.
+      last_step: The last completed step; None: there was none.
+      slice_losses: The number of losses per slice.
+      failed_saves: Checkpoints and snapshots that failed.
       quarantined: Checkpoints that could not be used.
-      incidents: What interrupted it.
+      incidents: The interruptions.
       mttr: Time to repair, by cause of the incident.
-      slice_counts: How many slices trained, at each change.
-      marks: What there is to see on a timeline.
+      slice_counts: The number of training slices, at each change.
+      marks: Points of interest for a timeline.
     """
 
     began: str
@@ -78,18 +78,18 @@ class Report:
 
     @property
     def goodput(self) -> float:
-        """The share of the wall time that steps took whose results survived, from 0 to 1."""
+        """The share of the wall time for steps whose results survived, from 0 to 1."""
         return self.good_s / self.wall_s if self.wall_s else 0.0
 
 
 def report_of(events: Iterable[Event]) -> Report | None:
-    """Adds up a run.
+    """Summarizes a run.
 
     Args:
-      events: Of the run's ledger, in its order.
+      events: The events of the run's ledger, in order.
 
     Returns:
-      None: Elastic training told nothing.
+      None: there are no events of elastic training.
     """
     lives = lives_of(events)
     if not lives:

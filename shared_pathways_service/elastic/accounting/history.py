@@ -1,4 +1,4 @@
-"""The events of a run, which several processes may have told, on one axis of time."""
+"""Orders the events of a run, possibly of several processes, on one time axis."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from shared_pathways_service.events.training import (
 
 __all__ = ["Life", "Mark", "Moment", "Sight", "SliceCount", "lives_of", "sights_of", "slice_counts"]
 
-#: What a process may tell before its run starts: it looks at the checkpoints that there are.
+#: Events before a run starts, when a process looks at existing checkpoints.
 _BEFORE_A_RUN: Final = (CheckpointKept, CheckpointQuarantined)
 
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """An event, and when it was.
+    """An event and its time.
 
     Attributes:
       at: Seconds since the run's first event.
@@ -41,37 +41,37 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class Life:
-    """What one process told of one run of its manager, in order; at least one moment."""
+    """The events of one process in one run of its manager, in order; at least one."""
 
     moments: Sequence[Moment]
 
     @property
     def start(self) -> float:
-        """The first moment."""
+        """The first event."""
         return self.moments[0].at
 
     @property
     def end(self) -> float:
-        """The last moment."""
+        """The last event."""
         return self.moments[-1].at
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to an end, good or bad: else the process was killed, or lives."""
+        """Whether the run ended, well or not; otherwise the process was killed, or lives."""
         return any(isinstance(moment.event, RunDone) for moment in self.moments)
 
 
 class Sight(enum.StrEnum):
-    """What a timeline shows."""
+    """A point of interest on a timeline."""
 
     LOST = "lost"
     """A slice went down."""
     KILLED = "killed"
-    """The process ended without a word."""
+    """The process was killed."""
     RESTORED = "restored"
-    """Training was taken back to a checkpoint or a snapshot."""
+    """Training was rewound to a checkpoint or a snapshot."""
     GREW = "grew"
-    """Slices that had come back were taken in."""
+    """Returned slices were added."""
     SAVED = "saved"
     """A checkpoint was committed."""
     QUARANTINED = "quarantined"
@@ -80,12 +80,12 @@ class Sight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """Something to see at a point of the timeline.
+    """A point of interest at a time.
 
     Attributes:
       at: Seconds since the run's first event.
-      step: The step concerned, if one is.
-      slice: The slice concerned, if one is.
+      step: The step, if one is concerned.
+      slice: The slice, if one is concerned.
     """
 
     at: float
@@ -96,7 +96,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class SliceCount:
-    """How many slices train from a moment on.
+    """The number of training slices from a time on.
 
     Attributes:
       at: Seconds since the run's first event.
@@ -107,17 +107,17 @@ class SliceCount:
 
 
 def lives_of(events: Iterable[Event]) -> list[Life]:
-    """Puts events on one axis.
+    """Puts events on one time axis.
 
-    A life begins with a `RunStarted`. Within it the monotonic clock counts; from one to
-    the next, which may be another machine's, only the wall clock can. Time never runs backwards.
+    A life begins with a `RunStarted`. Within a life the monotonic clock is used; between lives,
+    which may be on different machines, only the wall clock can be. Time never goes back.
 
     Args:
-      events: In the order in which they were written; those of other sources are passed over, as
-        their clocks are others.
+      events: Events in the order in which they were written; those of other sources are ignored,
+        because their clocks differ.
     """
     groups: list[list[Event]] = []
-    # Whose these are shows by what comes next; at the very end they tell nothing of a run.
+    # The next event shows to which life these belong; at the very end they belong to none.
     before: list[Event] = []
     for event in events:
         if event.source != "elastic":
@@ -137,7 +137,7 @@ def lives_of(events: Iterable[Event]) -> list[Life]:
 
 
 def _life(group: Sequence[Event], start: float) -> Life:
-    # What came before the run may be another process' last word, whose clock was another.
+    # Earlier events may be another process's last ones, with another clock.
     run = next((event for event in group if not isinstance(event, _BEFORE_A_RUN)), group[0])
     run_at = start + max(0.0, _wall(run) - _wall(group[0]))
     begun = False
@@ -146,7 +146,7 @@ def _life(group: Sequence[Event], start: float) -> Life:
     for event in group:
         begun |= event is run
         since = event.monotonic - run.monotonic if begun else _wall(event) - _wall(run)
-        # Threads may write in another order than they looked at the clock.
+        # Threads may write events in another order than that of their times.
         at = max(at, run_at + since)
         moments.append(Moment(at, event))
     return Life(moments)
@@ -157,12 +157,12 @@ def _wall(event: Event) -> float:
 
 
 def slice_counts(lives: Iterable[Life]) -> list[SliceCount]:
-    """Returns the number of slices that train, at each change: none where no process lives."""
+    """Returns the number of training slices at each change; 0 while no process lives."""
     counts: list[SliceCount] = []
     ended_at = 0.0
     for life in lives:
         using: set[str] = set()
-        # From the last word of the process before, not from this one's first.
+        # From the last event of the process before, not from this one's first.
         _note(counts, ended_at, 0)
         for moment in life.moments:
             event = moment.event
@@ -185,7 +185,7 @@ def _note(counts: list[SliceCount], at: float, count: int) -> None:
 
 
 def sights_of(lives: Sequence[Life]) -> list[Mark]:
-    """Returns what there is to see, in order."""
+    """Returns the points of interest, in order."""
     marks: list[Mark] = []
     for number, life in enumerate(lives):
         for moment in life.moments:

@@ -1,4 +1,4 @@
-"""What interrupted a run, and how long it took until it trained again."""
+"""Finds the interruptions of a run, and the time to repair each."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["Incident", "IncidentLog", "Repair", "repairs_of"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Incident:
-    """One interruption: what fails during the recovery from it is part of it.
+    """One interruption, including failures during its recovery.
 
     Attributes:
-      cause: ``slice_down``, ``scale_up``, ``proxy``, ``process`` (it was killed), or another that
-        the events named.
-      at_s: When it began, in seconds since the run's first event: with the error, or with the
-        slice that was down before it; with the last word of a process that was killed.
-      repair_s: Seconds until the next step was completed; None: there was none.
+      cause: ``slice_down``, ``scale_up``, ``proxy``, ``process`` (it was killed), or another one
+        that the events name.
+      at_s: When it began, in seconds since the run's first event: with the error, with the slice
+        that was down before it, or with the last event of a process that was killed.
+      repair_s: Seconds until the next completed step; None: there was none.
       step: The last step completed before; None: there was none.
-      errors: Errors on the way, the first included.
-      lost_steps: Completed steps that had to be done again.
-      slices: Those that were down.
+      errors: The number of errors, including the first.
+      lost_steps: Completed steps that had to be repeated.
+      slices: The slices that were down.
     """
 
     cause: str
@@ -49,7 +49,7 @@ class Incident:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repair:
-    """Time to repair, in seconds, over some incidents."""
+    """Statistics of the time to repair some incidents, in seconds."""
 
     count: int
     mean_s: float
@@ -58,7 +58,7 @@ class Repair:
 
 
 def repairs_of(incidents: Iterable[Incident]) -> dict[str, Repair]:
-    """Returns the time to repair by cause, of the incidents that were repaired."""
+    """Returns the time to repair by cause, for repaired incidents."""
     by_cause: dict[str, list[float]] = {}
     for incident in incidents:
         if incident.repair_s is not None:
@@ -75,10 +75,10 @@ def repairs_of(incidents: Iterable[Incident]) -> dict[str, Repair]:
 
 
 class IncidentLog:
-    """Notes incidents while somebody goes through a run's moments in order.
+    """Detects incidents in a run's events, which are passed in order.
 
     Attributes:
-      incidents: Those that are over.
+      incidents: Completed incidents.
     """
 
     def __init__(self) -> None:
@@ -91,11 +91,11 @@ class IncidentLog:
 
     @property
     def sign_at(self) -> float | None:
-        """When the first sign came that a slice in use fails; None: there is none now."""
+        """When the first sign of a failure of a used slice came; None: there is none now."""
         return min([*self._suspect.values(), *self._down.values()], default=None)
 
     def see(self, moment: Moment) -> None:
-        """Takes note of the next moment."""
+        """Processes the next event."""
         event = moment.event
         match event:
             case SliceSuspect() | SliceDown() | SliceActive():
@@ -105,7 +105,7 @@ class IncidentLog:
             case TrainingRetried() if self._open is None:
                 self._begin(event.cause or "unknown", moment.at)
             case AttemptStarted():
-                # What was down before is not among this attempt's slices.
+                # Slices that were down before are not part of this attempt.
                 self._forget()
                 self._using = frozenset(map(str, event.slices))
             case TrainingStep():
@@ -114,19 +114,19 @@ class IncidentLog:
                 self.end()
 
     def lost(self, steps: int) -> None:
-        """Notes completed steps that have to be done again."""
+        """Records completed steps that have to be repeated."""
         if self._open is not None:
             lost_steps = self._open.lost_steps + steps
             self._open = dataclasses.replace(self._open, lost_steps=lost_steps)
 
     def killed(self, at: float) -> None:
-        """Notes that a process ended without a word, and another went on."""
+        """Records that a process was killed, and another one continued."""
         self._forget()
         if self._open is None:
             self._begin("process", at)
 
     def end(self) -> None:
-        """Notes that nothing comes any more."""
+        """Records the end of the events."""
         if self._open is not None:
             self.incidents.append(self._open)
             self._open = None

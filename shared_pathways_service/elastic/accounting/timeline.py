@@ -1,4 +1,4 @@
-"""A run as a picture of characters: slices over time, and what happened when."""
+"""Draws a run with characters: the number of slices over time, and marks of events."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shared_pathways_service.elastic.accounting.history import Sight
 
 __all__ = ["Row", "RowKind", "draw", "duration_text"]
 
-#: Columns left of the picture.
+#: Columns to the left of the drawing.
 _LABEL: Final = 12
 _NARROWEST: Final = 32
-#: Rows for slices.
+#: Rows for the number of slices.
 _HIGHEST: Final = 10
 
 
 class RowKind(enum.StrEnum):
-    """What a row is of, so that who prints it can choose a colour."""
+    """The kind of a row, by which the caller can choose a colour."""
 
     SLICES = "slices"
     MARKS = "marks"
@@ -29,10 +29,10 @@ class RowKind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the picture.
+    """One line of the drawing.
 
     Attributes:
-      sight: Of a row of marks.
+      sight: For a row of marks: their kind.
     """
 
     kind: RowKind
@@ -45,15 +45,15 @@ class Row:
 
 
 def draw(report: Report, width: int, *, full: str = "█") -> list[Row]:
-    """Draws a run, a column for each equal part of its time.
+    """Draws a run, with one column per equal part of its time.
 
-    A column shows the fewest slices that trained in it, so that nothing is too short to be seen,
-    and of marks how many there are: ``x``, then 2 to 9, then ``+``.
+    A column shows the fewest training slices in it, so that even short losses are visible, and for
+    marks their number: ``x``, then 2 to 9, then ``+``.
 
     Args:
       report: The run.
-      width: Characters in a line.
-      full: What a slice is drawn with.
+      width: Characters per line.
+      full: The character for a slice.
     """
     columns = max(width, _NARROWEST) - _LABEL
     fewest = _fewest(report, columns)
@@ -89,14 +89,14 @@ def duration_text(seconds: float) -> str:
 
 
 def _fewest(report: Report, columns: int) -> list[int]:
-    """Returns the fewest slices that trained in each column."""
+    """Returns the fewest training slices in each column."""
     fewest: list[int | None] = [None] * columns
     ends = [count.at for count in report.slice_counts[1:]]
     for count, end in zip(report.slice_counts, [*ends, report.wall_s], strict=True):
         if end <= count.at and len(report.slice_counts) > 1:
             continue
         first = _column(count.at, report.wall_s, columns)
-        # One that ends with a column has no part of the next.
+        # A count that ends with a column does not belong to the next one.
         last = max(first, -(-end * columns // report.wall_s) - 1 if report.wall_s else columns - 1)
         for column in range(first, min(int(last), columns - 1) + 1):
             known = fewest[column]
@@ -105,7 +105,7 @@ def _fewest(report: Report, columns: int) -> list[int]:
 
 
 def _levels(top: int) -> list[int]:
-    """Returns the numbers of slices that have a row, the highest first."""
+    """Returns the numbers of slices that have a row, highest first."""
     rows = min(top, _HIGHEST)
     return [-(-top * row // rows) for row in range(rows, 0, -1)]
 
@@ -128,7 +128,7 @@ def _column(at: float, wall_s: float, columns: int) -> int:
 
 
 def _axis(wall_s: float, columns: int) -> str:
-    """Returns the beginning, the middle and the end of the time, each where it is."""
+    """Returns the labels of begin, middle and end of the time, at their positions."""
     middle, last = duration_text(wall_s / 2), duration_text(wall_s)
     start = columns // 2 - len(middle) // 2
     end = columns - len(last)

@@ -1,7 +1,7 @@
-"""Writing a checkpoint's files by Orbax, and reading them, wherever they are.
+"""Writes and reads a checkpoint's files with Orbax, on disk or in an object store.
 
-Orbax writes to file systems and to ``gs://``. For other stores (``s3://``), which it does not know,
-it writes to a temporary directory, and the files are copied, the one that commits it last.
+Orbax writes to file systems and to ``gs://``. For other stores (``s3://``) it writes to a temporary
+directory, and the files are copied, the commit file last.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _GCS: Final = "gs://"
 
 
 class DamagedError(Exception):
-    """A checkpoint cannot be used, whatever is asked of it."""
+    """A checkpoint cannot be used by any program."""
 
 
 class Arrays:
     """Writes and reads checkpoints.
 
     Args:
-      store: Where they are.
-      checksums: Whether to keep checksums, and to compare them; not of what Orbax itself writes to
-        an object store, which keeps some of its own, and would have to be asked for all of it.
+      store: The directory of the checkpoints.
+      checksums: Whether to store and compare checksums; not for files that Orbax writes to an
+        object store, which has its own checksums, and from which they would have to be read.
     """
 
     def __init__(self, store: Store, *, checksums: bool) -> None:
@@ -55,7 +55,7 @@ class Arrays:
         self._saver = saving_handler(checksums=self._checksums)
 
     def anew(self) -> Self:
-        """Makes another for the same store, where this one hangs."""
+        """Makes another one for the same store, after this one hung."""
         return type(self)(self._store, checksums=self._wanted)
 
     def write(
@@ -67,14 +67,14 @@ class Arrays:
         fetched: Callable[[], None],
         before_commit: Callable[[], None],
     ) -> int:
-        """Writes a checkpoint, and commits it; returns when it has.
+        """Writes and commits a checkpoint.
 
         Args:
-          step: Its name; there is nothing of that name.
+          step: The checkpoint's name, which must not exist.
           state: The arrays.
-          progress: How far they are.
-          fetched: Is called when the arrays are here, and nothing waits for devices any more.
-          before_commit: Is called when everything else is written; what it raises is raised.
+          progress: The progress of training.
+          fetched: Called when the arrays are in this process, and no device is needed any more.
+          before_commit: Called when everything else is written; its errors are raised.
 
         Returns:
           Bytes of the arrays' files.
@@ -85,7 +85,7 @@ class Arrays:
                 PROGRESS_ITEM: ProgressArgs(progress=progress, before_commit=before_commit),
             }
             self._saver.save(_orbax_path(place, str(step)), args=ocp.args.Composite(**items))
-            del items, state  # the copies on devices take room that training may need
+            del items, state  # training may need the memory of the copies on devices
             fetched()
             self._saver.wait_until_finished()
             manifest = Folder(place.url).manifest(step)
@@ -98,10 +98,10 @@ class Arrays:
 
     @contextlib.contextmanager
     def opened(self, folder: Folder, step: int) -> Iterator[OpenedCheckpoint]:
-        """Gives access to a committed checkpoint whose files are as they were written.
+        """Opens a committed checkpoint after checking its files.
 
         Raises:
-          DamagedError: They are not.
+          DamagedError: The files differ from what was written.
         """
         _raise_damage(folder, step, checksums=self._checksums and not self._is_staged)
         with contextlib.ExitStack() as undo:
@@ -117,7 +117,7 @@ class Arrays:
             yield OpenedCheckpoint(path, step, manifest, is_sure=sure)
 
     def close(self) -> None:
-        """Ends what waits for work; nothing is being written."""
+        """Ends idle threads; nothing must be in progress."""
         self._saver.close()
 
     @contextlib.contextmanager
@@ -130,10 +130,10 @@ class Arrays:
 
 
 class OpenedCheckpoint:
-    """A checkpoint that can be read.
+    """An opened checkpoint.
 
     Attributes:
-      progress: How far training was.
+      progress: The progress of training.
     """
 
     def __init__(
@@ -146,18 +146,18 @@ class OpenedCheckpoint:
         )
 
     def differences(self, like: Tree) -> list[str]:
-        """Returns how its arrays differ from those wanted, one line an array."""
+        """Returns how its arrays differ from the wanted ones, one line per array."""
         with self._blamed():
             return reading.differences(self._path, like)
 
     def read(self, like: Tree) -> Tree:
-        """Reads its arrays onto the devices wanted."""
+        """Reads its arrays onto the wanted devices."""
         with self._blamed():
             return jax.block_until_ready(reading.read(self._path, like))
 
     @contextlib.contextmanager
     def _blamed(self) -> Iterator[None]:
-        """Finds out whether the files are to blame, or a slice that went, or a network."""
+        """Determines whether the files are the cause, or a lost slice, or a network."""
         try:
             yield
         except Exception as error:
@@ -176,6 +176,6 @@ def _raise_damage(folder: Folder, step: int, *, checksums: bool) -> None:
 def _orbax_path(store: Store, within: str) -> Any:
     path = store.path(within)
     if not store.is_local:
-        # It would go by what it listed before others wrote, and removed.
+        # Its cached listing would miss files that others wrote or removed.
         backend.fsspec_backend.fs(path).invalidate_cache()
     return epath.Path(path)

@@ -1,7 +1,7 @@
-"""Checkpoints: a state and how far training was, on disk or in an object store, by Orbax.
+"""Saves and restores checkpoints: a state and its progress, with Orbax.
 
-A save copies the arrays where they are, which takes a dispatch and no wait; what follows is done on
-a thread. One checkpoint is being saved at a time.
+A save copies the arrays on their devices, which takes a dispatch and no wait; the rest runs on a
+thread. One checkpoint is saved at a time.
 """
 
 from __future__ import annotations
@@ -57,28 +57,28 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that a save may take before the next one gives it up.
+#: Seconds for a save, after which the next one gives it up.
 _LONGEST_S: Final = 1200.0
-#: Differences that a message tells.
+#: Differences that a message lists.
 _TOLD: Final = 8
-#: Characters of a reason: TensorStore's take pages.
+#: Characters of a reason: TensorStore's are pages long.
 _LINE: Final = 300
 
 
 class Checkpoints:
-    """Saves checkpoints, and gives the newest good one back.
+    """Saves checkpoints, and restores the newest usable one.
 
-    Opening takes the directory for this program alone (where it is local), deletes what a deletion
-    that was cut short left, and moves aside what a save that was cut short left.
+    Opening locks the directory for this program (if it is local), completes interrupted deletions,
+    and moves the results of interrupted saves aside.
 
     Args:
-      directory: Where they are, local or ``gs://…`` or ``s3://…``; made if need be.
-      keep: How many of the newest are kept.
-      keep_period: Those of steps that it divides are kept for good; None: none.
+      directory: The directory, local or ``gs://…`` or ``s3://…``; created if it is missing.
+      keep: The number of newest checkpoints to keep.
+      keep_period: Checkpoints of steps that it divides are kept forever; None: none.
       asynchronous: Whether `save` returns before the checkpoint is committed.
-      checksums: Whether files are read again after they were written, and before they are used.
-        In an object store, which checks what it holds, only sizes are compared.
-      on_event: Is told what happens, on whichever thread it does.
+      checksums: Whether files are read again after writing, and before use. In an object store,
+        which checks its own content, only sizes are compared.
+      on_event: Called with events, on any thread.
 
     Raises:
       CheckpointsBusy: Another program saves there.
@@ -106,12 +106,12 @@ class Checkpoints:
         store.make()
         self._lock = DirectoryLock(store.url) if store.is_local else None
         self._arrays = Arrays(store, checksums=checksums)
-        #: Steps of the committed ones, as this program knows them.
+        #: Steps of committed checkpoints, as far as this program knows.
         self._steps: set[int] = set()
         self._saving: _Save | None = None
-        #: Those that were given up: as long as one hangs, it may go on writing some time.
+        #: Abandoned saves: a hung save may continue to write for some time.
         self._left: list[_Save] = []
-        #: The step that training was sent back to; what was saved after it belongs to no history.
+        #: The step to which training was rewound; later checkpoints are not part of its history.
         self._went_back_to: int | None = None
         try:
             self._look()
@@ -121,25 +121,25 @@ class Checkpoints:
 
     @property
     def latest_step(self) -> int | None:
-        """The step of the newest committed checkpoint of training's own history; None: none."""
+        """The step of the newest committed checkpoint in training's own history; None: none."""
         return max(self._history(), default=None)
 
     def list(self) -> tuple[CheckpointInfo, ...]:
-        """Returns what the directory holds, as `list_checkpoints` does."""
+        """Returns the content of the directory, as `list_checkpoints` does."""
         return list_checkpoints(self._folder.store.url)
 
     def save(self, state: Tree, progress: Progress) -> None:
-        """Begins to save; returns when `state` may be donated.
+        """Starts a save; returns when `state` may be donated.
 
-        A save that fails is an event, and no error: training goes on, and the next one saves anew.
-        A step that is saved already is not saved again.
+        A failed save is an event, not an error: training continues, and the next save tries again.
+        A step that is already saved is not saved again.
 
         Args:
           state: A pytree of arrays and numbers, after `progress.step` steps.
-          progress: How far they are.
+          progress: The progress of training.
 
         Raises:
-          InvalidRequestError: The state has something that is no array and no number.
+          InvalidRequestError: The state contains something other than arrays and numbers.
         """
         _check(state)
         began = time.monotonic()
@@ -169,26 +169,26 @@ class Checkpoints:
             save.thread.join()
 
     def restore(self, like: Tree, *, step: int | None = None) -> tuple[Tree, Progress] | None:
-        """Returns the newest checkpoint that is good, placed as wanted.
+        """Returns the newest usable checkpoint, placed as requested.
 
-        One that is damaged is moved aside, and the one before it is used.
+        A damaged one is moved aside, and the one before it is used.
 
         Args:
-          like: A pytree of `jax.ShapeDtypeStruct` with shardings, or of arrays. The mesh may be
-            another than the one that was saved from.
-          step: The one to use; later ones are moved aside when the next is saved, as training then
+          like: A pytree of `jax.ShapeDtypeStruct` with shardings, or of arrays. The mesh may differ
+            from the saved one.
+          step: The step to use; later ones are moved aside at the next save, because training then
             leaves their history. None: the newest.
 
         Returns:
-          The state and how far it is; None: there is no good checkpoint.
+          The state and its progress; None: there is no usable checkpoint.
 
         Raises:
-          CheckpointMismatch: The checkpoint is good, and of another model.
-          CheckpointNotFound: There is none of that step, or it is damaged.
+          CheckpointMismatch: The checkpoint is intact, but belongs to another model.
+          CheckpointNotFound: There is no checkpoint of that step, or it is damaged.
         """
         self._look()
         if step is not None:
-            # First: who gave up waiting for this to be read may have gone on meanwhile.
+            # First, because a caller that stopped waiting may have continued meanwhile.
             before, self._went_back_to = self._went_back_to, step
             found = self._restore(step, like) if step in self._steps else None
             if found is None:
@@ -202,13 +202,13 @@ class Checkpoints:
         return None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until nothing is being saved.
+        """Waits until no save is in progress.
 
         Args:
-          timeout: Seconds; None: as long as it takes.
+          timeout: Seconds; None: no limit.
 
         Returns:
-          Whether that came about.
+          Whether no save is in progress.
         """
         save = self._saving
         if save is None or save.thread is None:
@@ -217,19 +217,19 @@ class Checkpoints:
         return not save.thread.is_alive()
 
     def wait_for_copies(self, timeout: float) -> bool:
-        """Waits until what is being saved was fetched from the devices, or is not to be had.
+        """Waits until the arrays of a save were fetched from the devices, or cannot be.
 
         Args:
           timeout: Seconds.
 
         Returns:
-          Whether that came about.
+          Whether they were.
         """
         save = self._saving
         return save is None or save.fetched.wait(timeout)
 
     def give_up(self, reason: str) -> None:
-        """Leaves the save that is under way, and hangs, to itself: it will not be committed."""
+        """Abandons the save that is in progress and hangs: it will not be committed."""
         save, self._saving = self._saving, None
         assert save is not None, "there is one that hangs"
         save.given_up = reason
@@ -238,10 +238,10 @@ class Checkpoints:
         self._emit(CheckpointFailed(step=save.progress.step, reason=f"it hangs, and {reason}"))
 
     def close(self, timeout: float = _LONGEST_S) -> None:
-        """Waits until nothing is being saved, and gives the directory free.
+        """Waits until no save is in progress, and unlocks the directory.
 
         Args:
-          timeout: Seconds; a save that takes longer is given up.
+          timeout: Seconds; a save that takes longer is abandoned.
         """
         if not self.wait(timeout):
             self.give_up("training ends")
@@ -256,12 +256,12 @@ class Checkpoints:
         self.close()
 
     def _look(self) -> None:
-        """Finds what is committed, and tidies up the rest."""
+        """Finds committed checkpoints, and cleans up the rest."""
         writing = self._left_steps()
         if self._saving and self._saving.is_alive:
             writing.add(self._saving.progress.step)
         found = self._folder.survey()
-        if not writing:  # else it may be our own thread that deletes
+        if not writing:  # otherwise our own thread may be deleting
             for step in found.half_deleted:
                 self._folder.delete(step)
         self._steps &= set(found.steps)
@@ -304,7 +304,7 @@ class Checkpoints:
         try:
             self._leave_history()
             if self._folder.store.exists(str(step)):
-                # Of a save of the same step that failed or was given up: Orbax would refuse.
+                # Left by a failed or abandoned save of the same step, which Orbax would refuse.
                 self._quarantine(self._folder.info(step))
             nbytes = arrays.write(
                 step,
@@ -337,15 +337,15 @@ class Checkpoints:
         return {save.progress.step for save in self._left}
 
     def _history(self) -> set[int]:
-        """Returns the steps that training as it is now went through."""
+        """Returns the steps of training's current history."""
         back = self._went_back_to
-        # (A copy at one go: the thread that saves adds to them.)
+        # (An atomic copy: the saving thread adds to them.)
         return {step for step in tuple(self._steps) if back is None or step <= back}
 
     def _leave_history(self) -> None:
-        """Moves aside what is newer than the step that training was sent back to."""
+        """Moves aside checkpoints newer than the step to which training was rewound."""
         for newer in sorted(self._steps - self._history()):
-            reason = f"training was sent back to step {self._went_back_to}, and goes on from there"
+            reason = f"training was rewound to step {self._went_back_to}, and continues from there"
             self._quarantine(dataclasses.replace(self._folder.info(newer), reason=reason))
         self._went_back_to = None
 
@@ -367,11 +367,11 @@ class Checkpoints:
         why = f"it was moved to {damaged[-1].path}: {damaged[-1].reason}" if damaged else ""
         there = ", ".join(map(str, sorted(self._steps))) or "none"
         return CheckpointNotFound(
-            f"there is no good checkpoint of step {step} in {self._folder.store.url}"
+            f"there is no usable checkpoint of step {step} in {self._folder.store.url}"
             + (f" ({why})" if why else ""),
             step=step,
             steps=tuple(sorted(self._steps)),
-            hint=f"there are: {there}",
+            hint=f"existing steps: {there}",
         )
 
     def _emit(self, event: Event) -> None:
@@ -381,13 +381,13 @@ class Checkpoints:
 
 @dataclasses.dataclass(kw_only=True)
 class _Save:
-    """A checkpoint that is being saved, or was.
+    """A save in progress, or a completed one.
 
     Attributes:
-      began: Monotonic seconds.
-      copies: Of the arrays, where they are.
-      fetched: They were brought here, or cannot be.
-      given_up: Why nobody waits for it any more; None: it is waited for.
+      began: The start, in monotonic seconds.
+      copies: Copies of the arrays on their devices.
+      fetched: They were fetched, or cannot be.
+      given_up: Why the save was abandoned; None: it was not.
     """
 
     progress: Progress
@@ -420,12 +420,12 @@ def _check(state: Tree) -> None:
                 "state",
                 f"{name}: {type(leaf).__name__}",
                 "a pytree of arrays and numbers",
-                hint="what is neither belongs into Progress.data, as JSON",
+                hint="put other values into Progress.data, as JSON",
             )
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
-    # JAX's small kinds, bfloat16 and the like, are of numpy's kind for whatever it does not know.
+    # JAX's small types, such as bfloat16, have numpy's kind for unknown types.
     return dtype.kind in "biufc" or bool(jnp.issubdtype(dtype, np.number))
 
 
@@ -433,11 +433,11 @@ def _mismatch(step: int, differences: list[str]) -> CheckpointMismatch:
     told = "; ".join(differences[:_TOLD])
     more = len(differences) - _TOLD
     return CheckpointMismatch(
-        f"the checkpoint of step {step} is of another model: {told}"
+        f"the checkpoint of step {step} belongs to another model: {told}"
         + (f"; and {more} more" if more > 0 else ""),
         step=step,
         differences=tuple(differences),
-        hint="go on with the program that saved it, or begin in another directory",
+        hint="continue with the program that saved it, or begin in another directory",
     )
 
 

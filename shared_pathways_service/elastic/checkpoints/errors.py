@@ -1,4 +1,4 @@
-"""What can be wrong with checkpoints that the user has to mend.
+"""Errors of checkpoints that the user has to fix.
 
 CheckpointError
 ├── CheckpointNotFound    there is none of that step, or it cannot be used
@@ -16,15 +16,15 @@ __all__ = ["CheckpointError", "CheckpointMismatch", "CheckpointNotFound", "Check
 
 
 class CheckpointError(SharedPathwaysError):
-    """Checkpoints cannot be used as wanted."""
+    """Checkpoints cannot be used as requested."""
 
 
 class CheckpointNotFound(CheckpointError):  # noqa: N818 - reads as what happened, as errors.py does
-    """The checkpoint asked for is not there, or cannot be used.
+    """The requested checkpoint does not exist, or cannot be used.
 
     Attributes:
-      step: Its step.
-      steps: The steps of those that there are.
+      step: The requested step.
+      steps: The existing steps.
     """
 
     fields = ("step", "steps")
@@ -38,11 +38,11 @@ class CheckpointNotFound(CheckpointError):  # noqa: N818 - reads as what happene
 
 
 class CheckpointMismatch(CheckpointError):  # noqa: N818
-    """A checkpoint is whole, and holds another state than the program wants.
+    """A checkpoint is intact, but contains another state than the program expects.
 
     Attributes:
-      step: Its step.
-      differences: What differs, one line an array.
+      step: The step of the checkpoint.
+      differences: The differences, one line per array.
     """
 
     fields = ("step", "differences")
@@ -64,7 +64,7 @@ class CheckpointsBusy(CheckpointError):  # noqa: N818
     """Another program saves into the directory.
 
     Attributes:
-      pid: Its process, if it says.
+      pid: Its process, if known.
     """
 
     fields = ("pid",)

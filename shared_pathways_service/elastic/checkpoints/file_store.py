@@ -1,4 +1,4 @@
-"""Files of a directory that is local or in an object store, by paths within it."""
+"""Accesses files in a directory that is local or in an object store, by relative paths."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Store", "copy_tree"]
 
 _Made = TypeVar("_Made")
 
-#: Bytes read at a time.
+#: Bytes per read.
 _CHUNK: Final = 4 << 20
-#: Files read, or copied, at a time.
+#: Files to read or copy concurrently.
 _AT_ONCE: Final = 8
 
 
@@ -31,11 +31,11 @@ class Store:
     """A directory.
 
     Args:
-      directory: A path, or ``gs://…``, ``s3://…`` or whatever else fsspec knows. It need not exist.
+      directory: A path, or ``gs://…``, ``s3://…`` or another URL of fsspec. It need not exist.
 
     Attributes:
-      url: How it is called, without a slash at its end.
-      is_local: Whether it is in a file system: renaming is one step, and a file may be cut short.
+      url: Its URL or path, without a slash at its end.
+      is_local: Whether it is in a file system: renaming is atomic, and files may be truncated.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -43,27 +43,27 @@ class Store:
         self.is_local = "://" not in named
         self.url = str(Path(named).absolute()) if self.is_local else named.rstrip("/")
         try:
-            # Others write there too: what was listed before says nothing.
+            # Others write there too: do not cache listings.
             self._fs, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise InvalidRequestError(
                 "directory",
                 named,
                 "a path, gs://BUCKET/… or s3://BUCKET/…",
-                hint=f"{error}; the extra `elastic` brings what gs:// and s3:// need",
+                hint=f"{error}; the extra `elastic` has the packages for gs:// and s3://",
             ) from error
 
     def make(self) -> None:
-        """Makes the directory, where there are directories."""
+        """Creates the directory, if the store has directories."""
         if self.is_local:
             Path(self.url).mkdir(parents=True, exist_ok=True)
 
     def path(self, within: str) -> str:
-        """Returns how something in it is called."""
+        """Returns the full path of a relative one."""
         return f"{self.url}/{within}"
 
     def directories(self, within: str = "") -> list[str]:
-        """Returns the names of directories in it."""
+        """Returns the names of its subdirectories."""
         try:
             found = self._fs.ls(self._inner(within), detail=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -76,7 +76,7 @@ class Store:
         return sorted(name for name in names if name)
 
     def files(self, within: str = "", *, checksums: bool = False) -> Mapping[str, FileRecord]:
-        """Returns the files below a path, by path below it.
+        """Returns the files below a path, by path relative to it.
 
         Args:
           within: The path.
@@ -92,21 +92,21 @@ class Store:
         return {name: one for name, one in zip(found, records, strict=True) if one is not None}
 
     def exists(self, within: str) -> bool:
-        """Returns whether there is such a file or directory."""
+        """Returns whether a file or directory exists."""
         return bool(self._fs.exists(self._inner(within)))
 
     def read_text(self, within: str) -> str:
         """Reads a file.
 
         Raises:
-          FileNotFoundError: It is not there.
-          UnicodeDecodeError: It is no text.
+          FileNotFoundError: It does not exist.
+          UnicodeDecodeError: It is not text.
         """
         content: bytes = self._fs.cat_file(self._inner(within))
         return content.decode()
 
     def read_json(self, within: str) -> Mapping[str, Any]:
-        """Reads a file; without it, or where it is no JSON object: an empty mapping."""
+        """Reads a JSON object; returns an empty mapping if it is missing or invalid."""
         try:
             told = json.loads(self.read_text(within))
         except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -114,37 +114,37 @@ class Store:
         return told if isinstance(told, dict) else {}
 
     def write_text(self, within: str, text: str) -> None:
-        """Writes a file, whose directory exists."""
+        """Writes a file into an existing directory."""
         self._fs.pipe_file(self._inner(within), text.encode())
 
     def remove(self, within: str) -> None:
-        """Removes a file, if it is there."""
+        """Removes a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._inner(within))
 
     def remove_tree(self, within: str) -> None:
-        """Removes a directory, if it is there."""
+        """Removes a directory if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm(self._inner(within), recursive=True)
 
     def move_tree(self, within: str, target: str) -> None:
-        """Gives a directory another name, which is not taken; in one step if it is local."""
+        """Renames a directory to an unused name; atomic if it is local."""
         if self.is_local:
             Path(self.path(target)).parent.mkdir(parents=True, exist_ok=True)
             Path(self.path(within)).rename(self.path(target))
             return
-        # One by one: what a recursive move does where the target is not there differs by store.
+        # One by one: recursive moves to missing targets differ by store.
         source, top = self._inner(within), self._inner(target)
         paths = list(self._sizes(source))
         _at_once(lambda path: self._fs.cp_file(path, top + path[len(source) :]), paths)
         self._fs.rm(paths)
 
     def get_file(self, within: str, local: Path) -> None:
-        """Copies a file of it to a local one."""
+        """Copies a file to a local one."""
         self._fs.get_file(self._inner(within), str(local))
 
     def put_file(self, local: Path, within: str) -> None:
-        """Copies a local file into it."""
+        """Copies a local file into the directory."""
         self._fs.put_file(str(local), self._inner(within))
 
     def _inner(self, within: str) -> str:
@@ -164,7 +164,7 @@ class Store:
                 while chunk := file.read(_CHUNK):
                     size, crc = size + len(chunk), zlib.crc32(chunk, crc)
         except FileNotFoundError:
-            return None  # deleted meanwhile, as if it had never been
+            return None  # deleted meanwhile
         return FileRecord(size=size, crc32=crc)
 
 
@@ -176,14 +176,14 @@ def copy_tree(
     last: str | None = None,
     before_last: Callable[[], None] = lambda: None,
 ) -> None:
-    """Copies a directory from one store into another; one of them is local.
+    """Copies a directory from one store to another; one of them is local.
 
     Args:
-      source: Whence.
-      target: Whither.
-      within: The directory, by the path that it has in both.
-      last: The file, by its path within the directory, that is copied when all others are.
-      before_last: Is called before that; what it raises is raised.
+      source: The source store.
+      target: The target store.
+      within: The path of the directory in both stores.
+      last: The file, relative to the directory, that is copied after all others.
+      before_last: Called before that; its errors are raised.
     """
     names = [f"{within}/{name}" for name in source.files(within) if name != last]
 

@@ -1,13 +1,13 @@
-"""Checkpoints as directories: which there are, which are whole, and what becomes of the others.
+"""Manages checkpoints as directories: lists them, checks them, moves damaged ones aside.
 
-Works without Orbax and reads no arrays. A directory DIR, local or in an object store, has
+Works without Orbax, and reads no arrays. A directory DIR, local or in an object store, has
 
     DIR/STEP/                    a checkpoint, as Orbax writes it
-        commit_success.txt       the last that is written: without it, it is none
+        commit_success.txt       written last: without it, the checkpoint is incomplete
         state/                   the arrays
-        progress/progress.json   how far training was; sizes and checksums of the files of state/
-        deleting.txt             it is being deleted: what is left of it is nothing
-    DIR/quarantine/STEP-N/       what could not be used, with the reason in reason.json
+        progress/progress.json   progress of training; sizes and checksums of the files in state/
+        deleting.txt             it is being deleted: the rest is not a checkpoint
+    DIR/quarantine/STEP-N/       unusable checkpoints, with the reason in reason.json
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ _QUARANTINE: Final = "quarantine"
 _ORBAX_METADATA: Final = "_CHECKPOINT_METADATA"
 _STEP: Final = re.compile(r"0|[1-9]\d*")
 _ASIDE: Final = re.compile(r"\d+-\d+")
-#: Half-written checkpoints in quarantine; there is nothing to be learned from more.
+#: Maximum number of unfinished checkpoints in quarantine; more would not be informative.
 _UNCOMMITTED_KEPT: Final = 3
 
 State = Literal["committed", "uncommitted", "damaged", "quarantined"]
-#: By path within the checkpoint.
+#: By path relative to the checkpoint.
 Files: TypeAlias = Mapping[str, FileRecord]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointInfo:
-    """A checkpoint, as far as it can be told without its arrays.
+    """Information about a checkpoint, without its arrays.
 
     Attributes:
       step: Steps completed when it was saved.
-      state: ``committed``: it is whole, as far as was looked. ``uncommitted``: it was not finished
-        (or is being written now). ``damaged``: files are missing, or not what was written.
-        ``quarantined``: it was moved aside.
-      path: Where it is.
-      epoch: The epoch that training was in; None: not known.
-      loss: The loss of its last step; None: not known.
-      bytes: What its files take.
-      time: When it was committed (moved aside: when that was), RFC 3339; None: not known.
-      reason: Why it is no good; None: it is good.
+      state: ``committed``: it is complete, as far as it was checked. ``uncommitted``: it was not
+        finished (or is being written now). ``damaged``: files are missing, or differ from what was
+        written. ``quarantined``: it was moved aside.
+      path: Its path.
+      epoch: The epoch of training; None: unknown.
+      loss: The loss of its last step; None: unknown.
+      bytes: The size of its files.
+      time: When it was committed or moved aside, RFC 3339; None: unknown.
+      reason: Why it cannot be used; None: it can.
     """
 
     step: int
@@ -86,11 +86,12 @@ class CheckpointInfo:
 def list_checkpoints(
     directory: str | os.PathLike[str], *, checksums: bool = False
 ) -> tuple[CheckpointInfo, ...]:
-    """Returns the checkpoints of a directory by step, those in quarantine last; changes nothing.
+    """Returns the checkpoints of a directory by step, quarantined ones last; changes nothing.
 
     Args:
-      directory: Where they are, local or ``gs://…`` or ``s3://…``.
-      checksums: Whether to read every file and compare its checksum; otherwise sizes are compared.
+      directory: The directory, local or ``gs://…`` or ``s3://…``.
+      checksums: Whether to read every file and compare its checksum; otherwise only sizes are
+        compared.
     """
     folder = Folder(directory)
     found = folder.survey()
@@ -102,12 +103,12 @@ def list_checkpoints(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What a directory holds, as one listing of it tells.
+    """The content of a directory, from one listing.
 
     Attributes:
-      steps: Files of each checkpoint, good or not, by step, in order.
-      half_deleted: Steps of what a deletion that was cut short left.
-      quarantined: Files of what was moved aside, by its name, in order of steps.
+      steps: Files of each checkpoint, usable or not, by step, in order.
+      half_deleted: Steps of interrupted deletions.
+      quarantined: Files of quarantined checkpoints by name, in order of steps.
     """
 
     steps: Mapping[int, Files]
@@ -119,7 +120,7 @@ class Folder:
     """A directory of checkpoints.
 
     Args:
-      directory: Local, ``gs://…`` or ``s3://…``; it need not exist.
+      directory: Local, ``gs://…`` or ``s3://…``; need not exist.
 
     Attributes:
       store: Its files.
@@ -129,7 +130,7 @@ class Folder:
         self.store = Store(directory)
 
     def survey(self) -> Survey:
-        """Looks at all that there is."""
+        """Lists the whole content."""
         steps: dict[int, dict[str, FileRecord]] = {}
         aside: dict[str, dict[str, FileRecord]] = {}
         for name in self.store.directories():
@@ -151,10 +152,10 @@ class Folder:
         )
 
     def manifest(self, step: int) -> Manifest | None:
-        """Reads what a checkpoint's files must be; None: it has none (another program saved it).
+        """Reads the manifest of a checkpoint's files; None: it has none (another program saved it).
 
         Raises:
-          ManifestError: It is not as it was written.
+          ManifestError: It differs from what was written.
         """
         try:
             return Manifest.from_text(self.store.read_text(f"{step}/{_MANIFEST}"))
@@ -164,11 +165,11 @@ class Folder:
             raise ManifestError(f"{_MANIFEST}: {error}") from error
 
     def damage(self, step: int, *, checksums: bool) -> str | None:
-        """Returns what is wrong with a committed checkpoint; None: nothing that can be seen.
+        """Returns the damage of a committed checkpoint; None: none was found.
 
         Args:
-          step: Its step.
-          checksums: Whether to read every file, where checksums were taken.
+          step: The step of the checkpoint.
+          checksums: Whether to read every file that has a checksum.
         """
         try:
             manifest = self.manifest(step)
@@ -179,11 +180,11 @@ class Folder:
     def info(
         self, step: int, files: Files | None = None, *, checksums: bool = False
     ) -> CheckpointInfo:
-        """Returns what is known of a checkpoint.
+        """Returns information about a checkpoint.
 
         Args:
-          step: Its step.
-          files: As a survey told; None: to be listed.
+          step: The step of the checkpoint.
+          files: Its files from a survey; None: list them.
           checksums: Whether to read every file.
         """
         files = self.store.files(str(step)) if files is None else files
@@ -208,7 +209,7 @@ class Folder:
         return CheckpointInfo(state="committed", **told)
 
     def quarantined_info(self, name: str, files: Files) -> CheckpointInfo:
-        """Returns what is known of something that was moved aside."""
+        """Returns information about a quarantined checkpoint."""
         aside = f"{_QUARANTINE}/{name}"
         told = self.store.read_json(f"{aside}/{_REASON}")
         return CheckpointInfo(
@@ -226,17 +227,17 @@ class Folder:
         """Moves a checkpoint aside.
 
         Args:
-          info: What it is, and why.
+          info: The checkpoint, with the reason.
           now: The time, RFC 3339.
 
         Returns:
-          Where it is now.
+          Its new path.
         """
         taken = set(self.store.directories(_QUARANTINE))
         number = next(n for n in itertools.count(1) if f"{info.step}-{n}" not in taken)
         target = f"{_QUARANTINE}/{info.step}-{number}"
         told = dataclasses.asdict(info) | {"time": now, "committed": info.time}
-        # First: a move that is cut short leaves nothing that looks whole, nor without a reason.
+        # First, so that an interrupted move leaves nothing that looks complete or has no reason.
         self.store.write_text(f"{info.step}/{_REASON}", json.dumps(told, indent=1))
         if not self.store.is_local:
             self.store.remove(f"{info.step}/{COMMIT_FILE}")
@@ -245,7 +246,7 @@ class Folder:
         return self.store.path(target)
 
     def delete(self, step: int) -> None:
-        """Deletes a checkpoint; a deletion that is cut short never leaves what looks whole."""
+        """Deletes a checkpoint; an interrupted deletion never leaves one that looks complete."""
         self.store.write_text(f"{step}/{_DELETING}", "what is left here is no checkpoint\n")
         self.store.remove(f"{step}/{COMMIT_FILE}")
         self.store.remove_tree(str(step))
@@ -286,11 +287,11 @@ def _bytes(files: Files) -> int:
 def write_manifest(
     directory: str | os.PathLike[str], progress: Progress, *, checksums: bool
 ) -> None:
-    """Writes how far training was, and what the files of a checkpoint are.
+    """Writes the progress of training, and the manifest of a checkpoint's files.
 
     Args:
-      directory: A checkpoint that is written but for this and the commit file.
-      progress: How far.
+      directory: A checkpoint that is complete except for this and the commit file.
+      progress: The progress of training.
       checksums: Whether to read the files for their checksums.
     """
     store = Store(directory)

@@ -1,4 +1,4 @@
-"""The item of a checkpoint that is no array: progress, and what the files must be."""
+"""The item of a checkpoint other than arrays: progress, and the manifest of its files."""
 
 from __future__ import annotations
 
@@ -22,37 +22,36 @@ _COMMIT_FILE: Final = ocp.options.AtomicityOptions(mode=ocp.options.AtomicityMod
 
 
 class _ProgressHandler(ocp.CheckpointHandler):  # type: ignore[misc]  # orbax is not typed
-    """Writes the item when all others are written and none is committed yet."""
+    """Writes the item after all others, and before the commit."""
 
     def __init__(self, *, checksums: bool) -> None:
         self._checksums = checksums
         self._args: ProgressArgs | None = None
 
     def save(self, directory: epath.Path, args: ProgressArgs) -> None:  # noqa: ARG002 - Orbax's
-        """Notes what is to be written."""
+        """Stores the item to write."""
         self._args = args
 
     def finalize(self, directory: epath.Path) -> None:
-        """Writes it."""
+        """Writes the item."""
         assert self._args is not None, "Orbax finalizes what it saved"
         args, self._args = self._args, None
         write_manifest(directory.parent, args.progress, checksums=self._checksums)
         args.before_commit()
 
     def restore(self, directory: epath.Path, args: Any = None) -> Any:
-        """Is read without Orbax, as commands do."""
+        """Not supported: commands read the item without Orbax."""
         raise NotImplementedError
 
 
 @ocp.args.register_with_handler(_ProgressHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class ProgressArgs(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """How far training was.
+    """The arguments of the item.
 
     Attributes:
-      progress: That.
-      before_commit: Is called when everything is written; what it raises keeps the checkpoint from
-        being committed.
+      progress: The progress of training.
+      before_commit: Called when everything is written; an error prevents the commit.
     """
 
     progress: Progress
@@ -60,13 +59,13 @@ class ProgressArgs(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
 
 def saving_handler(*, checksums: bool) -> ocp.AsyncCheckpointer:
-    """Makes Orbax's checkpointer for both items, which commits by a file.
+    """Makes Orbax's checkpointer for both items, which commits with a file.
 
     Args:
-      checksums: Whether to keep the files' checksums.
+      checksums: Whether to store the files' checksums.
     """
     registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
-    # In this order they are finalized: the files of the first are looked at by the second.
+    # They are finalized in this order: the second one reads the files of the first.
     registry.add(STATE_ITEM, ocp.args.StandardSave, ocp.StandardCheckpointHandler())
     registry.add(PROGRESS_ITEM, ProgressArgs, _ProgressHandler(checksums=checksums))
     return ocp.AsyncCheckpointer(

@@ -1,4 +1,4 @@
-"""The lock of a local directory of checkpoints: one program saves there at a time."""
+"""Locks a local directory of checkpoints, so that only one program saves there."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LOCK: Final = ".lock"
 
 
 class DirectoryLock:
-    """Keeps a second program from saving into a directory; the system ends it with the process.
+    """Locks a directory against a second program that saves; ends with the process.
 
     Args:
-      directory: Of this machine; it exists.
+      directory: An existing local directory.
 
     Raises:
-      CheckpointsBusy: Another program saves there, or this one in another place.
+      CheckpointsBusy: Another program saves there, or this one does elsewhere.
     """
 
     def __init__(self, directory: str) -> None:
@@ -37,14 +37,14 @@ class DirectoryLock:
             raise CheckpointsBusy(
                 f"{who} saves checkpoints into {directory}",
                 pid=pid,
-                hint="give each run a directory of its own, or end the other first",
+                hint="give each run a separate directory, or end the other program first",
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         _HELD.add(self)
 
     def close(self) -> None:
-        """Gives the directory free."""
+        """Unlocks the directory."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -58,5 +58,5 @@ def _let_go() -> None:
         lock.close()
 
 
-# A child that is forked without exec would hold them for longer than we live.
+# A child that is forked without exec would keep them locked after our end.
 os.register_at_fork(after_in_child=_let_go)

@@ -1,7 +1,6 @@
-"""What a checkpoint's files must be: each one's size and checksum, written before it is committed.
+"""The manifest of a checkpoint's files: size and checksum of each, written before the commit.
 
-Orbax's arrays have no checksum of their own: a flipped bit in one is read back as another number,
-without an error.
+Orbax's arrays have no checksums: a flipped bit would be read as another number, without an error.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ _VERSION: Final = 1
 
 
 class ManifestError(ValueError):
-    """A manifest is not as it was written."""
+    """A manifest differs from what was written."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """A file as it was when the checkpoint was committed.
+    """A file at the time of the commit.
 
     Attributes:
-      size: Bytes.
-      crc32: Of its content; None: it was not read (an object store keeps checksums of its own).
+      size: Its bytes.
+      crc32: Its checksum; None: the file was not read (an object store has its own checksums).
     """
 
     size: int
@@ -36,11 +35,11 @@ class FileRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint holds beside its arrays, and what its files must be.
+    """The content of a checkpoint other than arrays, and its files.
 
     Attributes:
-      progress: How far training was, as plain data.
-      files: By path within the checkpoint, with slashes.
+      progress: The progress of training, as plain data.
+      files: Records by path relative to the checkpoint, with slashes.
     """
 
     progress: Mapping[str, Any]
@@ -48,20 +47,20 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all files."""
+        """The size of all files."""
         return sum(record.size for record in self.files.values())
 
     @property
     def has_checksums(self) -> bool:
-        """Whether the files' contents can be checked, too."""
+        """Whether the files' contents can be checked."""
         return all(record.crc32 is not None for record in self.files.values())
 
     def difference(self, found: Mapping[str, FileRecord]) -> str | None:
-        """Returns how files differ from what they were; None: they do not.
+        """Returns how files differ from the manifest; None: they do not.
 
         Args:
-          found: The files that there are; more than there were do not matter. Checksums are
-            compared where both have one.
+          found: The existing files; additional ones are ignored. Checksums are compared if both
+            exist.
         """
         for path, record in self.files.items():
             now = found.get(path)
@@ -74,16 +73,16 @@ class Manifest:
         return None
 
     def to_text(self) -> str:
-        """Returns it as JSON that can be checked."""
+        """Returns the manifest as JSON with a checksum."""
         body = self._body()
         return json.dumps({**body, "crc32": _checksum(body)}, indent=1, allow_nan=True)
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
-        """Makes what `to_text` described.
+        """Parses the result of `to_text`.
 
         Raises:
-          ManifestError: It is not as it was written, or of a newer version.
+          ManifestError: The text differs from what was written, or is of a newer version.
         """
         try:
             body = json.loads(text)

@@ -1,4 +1,4 @@
-"""The arrays of a checkpoint: whether they are those that are wanted, and reading them."""
+"""Reads the arrays of a checkpoint, and compares them with the wanted ones."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from shared_pathways_service.elastic.trees import Tree
 
 __all__ = ["differences", "is_readable", "read"]
 
-#: What TensorStore and Orbax call data that is not there, or not what it was.
+#: Error messages of TensorStore and Orbax about missing or damaged data.
 _DAMAGE: Final = ("DATA_LOSS", "OUT_OF_RANGE", "NOT_FOUND", "FAILED_PRECONDITION", "decod", "JSON")
 
 
 def differences(directory: epath.Path, like: Tree) -> list[str]:
-    """Returns how the arrays of a checkpoint differ from those wanted, one line an array.
+    """Returns how the arrays of a checkpoint differ from the wanted ones, one line per array.
 
     Args:
-      directory: The item's.
-      like: What is wanted, with shapes and dtypes.
+      directory: The directory of the item.
+      like: The wanted arrays, with shapes and dtypes.
 
     Raises:
-      Exception: What is kept of the arrays' shapes cannot be read.
+      Exception: The stored shapes cannot be read.
     """
     saved = {
         path: _describe(found.shape, found.dtype)
@@ -41,7 +41,7 @@ def differences(directory: epath.Path, like: Tree) -> list[str]:
         if was != now:
             name = ".".join(path)
             if was is None:
-                lines.append(f"{name}: {now}, which the checkpoint has not")
+                lines.append(f"{name}: {now}, which the checkpoint does not have")
             elif now is None:
                 lines.append(f"{name}: only the checkpoint has it, {was}")
             else:
@@ -50,12 +50,12 @@ def differences(directory: epath.Path, like: Tree) -> list[str]:
 
 
 def read(directory: epath.Path, like: Tree) -> Tree:
-    """Reads the arrays onto the devices wanted.
+    """Reads the arrays onto the wanted devices.
 
     Args:
-      directory: The item's.
-      like: What is wanted, with shapes, dtypes and shardings; numpy arrays and numbers are read
-        into this process' memory.
+      directory: The directory of the item.
+      like: The wanted arrays, with shapes, dtypes and shardings; numpy arrays and numbers are read
+        into this process's memory.
     """
     with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
         wanted = jax.tree.map(_placed, like)
@@ -64,10 +64,10 @@ def read(directory: epath.Path, like: Tree) -> Tree:
 
 
 def is_readable(directory: epath.Path) -> bool:
-    """Returns whether all arrays can be read, without any device.
+    """Returns whether all arrays can be read, without using devices.
 
     Raises:
-      Exception: Something other than the files keeps them from being read.
+      Exception: They cannot be read for another reason than the files.
     """
     try:
         with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
@@ -81,7 +81,7 @@ def is_readable(directory: epath.Path) -> bool:
             return False
         raise
     except Exception as error:
-        # Orbax raises a plain Exception where TensorStore could not read a part.
+        # Orbax raises a plain Exception if TensorStore could not read a part.
         if any(word in str(cause) for cause in _causes(error) for word in _DAMAGE):
             return False
         raise
@@ -114,7 +114,7 @@ def _describe_wanted(leaf: Any) -> str:
 
 
 def _as_keys(found: Any, wanted: Any) -> Any:
-    """Makes PRNG keys of bits, which is what a state has that was saved from a process' memory."""
+    """Makes PRNG keys from bits, which a state has that was saved from this process's memory."""
     is_key = hasattr(wanted, "dtype") and jnp.issubdtype(wanted.dtype, jax.dtypes.prng_key)
     if not is_key or found.dtype == wanted.dtype:
         return found

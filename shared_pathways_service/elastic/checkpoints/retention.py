@@ -1,4 +1,4 @@
-"""Which checkpoints stay."""
+"""Decides which checkpoints are kept."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["expendable"]
 
 
 def expendable(steps: Iterable[int], *, keep: int, keep_period: int | None) -> tuple[int, ...]:
-    """Returns the steps whose checkpoints are no longer wanted, the oldest first.
+    """Returns the steps whose checkpoints are no longer needed, oldest first.
 
     Args:
-      steps: Of the committed checkpoints.
-      keep: How many of the newest stay, 1 or more: so one is always left.
-      keep_period: Steps that it divides stay for good; None: none do.
+      steps: Steps of committed checkpoints.
+      keep: The number of newest checkpoints to keep, 1 or more, so that one always remains.
+      keep_period: Steps that it divides are kept forever; None: none.
     """
     in_order = sorted(set(steps))
     return tuple(

@@ -1,1 +1,1 @@
-"""Probes slices and watches them; `elastic.policy` decides what follows from the results."""
+"""Probes and watches slices; `elastic.policy` draws conclusions from the results."""

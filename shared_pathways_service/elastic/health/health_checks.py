@@ -1,4 +1,4 @@
-"""Asking slices without a manager, by the names that ``pathwaysutils.elastic.elastic`` has."""
+"""Probes slices without a manager; the names are those of ``pathwaysutils.elastic.elastic``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def get_active_slice_indices(
 
     Args:
       slice_to_devices: The devices of each slice; None: of `jax.devices()`.
-      timeout: Seconds that each has to answer, all of them at once.
+      timeout: Seconds for all slices to answer, concurrently.
     """
     devices = group_by_slice(jax.devices()) if slice_to_devices is None else slice_to_devices
     with _asking(devices, check_seconds("timeout", timeout, zero=False)) as probes:
@@ -54,16 +54,16 @@ def wait_for_slices(
     timeout: float | None = None,
     slice_to_devices: Mapping[int, Sequence[jax.Device]] | None = None,
 ) -> AbstractSet[int]:
-    """Waits until so many slices compute; returns all that do.
+    """Waits until a number of slices compute; returns all that do.
 
     Args:
-      slice_count: How many; None: all.
-      poll_interval: Seconds from one look to the next.
-      timeout: Seconds; None: without end.
+      slice_count: The number of slices; None: all.
+      poll_interval: Seconds between two probes.
+      timeout: Seconds; None: no limit.
       slice_to_devices: The devices of each slice; None: of `jax.devices()`.
 
     Raises:
-      TimeoutError: It took too long.
+      TimeoutError: The slices did not compute in time.
     """
     devices = group_by_slice(jax.devices()) if slice_to_devices is None else slice_to_devices
     want = len(devices) if slice_count is None else check_int("slice_count", slice_count, low=0)
@@ -88,10 +88,10 @@ def _asking(devices: Mapping[int, Sequence[jax.Device]], timeout: float) -> Iter
 
 
 def is_error_due_to_slice_down(error: Exception) -> bool:
-    """Tells whether an error may be a slice's, from its text.
+    """Returns whether an error may be caused by a slice, from its text.
 
-    As pathwaysutils', INTERNAL, DEADLINE_EXCEEDED and NOT_FOUND are; `Manager` asks the slices
-    before it believes that.
+    As in pathwaysutils, INTERNAL, DEADLINE_EXCEEDED and NOT_FOUND may be; `Manager` also probes the
+    slices.
     """
     if not isinstance(error, jax.errors.JaxRuntimeError):
         return False

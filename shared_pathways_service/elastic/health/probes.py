@@ -1,4 +1,4 @@
-"""Asks slices whether they compute, each with a deadline, side by side."""
+"""Probes slices concurrently, each with a deadline."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from shared_pathways_service.elastic.waiting import Waiters
 
 __all__ = ["Answers", "Probe", "Probes", "add_one_everywhere"]
 
-#: Asks the devices of one slice; raises if they do not answer as they should.
+#: Probes the devices of one slice; raises if they do not answer correctly.
 Probe = Callable[[Sequence[jax.Device]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the slices that were asked answered.
+    """The results of probes.
 
     Attributes:
-      good: Those that answered as they should.
-      bad: What is wrong with each of the others, in words.
-      silent: Those of the others that answered nothing at all.
-      dead: Whether none answered because nobody can be asked: the proxy is gone, or hangs.
-      gone: What was said of the proxy, where each said that it is gone; None: it may be there.
+      good: Slices that answered correctly.
+      bad: The problem of each other slice, in words.
+      silent: Those of the others that did not answer at all.
+      dead: Whether no slice answered because the proxy has ended or hangs.
+      gone: The error if every slice reported that the proxy has ended; None: it may run.
     """
 
     good: tuple[int, ...]
@@ -39,13 +39,13 @@ class Answers:
 
 
 class Probes:
-    """Asks slices.
+    """Probes slices.
 
     Args:
       devices: The devices of each slice.
-      timeout: Seconds that a slice has to answer.
-      waiters: Threads to wait on, one a slice.
-      probe: How a slice is asked.
+      timeout: Seconds for a slice to answer.
+      waiters: Threads for waiting, one per slice.
+      probe: The function that probes a slice.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Probes:
         self._probe = probe
 
     def ask(self, indices: Iterable[int]) -> Answers:
-        """Asks slices, and waits until all have answered or the deadline is over."""
+        """Probes slices, and waits until all have answered or the deadline has passed."""
         asked = {i: functools.partial(self._probe, self._devices[i]) for i in indices}
         outcomes = self._waiters.call_all(asked, self._timeout)
-        # Looked at once: one may end any moment.
+        # Read once: one may end at any moment.
         silent = tuple(i for i, outcome in outcomes.items() if not outcome.wait(0))
         errors = {i: o.error for i, o in outcomes.items() if i not in silent and o.error}
         good = tuple(i for i in outcomes if i not in silent and i not in errors)
@@ -81,15 +81,16 @@ class Probes:
 
 
 def add_one_everywhere(devices: Sequence[jax.Device]) -> None:
-    """Adds one on each device of a slice, and looks at the sums.
+    """Adds one on each device of a slice, and checks the results.
 
     Raises:
       jax.errors.JaxRuntimeError: The slice does not compute.
-      ValueError: It computes wrongly.
+      ValueError: The slice computes wrong results.
     """
     given = np.arange(len(devices), dtype=np.float32)
     sums = _add_one(jax.device_put(given, _over(devices)))
-    # First: jaxlib's proxy client warns on standard error of each part that it cannot fetch.
+    # First, because jaxlib's proxy client warns on standard error about each part that it cannot
+    # fetch.
     jax.block_until_ready(sums)
     found = np.asarray(sums)
     if not np.array_equal(found, given + 1):
@@ -102,7 +103,7 @@ def _add_one(values: jax.Array) -> jax.Array:
 
 
 def _over(devices: Sequence[jax.Device]) -> NamedSharding:
-    # Made each time: what is kept beyond a probe would keep the client of a proxy that is gone.
+    # Made each time: a cached function would keep the client of an ended proxy.
     return NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
 
 

@@ -1,4 +1,4 @@
-"""Knows how the slices are: asks them, and tells of each change."""
+"""Tracks the health of slices: probes them, and reports changes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _EVENTS: Mapping[SliceState, type[SliceHealthEvent]] = {
 
 
 class SliceWatch:
-    """The slices' health. Thread-safe; closed by who made it.
+    """The health of slices. Thread-safe; its creator closes it.
 
     Args:
       devices: The devices of each slice.
-      options: Deadlines, periods, and when a slice flaps.
-      probe: How a slice is asked.
-      emit: Is told of each change.
+      options: Deadlines, periods, and the limit for flapping.
+      probe: The function that probes a slice.
+      emit: Called with each change.
     """
 
     def __init__(
@@ -66,52 +66,52 @@ class SliceWatch:
         self._silent: frozenset[int] = frozenset()
         self._changes = 0
 
-    # ---- what is known
+    # ---- state
 
     @property
     def states(self) -> dict[int, SliceState]:
-        """Each slice's state."""
+        """The state of each slice."""
         with self._lock:
             return self._health.states
 
     def usable(self, least: int = 0) -> tuple[int, ...]:
-        """Returns the slices that answer and are not left out for flapping.
+        """Returns the slices that answer and are not excluded for flapping.
 
         Args:
-          least: Where those are fewer, the ones that flap are there too: better those than none.
+          least: If there are fewer, flapping slices are included: they are better than none.
         """
         with self._lock:
             return self._health.usable(time.monotonic(), least)
 
     @property
     def dead(self) -> bool:
-        """Whether nobody answered when all were asked last: the proxy is gone, or hangs."""
+        """Whether the last probe of all slices got no answer: the proxy has ended, or hangs."""
         return self._dead
 
     @property
     def gone(self) -> str | None:
-        """What was said of the proxy, if all slices then said that it is gone."""
+        """The error if all slices reported that the proxy has ended."""
         return self._gone
 
     @property
     def silent(self) -> frozenset[int]:
-        """The slices that answered nothing when they were asked last."""
+        """The slices that did not answer the last probe."""
         return self._silent
 
     @property
     def changes(self) -> int:
-        """How often a slice, or the proxy, came to another state."""
+        """The number of changes of state, of slices or the proxy."""
         return self._changes
 
     def wait_for_change(self, seconds: float, since: int) -> None:
-        """Waits until there was a change, or so long.
+        """Waits until there was a change, or a time has passed.
 
-        All slices are asked meanwhile, by the monitor: who waits does not notice by itself that
-        another one goes, or the proxy.
+        Meanwhile the monitor probes all slices: the waiting thread does not notice the loss of
+        another slice or the proxy itself.
 
         Args:
-          seconds: At most.
-          since: What `changes` was when it was looked at.
+          seconds: The maximum time.
+          since: The value of `changes` at the last look.
         """
         self.start_monitor()
         with self._changed:
@@ -119,20 +119,23 @@ class SliceWatch:
             self._wake.set()
             self._changed.wait_for(lambda: self._changes != since, seconds)
 
-    # ---- finding out
+    # ---- probes
 
     def ask(self, indices: Iterable[int] | None = None) -> Answers:
-        """Asks slices, all by default; takes at most `Options.probe_timeout`."""
+        """Probes slices, by default all, and updates their states.
+
+        Takes at most `Options.probe_timeout`.
+        """
         answers = self.look(indices)
         self.note(answers)
         return answers
 
     def look(self, indices: Iterable[int] | None = None) -> Answers:
-        """Asks slices, and draws no conclusion."""
+        """Probes slices without updating their states."""
         return self._probes.ask(self.devices if indices is None else indices)
 
     def note(self, answers: Answers) -> None:
-        """Draws the conclusions from what slices answered."""
+        """Updates the states from the results of probes."""
         with self._changed:
             now = time.monotonic()
             moved = [t for i in answers.good for t in self._health.good(i)]
@@ -147,13 +150,13 @@ class SliceWatch:
         self._tell(moved)
 
     def suspect(self, indices: Iterable[int], reason: str) -> None:
-        """Something went wrong that may be of these slices."""
+        """Records a failure that these slices may have caused."""
         with self._lock:
             moved = self._health.suspect(indices, reason)
         self._tell(moved)
 
     def note_losses(self, indices: Collection[int]) -> None:
-        """Slices were lost and answer already, in another place: counts as a loss of each."""
+        """Records slices that were lost and replaced: they answer, but each counts as lost."""
         with self._lock:
             now = time.monotonic()
             known = [index for index in indices if index in self.devices]
@@ -161,17 +164,17 @@ class SliceWatch:
         self._tell(moved)
 
     def join(self, indices: Sequence[int]) -> None:
-        """Training begins on these slices."""
+        """Records that training begins on these slices."""
         with self._lock:
-            # Those that it runs on may be busy with it from now on.
+            # Training may keep these busy from now on.
             self._waited_for = False
             moved = self._health.join(indices)
         self._tell(moved)
 
-    # ---- looking after those that lack
+    # ---- monitoring of slices that are down
 
     def start_monitor(self, poll_interval: float | None = None) -> None:
-        """Has slices that are down asked now and then, until the close."""
+        """Probes slices that are down periodically, until `close`."""
         if self._monitor is not None:
             return
         every = self._options.poll_interval if poll_interval is None else poll_interval
@@ -182,16 +185,16 @@ class SliceWatch:
         self._monitor.start()
 
     def wake(self) -> None:
-        """Has the slices that are down asked now: there is news of one."""
+        """Probes the slices that are down now, because one may be back."""
         self._wake.set()
 
     def close(self) -> None:
-        """Ends the threads; those that are needed later begin anew."""
+        """Ends the threads; they restart when they are needed."""
         self._stop.set()
         self._wake.set()
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
-            # It is in a probe at most.
+            # At most one probe is in progress.
             monitor.join(self._options.probe_timeout + 1.0)
         self._waiters.close()
 
@@ -222,6 +225,6 @@ class SliceWatch:
                     SliceLeftOut(
                         slice=transition.slice,
                         duration_s=transition.left_out_s,
-                        reason="it was lost too often of late",
+                        reason="it was lost too often recently",
                     )
                 )

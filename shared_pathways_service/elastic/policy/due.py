@@ -1,4 +1,4 @@
-"""When a checkpoint is due."""
+"""Decides when a checkpoint is due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CheckpointsDue"]
 
 
 class CheckpointsDue:
-    """Counts steps, seconds and epochs since the last checkpoint. The time is passed in.
+    """Counts steps, seconds and epochs since the last checkpoint. The caller passes the time.
 
     Args:
       options: The periods.
@@ -20,12 +20,12 @@ class CheckpointsDue:
         self._time = 0.0
 
     def begin(self, epoch: int, now: float) -> None:
-        """Training begins, or goes on; the same steps are due in each attempt."""
+        """Records that training begins or continues; every attempt has the same due steps."""
         self._epoch = epoch
         self._time = now
 
     def is_due(self, step: int, epoch: int, now: float) -> bool:
-        """Tells whether the state after `step` steps is to be saved; if so, counts anew."""
+        """Returns whether to save the state after `step` steps; if so, restarts the counts."""
         seconds, epochs = (
             self._options.checkpoint_period_seconds,
             self._options.checkpoint_period_epochs,

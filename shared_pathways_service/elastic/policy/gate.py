@@ -1,4 +1,4 @@
-"""When an attempt begins, and on which slices; and when it is worth while to begin anew on more."""
+"""Decides when and on which slices an attempt begins, and when to restart on more slices."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Go:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Look again, after so many seconds at most."""
+    """Check again after at most so many seconds."""
 
     at_most_s: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Late:
-    """It took too long."""
+    """The slices did not come back in time."""
 
     have: int
     want: int
 
 
 class Gate:
-    """Decides when the next attempt begins. The time is passed in, in seconds.
+    """Decides when the next attempt begins. The caller passes the time, in seconds.
 
     Args:
-      allowed: How many slices training may run on.
-      options: How long to wait, and between two looks.
-      now: When the waiting begins.
+      allowed: The allowed numbers of slices.
+      options: The timeout, and the time between two checks.
+      now: The begin of the wait.
     """
 
     def __init__(self, allowed: SliceRange, options: Options, now: float) -> None:
@@ -48,19 +48,19 @@ class Gate:
         self._late = now + options.elastic_timeout_seconds
 
     def look(self, usable: Sequence[int], now: float) -> Go | Wait | Late:
-        """Decides, from the slices that answer and are not left out."""
+        """Decides from the slices that answer and are not excluded."""
         enough = len(usable) >= self._allowed.least
         settled = now >= min(self._settled, self._late)
         if len(usable) >= self._allowed.most or (enough and settled):
             return Go(slices=tuple(sorted(usable))[: self._allowed.most])
         if now >= self._late and not enough:
             return Late(have=len(usable), want=self._allowed.least)
-        # What was just lost is looked at often until it has settled: a spare takes its place soon.
+        # After a loss, check often until the state has settled: a spare may replace the slice soon.
         pause = self._poll_s if now >= self._settled else min(self._poll_s, 0.05)
         until = self._settled if enough else self._late
         return Wait(at_most_s=max(0.0, min(pause, until - now)))
 
 
 def may_grow(current: Sequence[int], usable: Sequence[int], allowed: SliceRange) -> bool:
-    """Whether more slices are to be had than training runs on."""
+    """Whether more slices are available than training uses."""
     return min(len(usable), allowed.most) > len(current)

@@ -1,4 +1,4 @@
-"""What a trainer says once about elasticity; checked when it is said, and against the slices."""
+"""The options of elastic training, with checks of values and against the slices."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Policy = Literal["wait", "shrink"]
 BatchRule = Literal["keep", "scale"]
 SnapshotPlace = Literal["client", "peer"]
 
-#: MaxText's way to say: as many as there are.
+#: MaxText's value for all slices.
 ALL: Final = -1
 _RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceRange:
-    """How many slices training may run on.
+    """The allowed numbers of slices.
 
     Attributes:
-      least: It waits for so many.
-      most: It takes no more.
+      least: Training waits for so many.
+      most: Training uses at most so many.
     """
 
     least: int
@@ -39,58 +39,59 @@ class SliceRange:
 
     @property
     def policy(self) -> Policy:
-        """``wait`` where no slice may lack, else ``shrink``."""
+        """``wait`` if all slices are needed, otherwise ``shrink``."""
         return "wait" if self.least == self.most else "shrink"
 
     @property
     def counts(self) -> range:
-        """Every count allowed."""
+        """All allowed numbers."""
         return range(self.least, self.most + 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of elastic training; names and defaults that MaxText has are MaxText's.
+    """Options of elastic training, with the names and defaults of MaxText where it has them.
 
-    One is not: MaxText leaves `elastic_enabled` off; who makes a manager here wants it on.
+    One default differs: MaxText leaves `elastic_enabled` off, but a manager is created to have it
+    on.
 
     Attributes:
-      run_name: A DNS label, as jobs and directories are named after it.
-      elastic_enabled: Whether training goes on after a slice event; False: it runs once.
-      elastic_timeout_seconds: How long the slices are waited for before each attempt; may be
-        infinite.
-      elastic_max_retries: Attempts that may fail, the last one included; growing is no failure.
-      elastic_min_slice_count: Go on with so many slices at least (*shrink*); -1: with all only
+      run_name: A DNS label, because jobs and directories are named after it.
+      elastic_enabled: Whether training continues after a slice event; False: it runs once.
+      elastic_timeout_seconds: The maximum wait for slices before each attempt; may be infinite.
+      elastic_max_retries: Attempts that may fail, including the last; growing is not a failure.
+      elastic_min_slice_count: Continue with at least so many slices (*shrink*); -1: only with all
         (*wait*).
-      elastic_max_slice_count: Take so many at most; -1: all there are.
-      slices: The two as torchrun writes them, ``"2:3"`` or ``"3"``; instead of them.
-      elastic_max_scale_ups: How often training is interrupted to take in slices that came back;
-        after that it goes on with those that it has.
-      settle_seconds: How long a shrink waits for lost slices to be replaced before it goes on with
-        fewer. A spare takes a moment; going on at once would mean to shrink and grow again.
-      poll_interval: Seconds between two looks at slices that lack.
+      elastic_max_slice_count: Use at most so many slices; -1: all.
+      slices: Both numbers in torchrun's form, ``"2:3"`` or ``"3"``; instead of them.
+      elastic_max_scale_ups: The number of interruptions to add returned slices; after that training
+        continues with the slices that it has.
+      settle_seconds: How long a shrink waits for lost slices to be replaced before it continues
+        with fewer. A spare takes a moment; without a wait, training would shrink and grow again.
+      poll_interval: Seconds between two checks for missing slices.
       probe_timeout: Seconds within which a slice answers a probe, or counts as down.
       health_every: Steps between two barriers, at which all slices must answer; 0: none.
       health_timeout: Seconds that a barrier waits before the slices are probed.
-      busy_timeout: Seconds after which all slices count as down if none answers any more. Devices
-        that work in order answer no probe during a step, so this is also how long a step may take
+      busy_timeout: Seconds after which all slices count as down if none answers. Devices that work
+        in order do not answer probes during a step, so this is also the maximum duration of a step
         on those.
-      flap_limit: Losses of one slice within `flap_window_seconds` after which it is left out.
-      flap_window_seconds: See there.
-      flap_backoff_seconds: For how long at first; twice as long with each further loss.
-      flap_backoff_most_seconds: For how long at most.
-      batch: What becomes of the global batch on fewer slices: ``keep`` it (it must divide by every
-        count of slices allowed) or ``scale`` it with them.
-      global_batch_size: Examples a step, on all slices; None: the trainer makes its own batches.
+      flap_limit: Losses of one slice within `flap_window_seconds` after which it is excluded.
+      flap_window_seconds: See `flap_limit`.
+      flap_backoff_seconds: The duration of the first exclusion; doubled with each further loss.
+      flap_backoff_most_seconds: The maximum duration of an exclusion.
+      batch: The global batch on fewer slices: ``keep`` it (every allowed number of slices must
+        divide it) or ``scale`` it with them.
+      global_batch_size: Examples per step, on all slices; None: the training function makes its own
+        batches.
       checkpoint_period: Steps between two checkpoints.
-      checkpoint_period_seconds: Also when so many seconds have passed; 0: not by time.
+      checkpoint_period_seconds: Also after so many seconds; 0: not by time.
       checkpoint_period_epochs: Also after so many epochs; 0: not by epoch.
-      checkpoint_keep: How many of the newest are kept.
-      checkpoint_keep_period: Checkpoints of steps that it divides are kept for good; None: none.
+      checkpoint_keep: The number of newest checkpoints to keep.
+      checkpoint_keep_period: Checkpoints of steps that it divides are kept forever; None: none.
       snapshot_period: Steps between two snapshots in memory; 0: none.
-      snapshot_to: ``client``: this process, survives the proxy; ``peer``: a second slice, survives
-        one slice.
-      resume_from: Step of the checkpoint to begin with; None: the newest.
+      snapshot_to: ``client``: in this process, survives the proxy; ``peer``: on a second slice,
+        survives one slice.
+      resume_from: The step of the checkpoint to begin with; None: the newest.
     """
 
     run_name: str = "run"
@@ -142,14 +143,14 @@ class Options:
         self._wanted()
 
     def slice_range(self, total: int) -> SliceRange:
-        """Returns how many slices training may run on.
+        """Returns the allowed numbers of slices.
 
         Args:
-          total: Slices that there are.
+          total: The number of existing slices.
 
         Raises:
-          InvalidRequestError: There are fewer than it needs, the batch does not divide by one of
-            the counts, or snapshots in a second slice's memory may have only one slice.
+          InvalidRequestError: There are fewer slices than needed, the batch does not fit one of the
+            numbers, or snapshots on a second slice are combined with a single slice.
         """
         least, most, field = self._wanted()
         value = getattr(self, field)
@@ -168,16 +169,16 @@ class Options:
             raise InvalidRequestError(
                 "snapshot_to",
                 self.snapshot_to,
-                "client, or at least 2 slices: with one there is no second to keep a copy",
+                "client, or at least 2 slices: a single slice has no second one for a copy",
             )
         return allowed
 
     def batch_size(self, slice_count: int, total: int) -> int:
-        """Returns the examples of a step on so many slices.
+        """Returns the examples per step on a number of slices.
 
         Args:
-          slice_count: Slices that training runs on.
-          total: Slices that `global_batch_size` is meant for.
+          slice_count: The number of slices of training.
+          total: The number of slices for `global_batch_size`.
 
         Raises:
           InvalidRequestError: `global_batch_size` was not given.
@@ -189,12 +190,14 @@ class Options:
         return self.global_batch_size * slice_count // total
 
     def _wanted(self) -> tuple[int, int, str]:
-        """Returns least and most slices, and the field that says so."""
+        """Returns the least and the most slices, and the field that sets them."""
         if self.slices is None:
             return self.elastic_min_slice_count, self.elastic_max_slice_count, _MIN
         if (self.elastic_min_slice_count, self.elastic_max_slice_count) != (ALL, ALL):
             raise InvalidRequestError(
-                "slices", self.slices, "None beside elastic_min_slice_count and _max_slice_count"
+                "slices",
+                self.slices,
+                "either it or elastic_min_slice_count and elastic_max_slice_count",
             )
         found = _RANGE.fullmatch(self.slices) if isinstance(self.slices, str) else None
         if found is not None:
@@ -227,7 +230,7 @@ class Options:
 
 
 _MIN: Final = "elastic_min_slice_count"
-#: The least that each may be.
+#: The minimum of each option.
 _WHOLE: Final = {
     "elastic_max_retries": 1,
     "elastic_max_scale_ups": 0,
@@ -239,7 +242,7 @@ _WHOLE: Final = {
     "snapshot_period": 0,
 }
 _OPTIONAL: Final = ("global_batch_size", "checkpoint_keep_period")
-#: Whether each may be 0.
+#: Whether each option may be 0.
 _SECONDS: Final = {
     "elastic_timeout_seconds": True,
     "settle_seconds": True,

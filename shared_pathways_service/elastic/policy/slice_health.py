@@ -1,4 +1,4 @@
-"""The health of slices as elastic training sees it, and which of them it may use."""
+"""Tracks the health of slices for elastic training, and decides which ones it may use."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Health", "SliceState", "Transition"]
 
 
 class SliceState(enum.StrEnum):
-    """What is known of a slice."""
+    """The state of a slice."""
 
     #: It answers, and training may use it.
     ACTIVE = "active"
-    #: Something went wrong on it; it has not been asked yet.
+    #: Something failed on it; it has not been probed yet.
     SUSPECT = "suspect"
-    #: It did not answer as it should.
+    #: It did not answer correctly.
     DOWN = "down"
     #: It answers again, and training does not use it yet.
     RETURNING = "returning"
@@ -26,10 +26,10 @@ class SliceState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transition:
-    """A slice came to another state.
+    """A change of a slice's state.
 
     Attributes:
-      left_out_s: For how many seconds it will not be used though it may answer; 0: none.
+      left_out_s: Seconds for which it is excluded although it may answer; 0: none.
     """
 
     slice: int
@@ -41,18 +41,18 @@ class Transition:
 @dataclasses.dataclass
 class _Slice:
     state: SliceState = SliceState.ACTIVE
-    #: When it went down lately, oldest first.
+    #: When it went down recently, oldest first.
     losses: list[float] = dataclasses.field(default_factory=list)
-    #: Not used before then.
+    #: Excluded until this time.
     left_out_until: float = 0.0
 
 
 class Health:
-    """Knows each slice's state. Not thread-safe; the time is passed in, in seconds.
+    """The state of each slice. Not thread-safe; the caller passes the time, in seconds.
 
     Args:
       slices: All slices, by index.
-      options: When a slice counts as one that flaps.
+      options: The limit for flapping.
     """
 
     def __init__(self, slices: Iterable[int], options: Options) -> None:
@@ -61,20 +61,20 @@ class Health:
 
     @property
     def states(self) -> dict[int, SliceState]:
-        """Each slice's state."""
+        """The state of each slice."""
         return {index: known.state for index, known in self._slices.items()}
 
     def in_state(self, *states: SliceState) -> tuple[int, ...]:
-        """Returns the slices that are in one of these states."""
+        """Returns the slices in one of these states."""
         return tuple(i for i, known in self._slices.items() if known.state in states)
 
     def usable(self, now: float, least: int = 0) -> tuple[int, ...]:
-        """Returns the slices that training may run on.
+        """Returns the slices that training may use.
 
         Args:
           now: The time.
-          least: Where fewer are well and not left out, those that are left out for the shortest
-            time are there too: better slices that flap than none.
+          least: If fewer slices are healthy and not excluded, those whose exclusion ends first are
+            included: flapping slices are better than none.
         """
         well = self.in_state(SliceState.ACTIVE, SliceState.RETURNING)
         calm = [i for i in well if self._slices[i].left_out_until <= now]
@@ -82,12 +82,12 @@ class Health:
         return tuple(sorted([*calm, *left_out[: max(0, least - len(calm))]]))
 
     def suspect(self, indices: Iterable[int], reason: str) -> list[Transition]:
-        """Something went wrong that may be of these slices."""
+        """Records a failure that these slices may have caused."""
         moved = [i for i in indices if self._slices[i].state is SliceState.ACTIVE]
         return [self._move(i, SliceState.SUSPECT, reason) for i in moved]
 
     def good(self, index: int) -> list[Transition]:
-        """A slice answered as it should."""
+        """Records that a slice answered correctly."""
         state = self._slices[index].state
         if state is SliceState.SUSPECT:
             return [self._move(index, SliceState.ACTIVE, "it answers")]
@@ -96,26 +96,26 @@ class Health:
         return []
 
     def bad(self, index: int, now: float, reason: str) -> list[Transition]:
-        """A slice did not answer as it should."""
+        """Records that a slice did not answer correctly."""
         known = self._slices[index]
         if known.state is SliceState.DOWN:
             return []
         return [self._move(index, SliceState.DOWN, reason, self._count_loss(known, now))]
 
     def lost(self, index: int, now: float) -> list[Transition]:
-        """A slice was lost and replaced at once: it answers, and yet it went down.
+        """Records that a slice was lost and replaced at once: it answers, but went down.
 
-        One that was seen down has been counted.
+        A loss that was seen by a probe has been counted.
         """
         known = self._slices[index]
         if known.state in {SliceState.DOWN, SliceState.RETURNING}:
             return []
         left_out_s = self._count_loss(known, now)
-        reason = "it was lost, and another is in its place"
+        reason = "it was lost and replaced"
         return [self._move(index, known.state, reason, left_out_s)] if left_out_s else []
 
     def join(self, indices: Sequence[int]) -> list[Transition]:
-        """Training begins on these slices."""
+        """Records that training begins on these slices."""
         back = [i for i in indices if self._slices[i].state is SliceState.RETURNING]
         return [self._move(i, SliceState.ACTIVE, "training uses it again") for i in back]
 
@@ -126,7 +126,7 @@ class Health:
         return Transition(slice=index, state=state, reason=reason, left_out_s=left_out_s)
 
     def _count_loss(self, known: _Slice, now: float) -> float:
-        """Notes a loss; returns for how long the slice is left out for it."""
+        """Records a loss; returns for how long the slice is excluded."""
         options = self._options
         begin = now - options.flap_window_seconds
         known.losses = [*(t for t in known.losses if t > begin), now]

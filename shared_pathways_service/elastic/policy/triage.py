@@ -1,9 +1,9 @@
-"""Whose an error is: a slice's, the proxy's, the user's, or not to be told from its text alone.
+"""Classifies errors by cause: a slice, the proxy, the user, or unclear from the text alone.
 
-JAX raises one type for all that a runtime tells, `JaxRuntimeError`; the status stands at the head
-of its text. DATA_LOSS says that a slice is gone. UNAVAILABLE and CANCELLED are what JAX's client
-makes of a connection that broke (jaxlib 0.10.2). INTERNAL, DEADLINE_EXCEEDED and NOT_FOUND are said
-of slices that are gone, and of many a bug: who retries those retries bugs, so slices are asked.
+JAX raises one type for all errors of a runtime, `JaxRuntimeError`, with the status at the start of
+its text. DATA_LOSS means that a slice is lost. UNAVAILABLE and CANCELLED mean that the connection
+of JAX's client broke (jaxlib 0.10.2). INTERNAL, DEADLINE_EXCEEDED and NOT_FOUND are used for lost
+slices and for many bugs. Retrying them always would retry bugs, so slices are probed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Final
 
 __all__ = ["Action", "Decision", "Fault", "Verdict", "classify", "decide"]
 
-#: How the statuses of gRPC are written.
+#: The form of gRPC's statuses.
 _STATUS: Final = re.compile(
     r"\b(DATA_LOSS|UNAVAILABLE|CANCELLED|INTERNAL|DEADLINE_EXCEEDED|NOT_FOUND|INVALID_ARGUMENT"
     r"|FAILED_PRECONDITION|RESOURCE_EXHAUSTED|UNIMPLEMENTED|OUT_OF_RANGE|ABORTED|UNKNOWN"
     r"|ALREADY_EXISTS|PERMISSION_DENIED|UNAUTHENTICATED)\b"
 )
-#: How this project's proxy names the slice that was lost.
+#: The form in which this project's proxy names a lost slice.
 _SLICE: Final = re.compile(r"\bslice (\d+)\b")
-#: What differs between two occurrences of one error.
+#: The parts that differ between two occurrences of one error.
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class Verdict(enum.StrEnum):
-    """Whose an error is."""
+    """The cause of an error."""
 
     SLICE = "slice"
     PROXY = "proxy"
@@ -38,15 +38,15 @@ class Verdict(enum.StrEnum):
 
 
 class Action(enum.Enum):
-    """What is done about it."""
+    """The reaction to an error."""
 
-    #: Try again on the slices that are left, or come back.
+    #: Try again on the remaining or returned slices.
     RETRY = enum.auto()
-    #: The proxy is gone: connect anew, then try again.
+    #: The proxy has ended: reconnect, then try again.
     RECONNECT = enum.auto()
-    #: It is the user's: raised as it is.
+    #: A user's error: raise it unchanged.
     RAISE = enum.auto()
-    #: It came again with all slices well: raised with the first one as its cause.
+    #: It occurred again while all slices are healthy: raise it with the first one as its cause.
     RAISE_BOTH = enum.auto()
 
 
@@ -62,12 +62,12 @@ _OF_STATUS: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An error as its text tells it.
+    """An error, from its text.
 
     Attributes:
-      verdict: Whose it is.
+      verdict: The cause.
       text: Its first line.
-      slices: Those that it names, where it was a slice's.
+      slices: The slices that it names, if one is the cause.
     """
 
     verdict: Verdict
@@ -76,13 +76,13 @@ class Fault:
 
     @property
     def signature(self) -> str:
-        """The same for an error that came again: its text without numbers and addresses."""
+        """The same for repeated errors: the text without numbers and addresses."""
         return _NUMBER.sub("#", self.text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What is done about an error, and why."""
+    """The reaction to an error, with the reason."""
 
     action: Action
     verdict: Verdict
@@ -90,10 +90,10 @@ class Decision:
 
 
 def classify(text: str) -> Fault:
-    """Tells whose an error of JAX's runtime is, from the first status in its first line.
+    """Classifies an error of JAX's runtime by the first status in its first line.
 
     Args:
-      text: Of a `JaxRuntimeError`. Errors of other types are the user's.
+      text: The text of a `JaxRuntimeError`. Errors of other types are the user's.
     """
     line = text.strip().split("\n", 1)[0]
     found = _STATUS.search(line)
@@ -105,28 +105,28 @@ def classify(text: str) -> Fault:
 def decide(
     fault: Fault, red: Collection[int], *, came_before: bool, dead: bool, can_reconnect: bool
 ) -> Decision:
-    """Decides about an error that is not the user's beyond doubt, after the slices were asked.
+    """Decides about an error that is not clearly the user's, after slices were probed.
 
     Args:
       fault: The error.
-      red: Slices that did not answer as they should.
+      red: Slices that did not answer correctly.
       came_before: Whether the same error was retried before.
-      dead: Whether no slice answered, for want of a proxy.
-      can_reconnect: Whether there is a way to a new proxy.
+      dead: Whether no slice answered because the proxy has ended.
+      can_reconnect: Whether a new proxy can be connected.
     """
     which = ", ".join(str(index) for index in sorted(red))
     rules: tuple[tuple[bool, Action, Verdict, str], ...] = (
-        (fault.verdict is Verdict.USER, Action.RAISE, Verdict.USER, "not of a slice"),
-        (dead and can_reconnect, Action.RECONNECT, Verdict.PROXY, "the proxy is gone"),
+        (fault.verdict is Verdict.USER, Action.RAISE, Verdict.USER, "not caused by a slice"),
+        (dead and can_reconnect, Action.RECONNECT, Verdict.PROXY, "the proxy has ended"),
         (
             dead and fault.verdict is Verdict.PROXY,
             Action.RAISE,
             Verdict.PROXY,
-            "the proxy is gone, and no way to a new one was given",
+            "the proxy has ended, and reconnect is not set",
         ),
         (fault.verdict is Verdict.SLICE, Action.RETRY, Verdict.SLICE, "a slice was lost"),
         (bool(red), Action.RETRY, Verdict.SLICE, f"slice {which} does not answer"),
-        (came_before, Action.RAISE_BOTH, Verdict.USER, "it came again, and all slices answer"),
+        (came_before, Action.RAISE_BOTH, Verdict.USER, "it occurred again, and all slices answer"),
         (True, Action.RAISE, Verdict.USER, "all slices answer"),
     )
     return next(

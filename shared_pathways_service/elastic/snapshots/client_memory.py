@@ -1,4 +1,4 @@
-"""Snapshots in the memory of this process: they outlive the proxy."""
+"""Stores snapshots in the memory of this process, where they survive the proxy."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class HostArray:
     """An array in the memory of this process.
 
     Attributes:
-      data: What it holds; of PRNG keys, their bits.
-      key_impl: How PRNG keys are made of the bits; None: it holds none.
+      data: Its values; for PRNG keys, their bits.
+      key_impl: The implementation of PRNG keys with these bits; None: it contains no keys.
     """
 
     data: np.ndarray[Any, Any]
     key_impl: Any = None
 
     def put(self, sharding: jax.sharding.Sharding) -> jax.Array:
-        """Brings it to devices."""
+        """Puts it on devices."""
         if self.key_impl is None:
             return put(self.data, sharding)
-        # By way of a device that it is meant for: JAX's default one may be of a slice that is gone.
+        # Through one of the target devices: JAX's default device may be on a lost slice.
         bits: Any = self.data
         with jax.default_device(next(iter(sharding.device_set))):
             return put(jax.random.wrap_key_data(bits, impl=self.key_impl), sharding)
 
 
 class ClientMemory:
-    """Keeps states as numpy arrays; the cost is one fetch of the state."""
+    """Stores states as numpy arrays, at the cost of one fetch of the state."""
 
     place: Final = "client"
 

@@ -1,7 +1,7 @@
-"""Snapshots in the memory of the slices: each piece of a state on two of them.
+"""Stores snapshots in the memory of the slices: each piece of a state on two of them.
 
-What training holds on several slices anyway, as parameters that are replicated over them, costs a
-copy within each device. A piece that one slice alone holds is copied to a second one.
+A piece that training has on several slices anyway, such as replicated parameters, costs a copy
+within each device. A piece that only one slice has is copied to a second one.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from shared_pathways_service.elastic.waiting import Waiters
 
 __all__ = ["PeerMemory"]
 
-#: Slices that a piece is kept on.
+#: The number of slices that store a piece.
 _PLACES: Final = 2
-#: Seconds that a slice has to read a piece.
+#: Seconds for a slice to read a piece.
 _READ_S: Final = 30.0
 
 _Index = tuple[tuple[int | None, int | None, int | None], ...]
 
 
 class PeerMemory:
-    """Keeps states on the slices themselves; survives one of them.
+    """Stores states on the slices themselves; survives the loss of one.
 
     Args:
-      devices: The devices of each slice that training runs on, two slices at least.
-      key: Which slice a device belongs to.
+      devices: The devices of each slice of training, at least two slices.
+      key: Returns the slice of a device.
     """
 
     place: Final = "peer"
@@ -48,7 +48,7 @@ class PeerMemory:
         self._key = key
 
     def keep(self, copies: Tree) -> _OnSlices:
-        """Brings each piece to a second slice, and has every copy read where it lies."""
+        """Copies each piece to a second slice, and reads every copy on its device."""
         leaves, structure = jax.tree.flatten(copies)
         kept = [self._keep_one(leaf) for leaf in leaves]
         for pieces in kept:
@@ -65,7 +65,7 @@ class PeerMemory:
         places: dict[_Index, dict[int, jax.Array]] = {}
         for shard in leaf.addressable_shards:
             found = places.setdefault(_index(shard.index), {})
-            # One a slice: within it, further replicas protect from nothing.
+            # One per slice: further replicas within a slice would not protect against its loss.
             found.setdefault(self._key(shard.device), shard.data)
         for found in places.values():
             for index in sorted(self._devices, key=lambda i: _distance(i, min(found))):
@@ -85,7 +85,7 @@ class PeerMemory:
         )
 
     def _twin(self, found: Mapping[int, jax.Array], slice_index: int) -> jax.Device:
-        """Returns the device of another slice at the place that a piece has in its own."""
+        """Returns the device of another slice at the position of a piece's device."""
         home, array = next(iter(found.items()))
         number = list(self._devices[home]).index(next(iter(array.devices())))
         there = self._devices[slice_index]
@@ -94,7 +94,7 @@ class PeerMemory:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Copy:
-    """A piece on one device of a slice, with the sum of its bits as that device made it."""
+    """A piece on one device of a slice, with the sum of its bits on that device."""
 
     slice: int
     array: jax.Array
@@ -103,7 +103,7 @@ class _Copy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Pieces:
-    """An array by its pieces."""
+    """An array in pieces."""
 
     shape: tuple[int, ...]
     copies: Mapping[_Index, Sequence[_Copy]]
@@ -119,7 +119,7 @@ class _Pieces:
                 copy.sum.copy_to_host_async()
 
     def verify(self) -> None:
-        """Raises if one of the copies cannot be read, or two of a piece differ."""
+        """Raises if a copy cannot be read, or two copies of a piece differ."""
         for copies in self.copies.values():
             sums = {int(copy.sum) for copy in copies}
             if len(sums) > 1:
@@ -131,11 +131,11 @@ class _Pieces:
         if len(self.copies) == 1:
             [copies] = self.copies.values()
             return put(reader.find(copies, like.sharding.device_set), like.sharding)
-        # Cut otherwise than it will be: put together here.
+        # Its pieces are cut differently: put it together here.
         return self.fetch(reader, like.sharding.device_set).put(like.sharding)
 
     def fetch(self, reader: _Reader, near: AbstractSet[jax.Device] = frozenset()) -> HostArray:
-        """Returns it in this process' memory."""
+        """Returns it in this process's memory."""
         if self.local is not None:
             return HostArray(data=np.asarray(self.local))
         pieces: dict[_Index, HostArray] = {
@@ -169,18 +169,18 @@ class _OnSlices:
 
 
 class _Reader:
-    """Finds copies that can be read. A slice that does not answer is asked once."""
+    """Finds readable copies. A slice that does not answer is tried once."""
 
     def __init__(self) -> None:
         self._waiters = Waiters("sps-elastic-peer")
         self._silent: set[int] = set()
 
     def find(self, copies: Sequence[_Copy], near: AbstractSet[jax.Device]) -> jax.Array:
-        """Returns a copy that its device can still read, and reads as it did.
+        """Returns a copy that its device can still read, unchanged.
 
         Args:
-          copies: Of one piece.
-          near: Devices that are looked at first, as they are known to answer.
+          copies: The copies of one piece.
+          near: Devices to try first, because they are known to answer.
 
         Raises:
           LookupError: There is none.
@@ -226,13 +226,13 @@ def _bits_sum(array: jax.Array) -> jax.Array:
 
 
 def _words(array: jax.Array) -> jax.Array:
-    """Returns an array's bits as whole numbers."""
+    """Returns an array's bits as integers."""
     if array.dtype == jnp.bool_:
         return array.astype(jnp.uint8)
     whole = jnp.issubdtype(array.dtype, jnp.integer)
     bits = (jnp.iinfo if whole else jnp.finfo)(array.dtype).bits
     if bits < 8:
-        # Numbers of less than a byte: by their values, each of which has one form.
+        # Types smaller than a byte: by their values, each of which has one form.
         array, bits = (array.astype(jnp.int8), 8) if whole else (array.astype(jnp.float32), 32)
     return jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{bits}"))
 
@@ -246,5 +246,5 @@ def _index(index: tuple[slice, ...]) -> _Index:
 
 
 def _distance(index: int, home: int) -> tuple[bool, int]:
-    """Orders slices: the next one after `home` first."""
+    """Sort key of slices: the next one after `home` first."""
     return (index <= home, index)

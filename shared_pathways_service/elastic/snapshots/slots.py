@@ -1,9 +1,9 @@
-"""Snapshots in memory, in two slots: the last good one stays until the next is known to be good.
+"""Manages snapshots in two slots: the last good one is kept until the next one is verified.
 
-The arrays are copied where they are, which takes a dispatch and no wait; what follows is done on a
-thread: the copies are fetched (`client`) or brought to a second slice (`peer`), checked, and only
-then published. So training is held up for longer than the dispatch only where a snapshot is due
-before the last one has ended.
+The arrays are copied on their devices, which takes a dispatch and no wait. The rest runs on a
+thread: the copies are fetched (`client`) or copied to a second slice (`peer`), verified, and only
+then published. So training is blocked for longer than the dispatch only if a snapshot is due before
+the last one has ended.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from shared_pathways_service.events.training import SnapshotFailed, SnapshotTake
 
 __all__ = ["Held", "SnapshotStore", "Snapshots"]
 
-#: Seconds that a snapshot may take; one that takes longer hangs with its slice.
+#: Seconds for a snapshot; one that takes longer hangs with its slice.
 _LONGEST_S: Final = 300.0
 
 
 class Held(Protocol):
-    """A state that is kept somewhere."""
+    """A stored state."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that keeping it takes."""
+        """The size of the stored state."""
 
     @property
     def on_devices(self) -> bool:
-        """Whether it goes with the devices."""
+        """Whether it is lost with the devices."""
 
     def restore(self, like: Tree) -> Tree:
         """Returns the state, placed like this pytree of `jax.ShapeDtypeStruct`.
 
         Raises:
-          LookupError: What is kept cannot be read any more.
-          jax.errors.JaxRuntimeError: It cannot be brought there.
+          LookupError: The stored state can no longer be read.
+          jax.errors.JaxRuntimeError: It cannot be placed there.
         """
 
     def fetch(self) -> Tree:
-        """Returns the state in this process' memory; of PRNG keys, their bits.
+        """Returns the state in this process's memory; for PRNG keys, their bits.
 
         Raises:
-          LookupError: What is kept cannot be read any more.
+          LookupError: The stored state can no longer be read.
         """
 
 
 class SnapshotStore(Protocol):
-    """Where states are kept."""
+    """Stores states."""
 
     @property
     def place(self) -> str:
         """``client`` or ``peer``."""
 
     def keep(self, copies: Tree) -> Held:
-        """Keeps copies; returns when they can be read where they are kept.
+        """Stores copies; returns when they were read back.
 
         Raises:
-          Exception: They cannot.
+          Exception: They cannot be stored.
         """
 
 
@@ -77,13 +77,13 @@ class _Slot:
 
 @dataclasses.dataclass(kw_only=True)
 class _Taking:
-    """A snapshot that is being taken, or was.
+    """A snapshot in progress, or a completed one.
 
     Attributes:
-      began: Monotonic seconds.
-      blocked_s: How long training was held up.
-      published: Whether it has been.
-      given_up: Whether nobody waits for it any more.
+      began: The start, in monotonic seconds.
+      blocked_s: Seconds for which training was blocked.
+      published: Whether it was published.
+      given_up: Whether it was abandoned.
     """
 
     store: SnapshotStore
@@ -96,11 +96,11 @@ class _Taking:
 
 
 class Snapshots:
-    """Takes snapshots, and gives the last good one back. Closed by who made it.
+    """Takes snapshots, and restores the last good one. Its creator closes it.
 
     Args:
-      make_store: Tells where the next one is kept.
-      emit: Is told of each that is taken, or fails.
+      make_store: Returns the store for the next one.
+      emit: Called with each snapshot that is taken, or fails.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Snapshots:
         return None if slot is None else slot.progress.step
 
     def take(self, state: Tree, progress: Progress) -> None:
-        """Begins a snapshot; returns when `state` may be donated.
+        """Starts a snapshot; returns when `state` may be donated.
 
         Args:
           state: The arrays after `progress.step` steps.
-          progress: How far they are.
+          progress: The progress of training.
         """
         began = time.monotonic()
         if not self.wait(_LONGEST_S):
@@ -143,12 +143,12 @@ class Snapshots:
         taking.thread.start()
 
     def restore(self, like: Tree) -> tuple[Tree, Progress] | None:
-        """Returns the last good snapshot, placed like `like`; None: it cannot be had.
+        """Returns the last good snapshot, placed like `like`; None: there is none.
 
-        A snapshot that cannot be read any more is dropped.
+        A snapshot that can no longer be read is dropped.
 
         Raises:
-          jax.errors.JaxRuntimeError: It cannot be brought there; it stays.
+          jax.errors.JaxRuntimeError: It cannot be placed there; it is kept.
         """
         slot = self._published
         if slot is None:
@@ -158,7 +158,7 @@ class Snapshots:
             jax.block_until_ready(state)
         except LookupError as error:
             with self._lock:
-                # (It may be long ago that this was asked for, and there is a newer one.)
+                # (The request may be old, and a newer snapshot may exist.)
                 if self._published is not slot:
                     return None
                 self._published = None
@@ -167,7 +167,7 @@ class Snapshots:
         return state, slot.progress
 
     def wait(self, timeout: float) -> bool:
-        """Waits until none is under way; returns whether that came about."""
+        """Waits until none is in progress; returns whether that is so."""
         taking = self._taking
         if taking is None or taking.thread is None:
             return True
@@ -175,31 +175,31 @@ class Snapshots:
         return not taking.thread.is_alive()
 
     def give_up(self, reason: str) -> None:
-        """Leaves the one that is under way, and hangs, to itself: it will not be published."""
+        """Abandons the snapshot that is in progress and hangs: it will not be published."""
         taking, self._taking = self._taking, None
         assert taking is not None, "there is one that hangs"
         with self._lock:
             if taking.published:
-                return  # just now
+                return  # it has just completed
             taking.given_up = True
         self._failed(taking.progress.step, f"it hangs, and {reason}")
 
     def fetch(self) -> tuple[Tree, Progress] | None:
-        """Returns the last good snapshot in this process' memory; None: there is none.
+        """Returns the last good snapshot in this process's memory; None: there is none.
 
         Raises:
-          LookupError: It cannot be read any more.
+          LookupError: It can no longer be read.
         """
         slot = self._published
         return None if slot is None else (slot.held.fetch(), slot.progress)
 
     def drop_from_devices(self) -> None:
-        """Forgets what is kept on devices: they are gone."""
+        """Drops snapshots on devices, which are lost."""
         if self._published is not None and self._published.held.on_devices:
             self._published = None
 
     def close(self, timeout: float) -> None:
-        """Waits until none is under way, and forgets what is kept."""
+        """Waits until none is in progress, and drops all."""
         self.wait(timeout)
         self._published = None
 

@@ -1,4 +1,4 @@
-"""One attempt at training: what the function that trains is given."""
+"""One attempt at training, which the training function gets."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ __all__ = ["Attempt", "Loss"]
 
 @runtime_checkable
 class Waitable(Protocol):
-    """A number that is still being computed, as a `jax.Array` is."""
+    """A number that is still being computed, such as a `jax.Array`."""
 
     def copy_to_host_async(self) -> None:
-        """Has it brought here once it is there."""
+        """Starts a copy to this process."""
 
     def __array__(self) -> np.ndarray[Any, Any]: ...
 
 
 T = TypeVar("T")
-#: What may be told as a step's loss.
+#: Types of a step's loss.
 Loss = jax.Array | Waitable | np.ndarray[Any, Any] | np.floating[Any] | float
-#: Seconds at the end for what is still being saved.
+#: Seconds at the end for saves in progress.
 _SAVE_S: Final = 600.0
-#: While a state is restored one slice may have its part, and another one be at it.
+#: During a restore, one slice may have finished while another one has not.
 _RESTORE_LOOKS: Final = 3
 
 
 @dataclasses.dataclass(kw_only=True)
 class _Pending:
-    """A step whose end has not been waited for.
+    """A step whose end was not awaited yet.
 
     Attributes:
-      seconds: From the end of `step_done` of the step before to that of its own; None: not yet.
+      seconds: From the end of the previous `step_done` to that of its own; None: not yet.
     """
 
     step: int
@@ -64,15 +64,15 @@ class _Pending:
 
 
 class Attempt:
-    """Slices to train on, and what is needed to go on where the last attempt ended.
+    """The slices to train on, and the means to continue where the last attempt ended.
 
-    Made by `Manager.run`. A function that trains calls `restore` once, takes its batches from
-    `batches`, and calls `step_done` after each step; it must keep no array beyond its own end.
+    Made by `Manager.run`. A training function calls `restore` once, takes its batches from
+    `batches`, and calls `step_done` after each step. It must not keep arrays after its end.
 
     Attributes:
-      number: From 1; the number of failures before it, and one.
+      number: From 1: one more than the number of failures before it.
       slices: Indices of the slices to train on.
-      progress: How far training is.
+      progress: The progress of training.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class Attempt:
         self._first = True
         self._tflops: float | None = None
 
-    # ---- where
+    # ---- slices
 
     @property
     def slice_count(self) -> int:
-        """How many slices there are to train on."""
+        """The number of slices to train on."""
         return len(self.slices)
 
     @property
@@ -131,7 +131,7 @@ class Attempt:
         The same slices make an equal mesh, for which nothing is compiled again.
 
         Raises:
-          InvalidRequestError: The slices are not of one size; a mesh of `devices` is the user's.
+          InvalidRequestError: The slices have different sizes; make a mesh of `devices` yourself.
         """
         rows = list(self.slice_to_devices.values())
         sizes = sorted({len(row) for row in rows})
@@ -140,47 +140,47 @@ class Attempt:
         return Mesh(np.array(rows), ("slice", "device"))
 
     def over_batch(self) -> NamedSharding:
-        """Returns how a batch is cut: its examples over all devices of `mesh`."""
+        """Returns the sharding of a batch: its examples over all devices of `mesh`."""
         return NamedSharding(self.mesh, PartitionSpec(("slice", "device")))
 
     def replicated(self) -> NamedSharding:
-        """Returns how all of an array is on each device of `mesh`."""
+        """Returns the sharding of an array that is replicated on all devices of `mesh`."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     @property
     def batch_size(self) -> int:
-        """Examples of a step, on all slices together.
+        """Examples per step, on all slices together.
 
         Raises:
-          InvalidRequestError: `Options.global_batch_size` was not given.
+          InvalidRequestError: `Options.global_batch_size` is not set.
         """
         return self._options.batch_size(self.slice_count, self._allowed.most)
 
-    # ---- what
+    # ---- state and data
 
     def restore(self, init: Tree | Callable[[], Tree], placement: Placement | None = None) -> Tree:
-        """Returns the state to go on with, and sets `progress`.
+        """Returns the state to continue with, and sets `progress`.
 
         Args:
-          init: The state to begin with where there is no other, or a function that makes it, which
-            JAX must be able to trace.
-          placement: Where it belongs: a sharding for all, a pytree of them, or a function that
-            makes that of the state's shapes. None: replicated.
+          init: The initial state, used if there is no other, or a function that makes it, which JAX
+            must be able to trace.
+          placement: The placement: a sharding for all, a pytree of them, or a function that makes
+            that from the state's shapes. None: replicated.
 
         Returns:
-          The newest state that can be had: of the last step's end where slices were added, else of
-          a snapshot or a checkpoint.
+          The newest available state: that of the last step if slices were added, otherwise of a
+          snapshot or a checkpoint.
 
         Raises:
-          CheckpointMismatch: The checkpoint is of another state than `init` makes.
-          CheckpointNotFound: The one that `Options.resume_from` names is not there, or damaged.
-          SliceLost: A slice does not answer; let it pass.
+          CheckpointMismatch: The checkpoint contains another state than `init` makes.
+          CheckpointNotFound: The checkpoint of `Options.resume_from` does not exist, or is damaged.
+          SliceLost: A slice does not answer; do not catch it.
         """
         where = self.replicated() if placement is None else placement
         reached = self._states.reached
         state, self.progress = self._states.restore(init, where, self._within, self.slices)
         if self.number > 1 and reached == self.progress.step - 1:
-            # It was kept, and the slice was lost before its loss could be told.
+            # The step was saved, but the slice was lost before its loss was known.
             self._tell_step(self.progress.step, None, None)
         self._due.begin(self.progress.epoch, time.monotonic())
         if self._batches is not None:
@@ -196,19 +196,19 @@ class Attempt:
         last_batch: LastBatch | None = None,
         read_options: grain.ReadOptions | None = None,
     ) -> Batches:
-        """Returns the batches from where training is, of `batch_size` examples each.
+        """Returns the batches from the current position, of `batch_size` examples each.
 
         Args:
           dataset: One epoch of single examples; shuffled and mapped as wanted, neither batched nor
             repeated.
-          epochs: How many; None: without end.
-          last_batch: What becomes of examples at the very end that fill no batch: ``partial``: they
-            are a smaller one; ``drop``: they are not used. Needed only if there are any.
-          read_options: Grain's, for reading ahead; None: 16 batches, by 8 threads. What was read
-            ahead is thrown away when an attempt ends, and read again by the next.
+          epochs: The number of epochs; None: no limit.
+          last_batch: The examples at the very end that do not fill a batch: ``partial``: they make
+            a smaller one; ``drop``: they are not used. Required only if there are any.
+          read_options: Grain's options for reading ahead; None: 16 batches, by 8 threads. Examples
+            that were read ahead are dropped when an attempt ends, and read again by the next.
 
         Raises:
-          InvalidRequestError: There are such examples, and `last_batch` does not say.
+          InvalidRequestError: There are such examples, and `last_batch` is not set.
         """
         if self._batches is not None:
             self._batches.close()
@@ -224,10 +224,10 @@ class Attempt:
         return self._batches
 
     def set_flops(self, per_step: float) -> None:
-        """Says how many floating-point operations a step takes on all devices, for the log."""
+        """Sets the number of floating-point operations of a step on all devices, for the log."""
         self._tflops = per_step / 1e12 / len(self.devices)
 
-    # ---- how far
+    # ---- steps
 
     def step_done(
         self,
@@ -237,22 +237,22 @@ class Attempt:
         epoch: int | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> None:
-        """Ends a step: keeps the state when that is due, and has training interrupted if need be.
+        """Ends a step: saves the state if that is due, and interrupts training if necessary.
 
-        The step's program may still be running. Its end is waited for when the next step is done,
-        by way of `loss`, so that one step is prepared while another one runs.
+        The step's program may still be running. Its end is awaited, through `loss`, when the next
+        step is done, so that one step is prepared while another one runs.
 
         Args:
           state: The arrays after this step. They may be donated to the next step.
-          loss: This step's.
-          epoch: Where the batches are not those of `batches`: the epoch of the next example.
-          data: Likewise: the state of the data iterator, as JSON knows it.
+          loss: The loss of this step.
+          epoch: If the batches are not from `batches`: the epoch of the next example.
+          data: If the batches are not from `batches`: the state of the data iterator, for JSON.
 
         Raises:
-          InvalidRequestError: `data` is not what JSON would give back.
-          ScaleUpSignalError: There are more slices; let it pass.
-          jax.errors.JaxRuntimeError: The step before this one failed; let it pass.
-          SliceLost: A slice does not answer; let it pass.
+          InvalidRequestError: `data` does not survive a conversion to JSON.
+          ScaleUpSignalError: There are more slices; do not catch it.
+          jax.errors.JaxRuntimeError: The previous step failed; do not catch it.
+          SliceLost: A slice does not answer; do not catch it.
         """
         if data is not None:
             check_json("data", data)
@@ -274,7 +274,7 @@ class Attempt:
         pending.seconds, self._last_end = now - self._last_end, now
 
     def settle(self) -> None:
-        """Waits for the last step that was told, and tells of it."""
+        """Waits for the last reported step, and emits its event."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -286,7 +286,7 @@ class Attempt:
             loss = None if given is None else float(given)
         seconds = pending.seconds
         if seconds is None:
-            # Within its own `step_done`: what else that does is no part of the step.
+            # Within its own `step_done`: the rest of that call is not part of the step.
             now = time.monotonic()
             seconds, self._last_end = now - self._last_end, now
         if self.progress.step == pending.step:
@@ -296,7 +296,7 @@ class Attempt:
         self._first = False
 
     def finish(self) -> None:
-        """Training has ended well: waits for the checkpoint that is being saved."""
+        """Training has ended successfully: waits for the checkpoint in progress."""
         self.settle()
         checkpoints = self._states.checkpoints
         if checkpoints is not None:
@@ -308,19 +308,19 @@ class Attempt:
             checkpoints.wait(_SAVE_S)
 
     def close(self) -> None:
-        """Ends what reads ahead."""
+        """Ends reading ahead."""
         if self._batches is not None:
             self._batches.close()
             self._batches = None
 
-    # ---- inside
+    # ---- internals
 
     def _within(self, wait: Callable[[], T]) -> T:
-        """Makes a call that may wait for the slices to restore what is kept."""
+        """Makes a call that may wait for the slices to restore a stored state."""
         device, x64 = self.devices[0], bool(jax.config.read("jax_enable_x64"))
 
         def as_here() -> T:
-            # On another thread, which knows nothing of what was set for this one alone.
+            # On another thread, which does not have this one's thread-local settings.
             with jax.default_device(device), jax.enable_x64(x64):
                 return wait()
 
@@ -341,7 +341,7 @@ class Attempt:
         )
 
     def _wait_if_due(self, state: Tree) -> None:
-        """Waits for the step that was just told, where nothing is gained by waiting later."""
+        """Waits for the step that was just reported, if waiting later has no advantage."""
         every = self._options.health_every
         due = every > 0 and self.progress.step % every == 0
         assert self._pending is not None
@@ -360,7 +360,7 @@ class Attempt:
         if checkpoints is not None and self._due.is_due(
             step, self.progress.epoch, time.monotonic()
         ):
-            # It holds the loss, and nothing that might still fail.
+            # It contains the loss, and cannot fail any more.
             self.settle()
             checkpoints.save(state, self.progress)
 
@@ -370,9 +370,9 @@ class Attempt:
             return
         self.settle()
         self._states.leave(state, self.progress, self.slices)
-        raise ScaleUpSignalError(f"more slices than {self.slice_count} are to be had")
+        raise ScaleUpSignalError(f"more slices than {self.slice_count} are available")
 
 
 def _wait_for(state: Tree) -> None:
-    """Waits for arrays, and holds on to none of them."""
+    """Waits for arrays, and keeps no reference to them."""
     jax.block_until_ready(state)

@@ -1,4 +1,4 @@
-"""A point that all slices must reach in time."""
+"""A barrier that all slices must reach in time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 class Barrier:
-    """Waits for what slices compute; if that takes too long, asks whether they are still there.
+    """Waits for the results of slices; if that takes too long, probes the slices.
 
-    A step that takes long on slices that answer is waited for: it is no hang. Devices that work in
-    order answer no probe before the step has ended; so where no slice at all answers they count as
-    busy, for a longer while. One that answers with an error is lost at once.
+    A long step on slices that answer is not a hang. Devices that work in order do not answer probes
+    before the step has ended; so if no slice answers, all count as busy, for a longer time. A slice
+    that answers with an error is lost at once.
 
     Args:
-      timeout: Seconds until the slices are asked, and asked again.
-      busy_timeout: Seconds that all slices may be silent together.
-      watch: Asks them.
-      emit: Is told when they are.
+      timeout: Seconds until the slices are probed, and between further probes.
+      busy_timeout: Seconds for which all slices may be silent at the same time.
+      watch: Probes the slices.
+      emit: Called when they are probed.
     """
 
     def __init__(
@@ -48,21 +48,21 @@ class Barrier:
     def pass_with(
         self, wait: Callable[[], T], slices: Sequence[int], what: str = "a step", looks: int = 1
     ) -> T:
-        """Waits for what slices compute.
+        """Waits for the results of slices.
 
         Args:
-          wait: Waits for it, however long that takes; called on another thread.
-          slices: Which slices do.
-          what: What they do, for messages.
-          looks: How often in a row a slice must be silent, while another answers, to be lost. More
-            than once where they do not all do the same, and some are done before others.
+          wait: Waits for them, without a limit; called on another thread.
+          slices: The slices.
+          what: A description of their work, for messages.
+          looks: The number of consecutive silent probes, while another slice answers, after which a
+            slice is lost. More than one if slices do different work, and some finish before others.
 
         Returns:
-          What `wait` returned.
+          The result of `wait`.
 
         Raises:
           SliceLost: A slice does not answer; `slices` names it.
-          Exception: What `wait` raised.
+          Exception: An error of `wait`.
         """
         began = heard = time.monotonic()
         partly_silent = 0
@@ -70,7 +70,7 @@ class Barrier:
         while not outcome.wait(self._timeout):
             answers = self._watch.look(slices)
             if outcome.wait(0):
-                break  # meanwhile: what was asked may have waited for just that
+                break  # meanwhile: the probes may have waited for this
             now = time.monotonic()
             if answers.good:
                 heard = now
@@ -99,5 +99,5 @@ class Barrier:
         return value
 
     def close(self) -> None:
-        """Ends its thread; one that hangs ends with what it waits for."""
+        """Ends its thread; a hanging thread ends with the call that it makes."""
         self._waiters.close()

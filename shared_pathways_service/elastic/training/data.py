@@ -1,8 +1,8 @@
-"""Batches whose place in the data is one number, whatever slices use them.
+"""Batches of a dataset whose position is one number, independent of the slices.
 
 Grain's `ElasticIterator` reads and batches: its state is the number of examples used since the
-beginning of the data. As one process feeds all slices, there is one such number, and a change of
-the batch's size goes on at the very example.
+beginning. As one process feeds all slices, there is one such number, and after a change of the
+batch size training continues at exactly the next example.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LastBatch = Literal["partial", "drop"]
 
 _POSITION: Final = "position"
 _GRAINS: Final = "global_next_index"
-#: Grain's own default reads 500 batches ahead, which each attempt would throw away and read anew.
+#: Grain's own default reads 500 batches ahead, which each attempt would drop and read again.
 _READ_AHEAD: Final = grain.ReadOptions(num_threads=8, prefetch_buffer_size=16)
 _ALONE: Final = grain.sharding.ShardOptions(shard_index=0, shard_count=1)
 
@@ -33,15 +33,15 @@ class Batches(Iterator[Any]):
 
     Args:
       dataset: One epoch of single examples.
-      batch_size: Examples a batch.
-      epochs: How many; None: without end.
-      last_batch: What becomes of examples at the very end that fill no batch.
-      may_vary: Whether another attempt may have batches of another size.
-      read_options: Grain's, for reading ahead; None: 16 batches, by 8 threads.
+      batch_size: Examples per batch.
+      epochs: The number of epochs; None: no limit.
+      last_batch: The treatment of examples at the very end that do not fill a batch.
+      may_vary: Whether another attempt may have another batch size.
+      read_options: Grain's options for reading ahead; None: 16 batches, by 8 threads.
 
     Raises:
-      InvalidRequestError: The dataset is empty, or there are such examples, or may be, and
-        `last_batch` does not say.
+      InvalidRequestError: The dataset is empty, or there are or may be such examples, and
+        `last_batch` is not set.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Batches(Iterator[Any]):
 
     @property
     def position(self) -> int:
-        """Examples used, of all epochs."""
+        """The number of examples used, over all epochs."""
         return self._position
 
     @property
@@ -76,11 +76,11 @@ class Batches(Iterator[Any]):
         return self._position // self._epoch_size
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the place in the data: of the first example that no batch has held."""
+        """Returns the position: of the first example that was in no batch."""
         return {_POSITION: self._position}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes to a place that `get_state` returned; an empty state is the beginning."""
+        """Goes to a position of `get_state`; an empty state is the beginning."""
         self.close()
         self._position = int(state.get(_POSITION, 0))
 
@@ -101,7 +101,7 @@ class Batches(Iterator[Any]):
         return batch
 
     def close(self) -> None:
-        """Ends what reads ahead; the place in the data stays."""
+        """Ends reading ahead; the position is kept."""
         if self._iterator is not None:
             self._iterator.close()
             self._iterator = None

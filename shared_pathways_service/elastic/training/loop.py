@@ -1,4 +1,4 @@
-"""Runs a function that trains until it ends, again after each slice event."""
+"""Runs a training function until it returns, again after each slice event."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ __all__ = ["Callbacks", "Loop", "Reconnect", "RetryPolicy"]
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-#: Says whether to go on after an attempt, numbered from 1, that ended with this error.
+#: Returns whether to continue after an attempt, numbered from 1, that ended with this error.
 RetryPolicy = Callable[[int, Exception], bool]
-#: Connects anew, and returns the new devices.
+#: Reconnects, and returns the new devices.
 Reconnect = Callable[[], Sequence[jax.Device]]
 
-#: Causes that are looked at behind an error.
+#: The number of causes that are inspected behind an error.
 _DEEPEST: Final = 16
-#: Seconds that the end of a profile may take.
+#: Seconds for the end of a profile.
 _PROFILE_S: Final = 30.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What the trainer wants to be called for.
+    """Callbacks of the user.
 
     Attributes:
       before: Before each attempt, when its slices are known.
@@ -74,18 +74,19 @@ class Callbacks:
 
 
 class Loop(Generic[T]):
-    """One run. What it decides is told by `emit`; what it was told to do is in the options.
+    """One run. It emits its decisions; the options determine them.
 
     Args:
       watch: The slices.
-      states: What training can go back to.
+      states: The states that training can be rewound to.
       options: Budgets and periods.
-      emit: Is told everything.
-      reconnect: Makes a new watch when the proxy is gone; None: then it ends.
-      retry_policy: Asked beside `Options.elastic_max_retries`.
-      callbacks: See there.
-      begun: Is told the slices of each attempt.
-      down_events: Tells how many attempts a slice has ended so far, in earlier runs too.
+      emit: Called with all events.
+      reconnect: Makes a new watch when the proxy has ended; None: the run ends then.
+      retry_policy: Called in addition to `Options.elastic_max_retries`.
+      callbacks: Callbacks of the user.
+      begun: Called with the slices of each attempt.
+      down_events: Returns the number of attempts that a slice has ended so far, also in earlier
+        runs.
     """
 
     def __init__(
@@ -117,11 +118,11 @@ class Loop(Generic[T]):
         self._cause = "start"
 
     def run(self, train: Callable[[Attempt], T]) -> T:
-        """Runs `train` to its end.
+        """Runs `train` until it returns.
 
         Raises:
-          ElasticRuntimeError: A budget is spent, or the slices did not come back in time.
-          Exception: What `train` raised, and is its own.
+          ElasticRuntimeError: A budget is exhausted, or the slices did not come back in time.
+          Exception: An error of `train` itself.
         """
         began = time.monotonic()
         self._tell_start()
@@ -207,9 +208,9 @@ class Loop(Generic[T]):
         while True:
             changes = self.watch.changes
             if self.watch.dead and self._may_reconnect():
-                self._count_failure(ElasticRuntimeError("the proxy is gone"))
+                self._count_failure(ElasticRuntimeError("the proxy has ended"))
                 self._states.settle(hangs=True)
-                self._connect_anew()
+                self._use_new_proxy()
                 self._tell_retry("proxy")
                 gate = Gate(self._allowed, self._options, began)
                 continue
@@ -226,11 +227,12 @@ class Loop(Generic[T]):
                 raise ElasticRuntimeError(
                     f"{found.have} of {found.want} slices answer after "
                     f"{self._options.elastic_timeout_seconds:g} s",
-                    hint="elastic_timeout_seconds is how long they are waited for, "
-                    "elastic_min_slice_count with how many training goes on",
+                    hint="elastic_timeout_seconds sets how long to wait for them, "
+                    "elastic_min_slice_count with how many training continues",
                 )
             if not told:
-                reason = f"{len(usable)} slices answer, {want} must, {self._allowed.most} may"
+                most = self._allowed.most
+                reason = f"{len(usable)} slices answer, {want} are needed, {most} are allowed"
                 self._emit(WaitStarted(reason=reason, have=len(usable), want=want))
                 told = True
             self.watch.wait_for_change(found.at_most_s, changes)
@@ -265,45 +267,45 @@ class Loop(Generic[T]):
             raise error from self._retried[fault.signature]
         self._states.settle(hangs=hangs)
         self._count_failure(error, fault.text)
-        # What its frames hold would lie in the slices' memory during the next attempt.
+        # Objects in its frames would occupy the slices' memory during the next attempt.
         for behind in _chain(error):
             traceback.clear_frames(behind.__traceback__)
         self._retried.setdefault(fault.signature, error)
         if isinstance(error, SliceLost):
             self._rescue()
         if decision.action is Action.RECONNECT:
-            self._connect_anew()
+            self._use_new_proxy()
         self._tell_retry("proxy" if decision.action is Action.RECONNECT else "slice_down")
 
     def _may_reconnect(self) -> bool:
-        """Returns whether there is a way to a new proxy.
+        """Returns whether a new proxy can be connected.
 
         Raises:
-          ElasticRuntimeError: There is none, and the proxy is gone beyond doubt.
+          ElasticRuntimeError: It cannot, and the proxy has certainly ended.
         """
         if self._reconnect is None and self.watch.gone is not None:
             raise ElasticRuntimeError(
-                f"the proxy is gone: {self.watch.gone}",
-                hint="with reconnect=elastic.reconnect_with(connection) that is survived",
+                f"the proxy has ended: {self.watch.gone}",
+                hint="reconnect=elastic.reconnect_with(connection) continues on a new proxy",
             )
         return self._reconnect is not None
 
     def _count_failure(self, error: Exception, text: str = "") -> None:
-        """Counts an attempt that failed; raises where there may be no further one."""
+        """Counts a failed attempt; raises if it was the last one."""
         self._failures += 1
         spent = self._failures >= self._options.elastic_max_retries
         if not self._goes_on(error) or spent:
             raise ElasticRuntimeError(
                 f"Elastic attempt {self._failures} failed: {text or error}",
-                hint="elastic_max_retries is how many attempts there are",
+                hint="elastic_max_retries sets the number of attempts",
             ) from error
 
     def _judge(
         self, error: Exception, fault: Fault, slices: tuple[int, ...]
     ) -> tuple[Decision, tuple[int, ...], bool]:
-        """Returns what to do about an error, the slices whose it is, and whether one hangs."""
+        """Returns the reaction to an error, the slices that caused it, and whether one hangs."""
         if isinstance(error, SliceLost) and len(error.slices) < len(slices):
-            # They were asked just now, and others answered.
+            # The barrier has just probed them, and others answered.
             decision = decide(
                 fault, error.slices, came_before=False, dead=False, can_reconnect=False
             )
@@ -315,7 +317,7 @@ class Loop(Generic[T]):
         self.watch.suspect(named or slices, fault.text)
         answers = self.watch.ask()
         red = tuple(sorted(i for i in answers.bad if i in slices))
-        # Replaced already, by a spare: it answers, and what was on it is lost all the same.
+        # A spare has replaced it already: it answers, but its arrays are lost.
         self.watch.note_losses(set(fault.slices) - set(answers.bad))
         decision = decide(
             fault,
@@ -326,7 +328,7 @@ class Loop(Generic[T]):
         )
         return decision, red or fault.slices, bool(answers.silent)
 
-    def _connect_anew(self) -> None:
+    def _use_new_proxy(self) -> None:
         assert self._reconnect is not None
         began = time.monotonic()
         lacked = [i for i, state in self.watch.states.items() if state is not SliceState.ACTIVE]
@@ -336,7 +338,7 @@ class Loop(Generic[T]):
             self.watch = self._reconnect()
         except Exception as again:
             raise ElasticRuntimeError(
-                f"the proxy is gone, and there is no new one: {_first_line(again)}"
+                f"the proxy has ended, and a new one could not be connected: {_first_line(again)}"
             ) from again
         duration_s = time.monotonic() - began
         self._emit(Reconnected(duration_s=duration_s))
@@ -347,20 +349,20 @@ class Loop(Generic[T]):
         self.watch.start_monitor(self._options.poll_interval)
 
     def _goes_on(self, error: Exception) -> bool:
-        """Has the trainer told of an event, and asks whether to go on."""
+        """Calls the user's callback for an event, and returns whether to continue."""
         if self._callbacks.after is not None:
             self._callbacks.after()
         attempt = self._failures + self._scale_ups
         return self._retry_policy is None or self._retry_policy(attempt, error)
 
     def _rescue(self) -> None:
-        """Saves what would be gone with this process, if that can be done."""
+        """Saves a state that would be lost with this process, if possible."""
         try:
             self._states.rescue()
         except Exception as error:  # noqa: BLE001 - why training ends is what matters
             _log.warning("the last snapshot could not be saved: %s", _first_line(error))
 
-    # ---- telling
+    # ---- events
 
     def _tell_start(self) -> None:
         self._emit(
@@ -404,7 +406,7 @@ class Loop(Generic[T]):
 
 
 def _fault_of(error: BaseException) -> Fault:
-    """Returns what an error tells, or what caused it."""
+    """Returns the fault of an error, or of its cause."""
     for found in _chain(error):
         if isinstance(found, SliceLost):
             return Fault(verdict=Verdict.SLICE, text=found.message, slices=found.slices)
@@ -414,7 +416,7 @@ def _fault_of(error: BaseException) -> Fault:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error, and those behind it, as a traceback shows them."""
+    """Yields an error and its causes, in the order of a traceback."""
     found: BaseException | None = error
     for _ in range(_DEEPEST):
         if found is None:

@@ -1,4 +1,4 @@
-"""Profiles that are being taken: a slice event would cut one, and hang its end."""
+"""Handles active profiles: a slice event would damage one, and its end would hang."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["refuse_profile", "stop_profile"]
 
 _log = logging.getLogger(__name__)
 
-#: The session of a profile in JAX's state of it: from 0.12 on, and before.
+#: The session of a profile in JAX's state: from 0.12 on, and before.
 _SESSION_NAMES = ("session", "profile_session")
-#: The end of a profile that still hangs: JAX lets nobody else end it meanwhile.
+#: The end of a profile that still hangs: JAX allows no other end of it meanwhile.
 _hanging: Outcome | None = None
 
 
 def refuse_profile() -> None:
-    """Raises if a profile is being taken.
+    """Raises an error if a profile is active.
 
     Raises:
-      InvalidRequestError: One is.
+      InvalidRequestError: A profile is active.
     """
     if _is_active():
         raise InvalidRequestError(
@@ -34,10 +34,10 @@ def refuse_profile() -> None:
 
 
 def stop_profile(timeout: float) -> None:
-    """Ends a profile that an attempt began and did not end: its steps are no whole any more.
+    """Ends a profile that an attempt started and did not end: its steps are incomplete.
 
     Args:
-      timeout: Seconds; it asks the slices for what they have noted, and one may hang.
+      timeout: Seconds; ending it fetches data from the slices, of which one may hang.
     """
     global _hanging  # noqa: PLW0603 - as the profile is, of which a process has one
     if (_hanging is not None and not _hanging.wait(0)) or not _is_active():
@@ -52,7 +52,7 @@ def stop_profile(timeout: float) -> None:
 
 
 def _is_active() -> bool:
-    """Only a private part of JAX says so, under a name that depends on the release."""
+    """Known only to a private part of JAX, whose name depends on the release."""
     profiler: Any = importlib.import_module("jax._src.profiler")
     state = getattr(profiler, "_profile_state", None)
     return any(getattr(state, name, None) is not None for name in _SESSION_NAMES)

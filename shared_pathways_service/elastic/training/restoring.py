@@ -1,4 +1,4 @@
-"""Where an attempt begins: with the newest state that can still be had."""
+"""Restores the newest available state at the start of an attempt."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from shared_pathways_service.events.training import StateRestored
 
 __all__ = ["States"]
 
-#: Seconds that a save which was under way when a slice was lost has to end, well or not.
+#: Seconds for a save that was in progress when a slice was lost.
 _SAVE_S: Final = 60.0
-#: Where the slice hangs: seconds that what is fetched from the slices has to end.
+#: If the slice hangs: seconds for fetches from the slices.
 _HANGING_S: Final = 5.0
 
 T = TypeVar("T")
 #: Makes a call that may wait for slices; raises `SliceLost` if one does not answer.
 Within = Callable[[Callable[[], T]], T]
-#: What `functools.lru_cache` makes of a function.
+#: The type of functions with `functools.lru_cache`.
 _CACHED: Final = type(functools.lru_cache(lambda: None))
 _ORBAX_ARRAYS: Final = "orbax.checkpoint._src.serialization."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Live:
-    """A state as training left it at a step's end, still on the slices that it ran on."""
+    """A state at a step's end, still on the slices of training."""
 
     state: Tree
     progress: Progress
@@ -44,13 +44,13 @@ class _Live:
 
 
 class States:
-    """All states of a run that training can go back to.
+    """All states of a run that training can be rewound to.
 
     Args:
-      checkpoints: On disk; None: none are kept.
-      snapshots: In memory; None: none are taken.
+      checkpoints: On disk; None: none.
+      snapshots: In memory; None: none.
       resume_from: The step to begin with; None: the newest.
-      emit: Is told what is restored.
+      emit: Called with each restore.
     """
 
     def __init__(
@@ -65,25 +65,25 @@ class States:
         self._resume_from = resume_from
         self._emit = emit
         self._live: _Live | None = None
-        #: The furthest step that was completed: what is lost counts from there.
+        #: The last completed step: lost steps are counted from it.
         self.reached = 0
 
     def leave(self, state: Tree, progress: Progress, slices: Collection[int]) -> None:
-        """Keeps a state, which is on these slices, for the next attempt."""
+        """Keeps a state on these slices for the next attempt."""
         self._live = _Live(state=state, progress=progress, slices=frozenset(slices))
 
     def forget_devices(self) -> None:
-        """All devices are gone, and what was kept on them."""
+        """Drops all states on devices, because all devices are lost."""
         self._live = None
         if self.snapshots is not None:
             self.snapshots.drop_from_devices()
         _empty_orbax_caches()
 
     def settle(self, *, hangs: bool) -> None:
-        """A slice was lost: has what was being kept end, or gives it up.
+        """After the loss of a slice: waits for saves in progress, or abandons them.
 
         Args:
-          hangs: Whether the slice still has not answered, as what is fetched from it has not.
+          hangs: Whether the slice still does not answer, so that fetches from it hang.
         """
         seconds = _HANGING_S if hangs else _SAVE_S
         reason = "its slice does not answer"
@@ -93,7 +93,7 @@ class States:
             self.checkpoints.give_up(reason)
 
     def newest_step(self) -> int | None:
-        """Returns the step that `restore` would begin with, as far as can be told."""
+        """Returns the step that `restore` would begin with, as far as known."""
         steps = [
             self._live.progress.step if self._live else None,
             self.snapshots.step if self.snapshots else None,
@@ -108,19 +108,19 @@ class States:
         within: Within[Any],
         slices: Collection[int],
     ) -> tuple[Tree, Progress]:
-        """Returns the newest state, placed as wanted; without one, the initial state.
+        """Returns the newest state, placed as requested; without one, the initial state.
 
         Args:
-          init: The initial state, or what makes it; called only if there is no other.
-          placement: Where it belongs.
-          within: Makes the calls that may wait for slices.
-          slices: Those that it is restored onto.
+          init: The initial state, or a function that makes it; called only if there is no other.
+          placement: The placement.
+          within: Makes calls that may wait for slices.
+          slices: The slices of the next attempt.
         """
         began = time.monotonic()
         shapes = jax.eval_shape(init if callable(init) else lambda: init)
         like = describe(shapes, placement)
         found = self._newest(like, within, slices)
-        # What is the user's is called here, in the user's thread, with JAX's settings of that.
+        # The user's functions are called here, on the user's thread, with its settings of JAX.
         origin, state, progress = found or ("initial", _begin(init, like), Progress())
         within(functools.partial(jax.block_until_ready, state))
         self._resume_from = None
@@ -139,11 +139,11 @@ class States:
     def rescue(self) -> None:
         """Saves the last snapshot, if it is newer than the newest checkpoint.
 
-        Needs no device, unless the snapshot lies on one.
+        Needs no devices, unless the snapshot is on them.
 
         Raises:
-          LookupError: It cannot be read any more.
-          TimeoutError: What it lies on does not answer, or an earlier save takes long.
+          LookupError: It can no longer be read.
+          TimeoutError: Its slices do not answer, or an earlier save takes too long.
         """
         if self.snapshots is None or self.checkpoints is None:
             return
@@ -157,7 +157,7 @@ class States:
         with Waiters("sps-elastic-rescue") as waiters:
             outcome = waiters.call("fetch", self.snapshots.fetch)
             if not outcome.wait(_SAVE_S):
-                raise TimeoutError(f"the slices did not give it back within {_SAVE_S:g} s")
+                raise TimeoutError(f"the slices did not return it within {_SAVE_S:g} s")
             found = outcome.result()
         if found is not None:
             self.checkpoints.save(*found)
@@ -167,12 +167,12 @@ class States:
         self, like: Tree, within: Within[Any], slices: Collection[int]
     ) -> tuple[str, Tree, Progress] | None:
         live, self._live = self._live, None
-        # What lies on another slice may never come.
+        # A state on other slices may hang.
         if live is not None and live.slices.issubset(slices):
             try:
                 state = within(functools.partial(_moved, live.state, like))
             except jax.errors.JaxRuntimeError:
-                pass  # another slice went meanwhile: what is kept elsewhere is for that
+                pass  # another slice was lost meanwhile: use another state
             else:
                 return "live", state, live.progress
         del live
@@ -198,12 +198,12 @@ def _moved(state: Tree, like: Tree) -> Tree:
 
 
 def _empty_orbax_caches() -> None:
-    """Has Orbax (0.12) let go of shardings, by which it remembers how it writes and reads.
+    """Clears Orbax's (0.12) caches, whose keys contain shardings.
 
-    They keep the client of a proxy that is gone, and its threads.
+    They would keep the client of an ended proxy, and its threads.
     """
     for known in gc.get_objects():
-        # No isinstance(): that would look into whatever poses as something else.
+        # Not isinstance(), which would inspect objects that imitate other types.
         if type(known) is _CACHED and str(known.__module__).startswith(_ORBAX_ARRAYS):
             known.cache_clear()
 

@@ -352,7 +352,7 @@ def another_model(directory: str) -> None:
     assert caught.value.differences == (
         "accumulated.0: only the checkpoint has it, float32[48,500]",
         "accumulated.1: only the checkpoint has it, int32[]",
-        "head: float32[3], which the checkpoint has not",
+        "head: float32[3], which the checkpoint does not have",
         "params.b: float32[7], in the checkpoint bfloat16[7]",
         "params.w: float32[48,501], in the checkpoint float32[48,500]",
     )

@@ -74,7 +74,7 @@ def test_values_that_can_never_be_right(field: str, value: object) -> None:
 
 
 def test_both_ways_to_say_how_many_are_one_too_many() -> None:
-    with pytest.raises(InvalidRequestError, match="beside elastic_min_slice_count"):
+    with pytest.raises(InvalidRequestError, match="either it or elastic_min_slice_count"):
         Options(slices="2:3", elastic_min_slice_count=2)
 
 
