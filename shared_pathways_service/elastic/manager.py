@@ -74,8 +74,7 @@ class Manager:
     Args:
       devices: The devices of all slices; None: `jax.devices()`.
       options: The options; see `Options`.
-      directory: The run's directory, with ``ledger.jsonl`` and ``checkpoints/``. None: neither is
-        written.
+      directory: The directory of ``ledger.jsonl`` and ``checkpoints/``. None: neither is written.
       checkpoint_directory: Another directory for checkpoints: a path, ``gs://…`` or ``s3://…``.
       slice_key: Returns the slice of a device.
       reconnect: Called when the proxy has ended; returns new devices, as many slices as before.
@@ -133,8 +132,7 @@ class Manager:
             keep arrays after its end.
           pre_callback: Called before each attempt, when its slices are known.
           on_elastic_event_callback: Called after each event that ended an attempt.
-          retry_policy: Called after each event, in addition to the budgets, with the attempt (from
-            1) and the error.
+          retry_policy: Called after each event, within the budgets: attempt (from 1) and error.
 
         Returns:
           The result of `train`.
@@ -173,8 +171,7 @@ class Manager:
           retry_policy: Instead of `max_retries`.
 
         Raises:
-          InvalidRequestError: Both `max_retries` and `retry_policy` are given, or a number is out
-            of range.
+          InvalidRequestError: Both `max_retries` and `retry_policy`, or a number out of range.
         """
         if max_retries is not None and retry_policy is not None:
             raise InvalidRequestError("max_retries", max_retries, "either it or retry_policy")

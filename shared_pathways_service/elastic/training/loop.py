@@ -85,8 +85,7 @@ class Loop(Generic[T]):
       retry_policy: Called in addition to `Options.elastic_max_retries`.
       callbacks: Callbacks of the user.
       begun: Called with the slices of each attempt.
-      down_events: Returns the number of attempts that a slice has ended so far, also in earlier
-        runs.
+      down_events: Returns how many attempts a slice has ended so far, also in earlier runs.
     """
 
     def __init__(
@@ -231,8 +230,7 @@ class Loop(Generic[T]):
                     "elastic_min_slice_count with how many training continues",
                 )
             if not told:
-                most = self._allowed.most
-                reason = f"{len(usable)} slices answer, {want} are needed, {most} are allowed"
+                reason = f"{len(usable)} of {want} needed slices answer"
                 self._emit(WaitStarted(reason=reason, have=len(usable), want=want))
                 told = True
             self.watch.wait_for_change(found.at_most_s, changes)
