@@ -1,6 +1,6 @@
-"""What the image ``server`` runs: by its arguments a resource manager, or a worker.
+"""Runs a resource manager or a worker, depending on the arguments: the entry point of ``server``.
 
-One image is both, as that of Pathways on Cloud is: ``--node_type=resource_manager`` is the former.
+One image is both, as with Pathways on Cloud: ``--node_type=resource_manager`` is the former.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _RESOURCE_MANAGER = "--node_type=resource_manager"
 
 
 def module_of(arguments: list[str]) -> str:
-    """Returns which server the arguments are for."""
+    """Returns the module of the server that the arguments select."""
     server = "resource_manager" if _RESOURCE_MANAGER in arguments else "worker"
     return f"shared_pathways_service.servers.{server}"
 
 
 if __name__ == "__main__":
-    # In its place: process 1 of a container is who is told to stop.
+    # Replaces this process, because process 1 of a container receives the stop signals.
     words = sys.argv[1:]
     os.execv(sys.executable, [sys.executable, "-P", "-m", module_of(words), *words])  # noqa: S606

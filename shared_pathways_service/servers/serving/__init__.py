@@ -1,1 +1,1 @@
-"""What all servers share: listening, admission, connections, the process's life."""
+"""Shared code of all servers: listening, admission, connections, process lifecycle."""

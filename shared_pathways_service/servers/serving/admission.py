@@ -1,8 +1,8 @@
-"""Which calls are let in, how long one may keep the server waiting, and what it is told then.
+"""Limits calls to a server: their number, and the time for requests and answers.
 
-gRPC's asyncio server holds a call for as long as its client likes: one whose request never comes
-whole, and one whose answers are never read. Here each is given up after a while, and a host has so
-many at a time, so that one that opens all it can leaves room for the others.
+gRPC's asyncio server holds a call as long as its client keeps it open, even if its request never
+arrives completely, or its answers are never read. Here such a call is ended after a while. The
+number of calls per host is limited, so that one host leaves room for others.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ __all__ = ["Admission"]
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-#: Seconds for a refusal to leave; one who does not read never takes it, and its call, which does
-#: not count, is then left to the end of its connection.
+#: Seconds to send a refusal. A client that does not read never receives it; its call, which no
+#: longer counts, then lasts until the end of its connection.
 _REFUSAL_S = 2.0
 
 
 class Bounds(Protocol):
-    """What is given at most; the names are those of flags."""
+    """The limits; their names are those of flags."""
 
     @property
     def max_calls(self) -> int:
-        """At a time, of all."""
+        """Concurrent calls of all clients."""
 
     @property
     def max_calls_per_host(self) -> int:
-        """At a time, of one IP address; those of a Unix socket are all this user's."""
+        """Concurrent calls of one IP address; all calls over a Unix socket belong to this user."""
 
     @property
     def request_timeout_s(self) -> float:
-        """For the one request of a call to come whole."""
+        """Seconds for the single request of a call to arrive."""
 
     @property
     def slow_reader_s(self) -> float:
-        """For a client to take an answer."""
+        """Seconds for a client to read an answer."""
 
 
 class Admission(grpc.aio.ServerInterceptor):
     """Wraps every method that is a coroutine.
 
-    It must stand behind what checks tokens: what is refused there is none of its calls.
+    Must come after the check of tokens: calls that are refused there do not count.
     """
 
     def __init__(self, bounds: Bounds, *, exempt: Collection[str] = ()) -> None:
-        """Begins with no calls.
+        """Starts without calls.
 
         Args:
           bounds: The limits.
@@ -70,7 +70,7 @@ class Admission(grpc.aio.ServerInterceptor):
 
     @property
     def open(self) -> int:
-        """Calls that are not over, those included that were given up and whose client is there."""
+        """The number of open calls, including ended ones whose client still holds them."""
         return self._open
 
     async def intercept_service(
@@ -78,7 +78,7 @@ class Admission(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
-        """Returns the method's handler, guarded."""
+        """Returns the method's handler, with limits."""
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method in self._exempt:
             return handler
@@ -93,9 +93,9 @@ class Admission(grpc.aio.ServerInterceptor):
         name = handler_call_details.method.rpartition("/")[2]
 
         async def guarded(requests: object, context: _Context) -> None:
-            await self._run(name, handler, method, requests, _Patient(context, self._bounds))
+            await self._run(name, handler, method, requests, _TimedContext(context, self._bounds))
 
-        # As a stream the call is handed over before its request has come.
+        # As a stream the call is passed on before its request has arrived.
         return grpc.stream_stream_rpc_method_handler(
             guarded,
             request_deserializer=handler.request_deserializer,
@@ -103,7 +103,7 @@ class Admission(grpc.aio.ServerInterceptor):
         )
 
     async def _run(
-        self, name: str, handler: _Handler, method: Any, requests: object, context: _Patient
+        self, name: str, handler: _Handler, method: Any, requests: object, context: _TimedContext
     ) -> None:
         host = _host_of(context.peer())
         refusal = self._refusal(host)
@@ -122,9 +122,9 @@ class Admission(grpc.aio.ServerInterceptor):
             answer = await method(await context.request(), context)
             if not handler.response_streaming:
                 await context.write(answer)
-        except _GivenUp as given_up:
-            glog("W", f"{name} of {host or 'a Unix socket'} is given up: {given_up}")
-            # (Of a client that does not take that either, the call goes on, and counts, until its
+        except _TimedOut as given_up:
+            glog("W", f"{name} of {host or 'a Unix socket'} was ended: {given_up}")
+            # (If the client does not read that either, the call lasts, and counts, until its
             # connection ends.)
             await context.abort(given_up.code, str(given_up))
 
@@ -133,12 +133,12 @@ class Admission(grpc.aio.ServerInterceptor):
         if self._open >= bounds.max_calls:
             return (
                 f"one more call is needed; the limit (--max_calls) is {bounds.max_calls}, all of "
-                "them under way"
+                "them in progress"
             )
         if host and self._by_host[host] >= bounds.max_calls_per_host:
             return (
-                f"one more call of {host} is needed; the limit of a host (--max_calls_per_host) is "
-                f"{bounds.max_calls_per_host}, all of them under way"
+                f"one more call of {host} is needed; the limit per host (--max_calls_per_host) is "
+                f"{bounds.max_calls_per_host}, all of them in progress"
             )
         return ""
 
@@ -149,14 +149,14 @@ class Admission(grpc.aio.ServerInterceptor):
             del self._by_host[host]
 
 
-class _GivenUp(Exception):  # noqa: N818 - of a call, not of the program
+class _TimedOut(Exception):  # noqa: N818 - of a call, not of the program
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-class _Patient:
-    """A call's context that does not wait for ever; all else is the context's own."""
+class _TimedContext:
+    """A call's context with timeouts; everything else is the context's own."""
 
     def __init__(self, context: _Context, bounds: Bounds) -> None:
         self._context = context
@@ -167,31 +167,31 @@ class _Patient:
         return getattr(self._context, name)
 
     async def request(self) -> Any:
-        """Returns the one request.
+        """Returns the single request.
 
         Raises:
-          _GivenUp: It did not come, or not in time.
+          _TimedOut: It did not arrive, or not in time.
         """
         limit = self._bounds.request_timeout_s
         try:
             request = await turns.wait_for(self._context.read(), limit)
         except TimeoutError:
-            text = f"the request did not come within {limit:g} s (--request_timeout_s)"
-            raise _GivenUp(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
+            text = f"the request did not arrive within {limit:g} s (--request_timeout_s)"
+            raise _TimedOut(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
         if request is grpc.aio.EOF:
-            raise _GivenUp(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
+            raise _TimedOut(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
         return request
 
     async def send_initial_metadata(self, metadata: Any) -> None:
-        """Tells the client that it is heard.
+        """Sends the initial metadata.
 
         Raises:
-          _GivenUp: It was not taken in time.
+          _TimedOut: The client did not read it in time.
         """
-        # It goes on where it is given up: cancelled, it would be sent no less, and gRPC then has no
-        # way to send a status, so that a client that reads again would wait for ever.
+        # It continues after a timeout: if it were cancelled, gRPC could not send a status any more,
+        # and a client that reads again would wait forever.
         self._opening = asyncio.create_task(self._context.send_initial_metadata(metadata))
-        # (Who is cancelled meanwhile, as the client is gone, does not look how it went.)
+        # (If this task is cancelled because the client is gone, the result does not matter.)
         self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._take(asyncio.shield(self._opening))
 
@@ -199,17 +199,17 @@ class _Patient:
         """Sends a message.
 
         Raises:
-          _GivenUp: It was not taken in time.
+          _TimedOut: The client did not read it in time.
         """
         if self._opening is None:
-            # On its own: a first write that is given up would take it along.
+            # Separately: a first write that is abandoned would cancel it, too.
             await self.send_initial_metadata(())
         await self._take(self._context.write(message))
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()
     ) -> None:
-        """Ends the call with a status, which can leave once its metadata have been taken."""
+        """Ends the call with a status, which can be sent once its metadata was read."""
         if self._opening is not None:
             await self._opening
         await self._context.abort(code, details, trailing_metadata)
@@ -221,10 +221,10 @@ class _Patient:
                 await sending
         except TimeoutError:
             text = f"an answer was not read within {limit:g} s (--slow_reader_s)"
-            raise _GivenUp(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
+            raise _TimedOut(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
 
 
 def _host_of(peer: str) -> str:
-    """Returns the IP address of a peer, as ``ipv4:1.2.3.4:5`` names it; empty: it has none."""
+    """Returns the IP address of a peer in the form ``ipv4:1.2.3.4:5``; empty without one."""
     kind, _, rest = peer.partition(":")
     return rest.rpartition(":")[0] if kind in {"ipv4", "ipv6"} else ""

@@ -1,4 +1,4 @@
-"""The directory of shared libraries that an operator allows proxies to load."""
+"""Finds shared libraries in the directory from which an operator allows proxies to load them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _WRITABLE_BY_OTHERS = 0o022
 
 
 def find_library(directory: str, target: FfiTarget, *, field: str) -> Path:
-    """Returns the file of a target's library, which is loaded into a proxy.
+    """Returns the file of a target's library.
 
     Args:
-      directory: What the operator allows; empty: nothing.
+      directory: The operator's directory; empty: no libraries are allowed.
       target: The function.
-      field: What to call it in an error.
+      field: The field's name, for errors.
 
     Raises:
       InvalidRequestError: No directory is allowed, the file is not in it, or others than the user
-        and root could change it.
+        and root can change it.
     """
     if not directory:
         raise InvalidRequestError(
             field,
             str(target),
-            "a service whose operator allows libraries of users (`sps serve "
+            "a service whose operator allows users' libraries (`sps serve "
             "--allow-ffi-libraries DIR`)",
         )
     try:

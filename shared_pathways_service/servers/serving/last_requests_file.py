@@ -1,12 +1,12 @@
-"""What a process did last, where its end cannot take it away: a small file, mapped into memory.
+"""Records what a process does in a memory-mapped file, which survives a crash.
 
-XLA's own faults end the process (SIGSEGV, SIGABRT), and nothing runs any more that could write a
-report. What is written into a mapped file is the system's from then on: it outlives the process,
-though not the machine. One write is one copy of a few bytes, without a system call.
+XLA's own faults end the process (SIGSEGV, SIGABRT), so it cannot write a report. Data in a mapped
+file belongs to the system at once: it survives the process, but not the machine. A write copies a
+few bytes, without a system call.
 
-The file is a row of lines of `_LINE` bytes (`runtime.last_requests` reads them): the first says
-what it is, the last `_RING` are a ring of the last requests, each with its number, and those
-between are what is done now, one a place (a slice's executor, the compiler).
+The file consists of lines of `_LINE` bytes (`runtime.last_requests` reads them): the first is a
+header, the last `_RING` are a ring buffer of the last requests, each with its number, and those in
+between are running operations, one per place (a slice's executor, the compiler).
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from shared_pathways_service.runtime.last_requests import (
 
 __all__ = ["LAST_REQUESTS_BYTES", "LastRequests", "Place", "read_unfinished"]
 
-#: Of the file, usually.
+#: The usual size of the file.
 LAST_REQUESTS_BYTES = 8192
 _LINE = 128
 _RING = 24
-#: Bytes of a request's number, with a blank: a proxy of many years has it.
+#: Bytes of a request's number and a blank, enough for years.
 _NUMBER = 13
 _BLANK = b" " * (_LINE - 1) + b"\n"
 _WRITE_LINE = struct.Struct(f"{_LINE}s").pack_into
-#: Writes number and text in one go: no bytes are put together first.
+#: Writes number and text at once, without building a bytes object first.
 _WRITE_REQUEST = struct.Struct(f"{_NUMBER}s{_LINE - _NUMBER}s").pack_into
 _MOST_READ = 64 << 10
 
 
 class LastRequests:
-    """Writes the file; many threads may.
+    """Writes the file; thread-safe.
 
     Args:
-      path: The file, made anew; empty, or where none can be made, which is logged: memory that goes
-        with the process.
-      size: Of the file, in bytes; 4096 at least.
+      path: The file, which is overwritten. If it is empty, or the file cannot be created (which is
+        logged), memory of the process is used.
+      size: The size of the file in bytes, at least 4096.
     """
 
     def __init__(self, path: str = "", size: int = LAST_REQUESTS_BYTES) -> None:
@@ -61,20 +61,20 @@ class LastRequests:
         self._ring = (lines - _RING) * _LINE
 
     def add(self, kind: str, about: str = "") -> None:
-        """Adds a request to the ring: its kind, and what it concerns."""
+        """Adds a request to the ring buffer: its kind, and its subject."""
         number = self._next()
         start = self._ring + number % _RING * _LINE
         _WRITE_REQUEST(self._map, start, b"%12d " % number, _request(kind, about))
 
     def place(self, name: str) -> Place:
-        """Returns a place where one thing at a time is done."""
+        """Returns a place for one operation at a time."""
         return Place(self._map, (1 + next(self._places) % self._most_places) * _LINE, name)
 
     def take_back(self) -> None:
-        """Empties the file, for good: this process ends in order, and says itself why.
+        """Empties the file permanently: the process ends normally, and reports the reason itself.
 
-        Whoever writes all the same gets TypeError: better than a file that is cut short below a
-        map, which ends the process.
+        Later writes raise TypeError, which is better than truncating the file under a map, which
+        ends the process.
         """
         self._map.close()
         if self._path:
@@ -88,13 +88,13 @@ def _mapped(path: str, data: bytes) -> mmap.mmap:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            # Written, not only made so long: of a page that the disk has no room for, the first
-            # use ends the process (SIGBUS).
+            # Written, not only extended: the first access to a page for which the disk has no room
+            # ends the process (SIGBUS).
             file.write(data)
             file.flush()
             return mmap.mmap(fd, len(data))
     except OSError as error:
-        glog("W", f"What this process does last is not kept in {path}: {error}")
+        glog("W", f"The last requests are not recorded in {path}: {error}")
         return _in_memory(data)
 
 
@@ -105,7 +105,7 @@ def _in_memory(data: bytes) -> mmap.mmap:
 
 
 class Place:
-    """What one thread does now."""
+    """The current operation of one thread."""
 
     __slots__ = ("_map", "_name", "_start")
 
@@ -115,11 +115,11 @@ class Place:
         self._name = name
 
     def begin(self, what: str) -> None:
-        """Takes note of what is begun."""
+        """Records the start of an operation."""
         _WRITE_LINE(self._map, self._start, _doing(what, self._name))
 
     def end(self) -> None:
-        """Takes note that nothing is done."""
+        """Records the end of the operation."""
         _WRITE_LINE(self._map, self._start, _BLANK)
 
 
@@ -134,13 +134,13 @@ def _doing(what: str, where: str) -> bytes:
 
 
 def _line(text: str, length: int = _LINE) -> bytes:
-    """Returns a line of so many bytes, cut between two characters."""
+    """Returns a line of a fixed number of bytes, cut between two characters."""
     cut = printable(text).encode(errors="replace")[: length - 1].decode(errors="ignore").encode()
     return cut.ljust(length - 1) + b"\n"
 
 
 def read_unfinished(path: Path) -> Unfinished:
-    """Reads the file of a process that has ended; nothing where there is none."""
+    """Reads the file of a process that has ended; returns None without one."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_READ).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Where a gRPC server listens - a Unix socket, a TCP port, or both - and how it ends."""
+"""Binds a gRPC server to a Unix socket, a TCP port, or both, and stops it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = [
 #: For every server: two processes must never share a port by chance.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
 
-#: Seconds for the calls of a server to be over once they are ended, and its connections: those of a
-#: client that reads nothing never are. Less than the grace that a process has to end in.
+#: Seconds for a server's calls and connections to end after they were cancelled: those of a client
+#: that reads nothing never do. Less than the grace period of the process.
 STOP_S = 2.0
 
-#: Bytes of a socket's path that the system takes, its ending zero not counted.
+#: The maximum length of a socket's path in bytes, without the terminating zero.
 _PATH_LIMIT = 107 if sys.platform == "linux" else 103
 
 
 class Bindable(Protocol):
-    """A gRPC server, of any kind."""
+    """A gRPC server of any kind."""
 
     def add_insecure_port(self, address: str) -> int:
         """Binds; returns the port. Raises RuntimeError."""
@@ -47,11 +47,12 @@ class Bindable(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where a server listens.
+    """The addresses of a server.
 
     Attributes:
-      address: What a client dials: ``unix:/path`` where there is a socket, else ``host:port``.
-      shown: For the log line of the real images, e.g. ``[::]:29001``, or the socket.
+      address: The address for clients: ``unix:/path`` if there is a socket, otherwise
+        ``host:port``.
+      shown: The address in the log line of Google's images, e.g. ``[::]:29001``, or the socket.
       port: 0 without TCP.
       socket: Empty without a Unix socket.
     """
@@ -70,18 +71,18 @@ def listen(
     default_port: int,
     bind_address: str = LOOPBACK,
 ) -> Listening:
-    """Binds a server that was made with `SERVER_OPTIONS` and has not started.
+    """Binds a server that was made with `SERVER_OPTIONS` and not started yet.
 
     Args:
       server: The gRPC server.
-      server_port: 0: any; None: none with a socket, else `default_port`.
-      server_socket: Path of a Unix socket, made readable by its user only; empty: none.
-      default_port: The port of this kind of server.
-      bind_address: For TCP; an address without brackets.
+      server_port: 0: any; None: none with a socket, otherwise `default_port`.
+      server_socket: The path of a Unix socket, which only its user can access; empty: none.
+      default_port: The usual port of this server.
+      bind_address: The address for TCP, without brackets.
 
     Raises:
       InvalidRequestError: The socket's path is too long.
-      SharedPathwaysError: Port or socket cannot be had.
+      SharedPathwaysError: The port or socket cannot be bound.
     """
     port, path = 0, ""
     if server_socket:
@@ -115,14 +116,14 @@ def _bind(server: Bindable, address: str) -> int:
 
 
 async def stop_server(server: grpc.aio.Server, grace_s: float = 0.0) -> None:
-    """Ends a server and its calls.
+    """Stops a server and its calls.
 
-    A client that reads nothing does not take the end of its calls either, and gRPC waits for it:
-    they are left to end with the process.
+    A client that reads nothing does not receive the end of its calls either, and gRPC waits for
+    that: such calls end with the process.
 
     Args:
       server: The gRPC server.
-      grace_s: Seconds in which calls may end by themselves.
+      grace_s: Seconds for calls to end by themselves.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace_s + STOP_S):
@@ -130,8 +131,8 @@ async def stop_server(server: grpc.aio.Server, grace_s: float = 0.0) -> None:
 
 
 def stop_blocking_server(server: grpc.Server) -> None:
-    """Ends a server of gRPC's blocking API and its calls, as `stop_server` does.
+    """Stops a server of gRPC's blocking API and its calls, as `stop_server` does.
 
-    (Not by `stop(None)`, which waits itself, and for ever.)
+    (Not with `stop(None)`, which waits without a limit.)
     """
     server.stop(0).wait(STOP_S)

@@ -1,7 +1,7 @@
-"""What every server is as a process: its life beside its parent, and how it is told to stop.
+"""The lifecycle of a server's process: its parent, its start, and stop signals.
 
-Flags are in `flags`, the log's form in `runtime.glog`, listening in `listening`. Nothing here
-imports gRPC or JAX.
+Flags are in `flags`, the log's form in `runtime.glog`, and listening in `listening`. This module
+imports neither gRPC nor JAX.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "report_ready",
 ]
 
-#: What asks a server to end.
+#: Signals that stop a server.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _PR_SET_PDEATHSIG = 1
@@ -49,13 +49,13 @@ class _Descriptor:
 
 
 class ProcessWatch:
-    """Calls back once when a process has ended; one thread, ended by `close`."""
+    """Calls back once when a process has ended; uses one thread, which `close` ends."""
 
     def __init__(self, identity: Identity, on_end: Callable[[], None]) -> None:
-        """Starts to watch.
+        """Starts the watch.
 
         Args:
-          identity: Who is watched; one that has ended already is told of as well.
+          identity: The watched process; the callback is also called if it has ended already.
           on_end: Called on the watch's thread.
         """
         self._identity = identity
@@ -67,7 +67,7 @@ class ProcessWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the watch; nothing is called back any more once it returns."""
+        """Ends the watch; there is no callback after it returns."""
         with self._closing:
             if self._closed:
                 return
@@ -122,18 +122,18 @@ class ProcessWatch:
 
 
 def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWatch | None:
-    """Lets this process end when its parent does, however the parent ends.
+    """Ends this process when its parent ends in any way.
 
-    On Linux the kernel kills a direct child of `parent_pid` (SIGKILL, without `on_exit`) as soon
-    as the parent's *thread* that started it has ended: start children from a thread that stays.
-    Elsewhere, and when a wrapper stands between, a watch calls `on_exit`.
+    On Linux the kernel kills a direct child of `parent_pid` (SIGKILL, without `on_exit`) as soon as
+    the parent's *thread* that started it has ended: start children from a thread that remains.
+    Elsewhere, and if there is a wrapper process in between, a watch calls `on_exit`.
 
     Args:
-      parent_pid: Who must live.
-      on_exit: Ends this process; called at once, on this thread, when the parent is gone already.
+      parent_pid: The parent.
+      on_exit: Ends this process; called at once, on this thread, if the parent has ended already.
 
     Returns:
-      The watch, for its owner to close; None when the parent was gone.
+      The watch, which its owner closes; None if the parent had ended.
     """
     try:
         identity = identity_of(parent_pid)
@@ -144,7 +144,7 @@ def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWat
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-        # The parent may have ended between the look and the call, which then never fires.
+        # The parent may have ended between the check and the call, which then has no effect.
         if os.getppid() != parent_pid:
             on_exit()
             return None
@@ -155,56 +155,56 @@ def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWat
 
 
 class StopSignals:
-    """Takes SIGTERM and SIGINT as the wish to end; for asyncio use `loop.add_signal_handler`.
+    """Handles SIGTERM and SIGINT on a thread; with asyncio use `loop.add_signal_handler` instead.
 
-    Python runs a signal's handler on the main thread, once that gets to run Python: not while it
-    waits for a lock and another thread took the signal, nor during a slow import. And it runs amid
-    whatever the main thread does, which may hold the very lock that the handler needs. So a thread
-    of its own, which the interpreter's C code wakes, calls back. It lives as long as the process.
+    Python runs a signal handler on the main thread, once that runs Python code: not while it waits
+    for a lock and another thread received the signal, nor during a slow import. The handler may
+    also interrupt code that holds a lock that it needs. So a separate thread, which the
+    interpreter's C code wakes, makes the callback. It lives as long as the process.
 
     Attributes:
       on_stop: Called on that thread for every such signal; may be replaced.
     """
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
-        """Begins to take the signals; on the main thread, once a process."""
+        """Installs the handlers; call it on the main thread, once per process."""
         self.on_stop = on_stop
         self._wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         threading.Thread(target=self._run, name="stop-signals", daemon=True).start()
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for sig in STOP_SIGNALS:
-            signal.signal(sig, _leave_to_the_thread)
+            signal.signal(sig, _do_nothing)
 
     def _run(self) -> None:
         while numbers := os.read(self._wake_read, 64):
-            # Others with a handler wake this thread as well.
+            # Other handled signals also wake this thread.
             if not set(numbers).isdisjoint(STOP_SIGNALS):
                 self.on_stop()
 
 
-def _leave_to_the_thread(_signum: int, _frame: object) -> None:
-    """Stands in as the handler that a signal must have for the thread to be woken."""
+def _do_nothing(_signum: int, _frame: object) -> None:
+    """A placeholder for the handler that a signal needs to wake the thread."""
 
 
 def install_stop_signals() -> threading.Event:
-    """Returns an event that is set by the first SIGTERM or SIGINT; see `StopSignals`."""
+    """Returns an event that the first SIGTERM or SIGINT sets; see `StopSignals`."""
     stop = threading.Event()
     StopSignals(stop.set)
     return stop
 
 
 def report_ready(ready_fd: int | None, *, port: int = 0, socket: str = "") -> None:
-    """Tells who started this server where it serves: one line of JSON, then the end of the stream.
+    """Reports this server's address to its starter: one line of JSON, then the end of the stream.
 
     Args:
-      ready_fd: The descriptor to write to, which is closed; None: nobody asked.
+      ready_fd: The file descriptor, which is closed; None: no report.
       port: The TCP port; 0: none.
       socket: The Unix socket's path; empty: none.
     """
     if ready_fd is None:
         return
     line = json.dumps({"port": port, "socket": socket, "pid": os.getpid()}) + "\n"
-    # Who asked may have stopped waiting.
+    # The starter may have stopped waiting.
     with contextlib.closing(_Descriptor(ready_fd)), contextlib.suppress(BrokenPipeError):
         os.write(ready_fd, line.encode())

@@ -1,8 +1,8 @@
-"""Timeouts for what clients send, which do not count time in which this process stood still.
+"""Timeouts that do not count time in which this process did not run.
 
-A process that gets no processor time, or whose event loop is held up, finds everything late that
-came meanwhile. So a timeout is waited for in turns: each ends early if something has come, and a
-long standstill is over with one of them.
+If a process gets no processor time, or its event loop is blocked, everything that arrived meanwhile
+looks late. So a timeout consists of several turns: each ends early if something has arrived, and a
+long standstill uses up only one of them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 __all__ = ["wait_for", "wait_for_event"]
 
 T = TypeVar("T")
-#: Turns of one timeout.
+#: Turns per timeout.
 _TURNS = 10
 
 
 async def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Returns what a coroutine returns.
+    """Returns the result of a coroutine.
 
     Args:
-      work: Is cancelled when the time is over.
+      work: The coroutine, which is cancelled at the timeout.
       timeout_s: Seconds in which the event loop runs.
 
     Raises:
-      TimeoutError: The time is over.
+      TimeoutError: The time has passed.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -38,12 +38,12 @@ async def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         raise TimeoutError
     finally:
         task.cancel()
-        # (Its error is raised already where it has ended by itself.)
+        # (If it ended by itself, its error was raised already.)
         await asyncio.gather(task, return_exceptions=True)
 
 
 def wait_for_event(event: threading.Event, timeout_s: float) -> bool:
-    """Waits for an event; returns whether it came.
+    """Waits for an event; returns whether it was set.
 
     Args:
       event: Set by another thread.

@@ -31,12 +31,12 @@ def main() -> int:
     """Runs the service; returns the exit code."""
     options = parse_or_exit(SupervisorOptions, "supervisor", sys.argv[1:])
     send_logging_to_glog(log_format=options.log_format)
-    # Of its children, too.
+    # Its children inherit the limit.
     os.environ["SPS_LOG_FORMAT"] = "json" if options.log_format == "json" else "text"
     # Its children inherit it.
     descriptors.raise_limit()
     if options.detached:
-        # Nobody knows how long it lives: it must not keep a directory of its starter's from going.
+        # Its working directory must not keep the starter's directory in use.
         os.chdir("/")
     try:
         asyncio.run(_run(options, Settings.load()))

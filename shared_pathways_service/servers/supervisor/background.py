@@ -1,4 +1,4 @@
-"""Tasks that run beside the rest, with an owner that ends them and hears of their failures."""
+"""Runs background tasks with an owner that ends them and gets their failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Background:
     """A set of tasks.
 
     Args:
-      on_failure: Called with what a task raised; cancelling is no failure.
+      on_failure: Called with the error of a task; cancellation is not a failure.
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
@@ -20,14 +20,14 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Runs a coroutine as a task."""
+        """Starts a coroutine as a task."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def stop(self) -> None:
-        """Cancels all and waits for their ends."""
+        """Cancels all tasks, and waits for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""One child process: started with a log and a pipe that tells when it serves, watched, ended."""
+"""Starts, watches and ends one child process, with a log and a pipe for its report of readiness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READY_LIMIT = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Serving:
-    """Where a child serves, as it said itself.
+    """The addresses of a child, as it reported them.
 
     Attributes:
       port: 0: none.
@@ -39,13 +39,13 @@ class ChildEnded(Exception):  # noqa: N818 - it is no failure of ours
 
 
 class Child:
-    """A running child, or one that has ended; made by `start`.
+    """A child process, running or ended; made by `start`.
 
     Attributes:
       role: ``rm``, ``worker``, ``proxy`` or ``standby``.
       name: Unique among the service's processes.
-      identity: Its process.
-      log: The file that it writes to.
+      identity: The identity of the process.
+      log: Its log file.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Child:
         self.name = name
         self.identity = identity
         self.log = log
-        #: The number that ``--ready_fd`` has in the child.
+        #: The number of the ``--ready_fd`` in the child.
         self.ready_fd = ready_fd
         self._process = process
         self._began = time.monotonic()
         loop = asyncio.get_running_loop()
         self._serving: asyncio.Future[Serving] = loop.create_future()
-        # Not every child is waited for.
+        # The result of a child may not be awaited.
         self._serving.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._reader = loop.create_task(self._read_ready(ready_pipe))
 
@@ -86,11 +86,11 @@ class Child:
         """Starts a child; call it on a thread that lives as long as the child should.
 
         Args:
-          command: Makes the command line for a ready descriptor's number.
-          role: For people.
-          name: For people.
-          log: Appended to.
-          with_stdin: Whether `tell` will be called.
+          command: Returns the command line for a number of the ready descriptor.
+          role: The role, for messages.
+          name: The name, for messages.
+          log: The file to append to.
+          with_stdin: Whether `write_line` will be called.
         """
         with contextlib.ExitStack() as stack:
             ours, theirs = os.pipe()
@@ -106,12 +106,12 @@ class Child:
                 pass_fds=(theirs,),
                 env=server_environment(os.environ),
                 cwd="/",
-                # A terminal's Ctrl-C is for the supervisor, which ends its children in order.
+                # A terminal's Ctrl-C goes to the supervisor, which ends its children in order.
                 start_new_session=True,
                 umask=0o077,
             )
             undo.pop_all()
-        # One that has ended already has no start time any more, and needs none.
+        # A child that has ended already has no start time, and needs none.
         try:
             identity = identity_of(process.pid)
         except ProcessLookupError:
@@ -122,29 +122,29 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal."""
+        """The exit code; None while it runs; negative for a signal."""
         return self._process.returncode
 
     @property
     def lived_s(self) -> float:
-        """Seconds since it was started."""
+        """Seconds since its start."""
         return time.monotonic() - self._began
 
     async def serving(self) -> Serving:
-        """Returns where it serves, once it does.
+        """Returns its addresses once it serves.
 
         Raises:
-          ChildEnded: It ended before, or closed the descriptor without a word.
+          ChildEnded: It ended before, or closed the descriptor without a report.
         """
         return await asyncio.shield(self._serving)
 
     async def wait(self) -> int:
-        """Returns the exit code, once it has ended."""
+        """Returns the exit code once it has ended."""
         code = await self._process.wait()
         await self._reader
         return code
 
-    async def tell(self, line: str) -> None:
+    async def write_line(self, line: str) -> None:
         """Writes a line to its standard input, and closes that."""
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
@@ -153,7 +153,7 @@ class Child:
         self._process.stdin.close()
 
     async def stop(self, grace_s: float) -> int:
-        """Ends it: SIGTERM, and SIGKILL after the grace; returns its exit code."""
+        """Ends it: SIGTERM, and SIGKILL after the grace period; returns its exit code."""
         self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(grace_s):
@@ -167,15 +167,15 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Has it stand still until `resume`; `stop` before that takes all of its grace."""
+        """Stops it with SIGSTOP until `resume`; `stop` before that takes the whole grace period."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on."""
+        """Continues it."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        # Not reaped yet as long as there is no return code: the id is still its own.
+        # Not reaped as long as there is no return code, so the id is still its own.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
@@ -189,7 +189,7 @@ class Child:
             said = json.loads(await reader.readline())
             serving = Serving(port=int(said["port"]), socket=str(said["socket"]))
         except (ValueError, TypeError, KeyError):
-            self._serving.set_exception(ChildEnded(f"{self.name} did not begin to serve"))
+            self._serving.set_exception(ChildEnded(f"{self.name} ended before it served"))
         else:
             self._serving.set_result(serving)
         finally:

@@ -1,4 +1,4 @@
-"""Command lines of the service's processes."""
+"""Builds the command lines of the service's processes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Host:
     """One host of a physical slice.
 
     Attributes:
-      slice_number: Counts the service's slices, from 0.
-      index: Of this host among the slice's, from 0.
+      slice_number: The index of the slice in the service, from 0.
+      index: The index of this host in the slice, from 0.
     """
 
     slice_number: int
@@ -51,13 +51,13 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyRequest:
-    """A proxy that the supervisor is to start, checked.
+    """A checked request for a proxy.
 
     Attributes:
-      tenant: The request that the proxy makes of the resource manager.
-      session: UUID of the session that asks.
-      tcp_port: None: a Unix socket only; 0: any port beside it.
-      limits: What it gives its clients at most.
+      tenant: The tenant's request to the resource manager.
+      session: UUID of the requesting session.
+      tcp_port: None: a Unix socket only; 0: also any free port.
+      limits: The limits of its clients.
       owner_pid: The process whose end ends the proxy; 0: none.
     """
 
@@ -88,7 +88,7 @@ def hosts_of(options: SupervisorOptions) -> list[Host]:
 def resource_manager_command(
     paths: RuntimePaths, options: SupervisorOptions, ready_fd: int, *, first_start: bool
 ) -> list[str]:
-    """Returns the resource manager's command line, for its first start or for a later one."""
+    """Returns the resource manager's command line, for its first start or a later one."""
     counts = [str(count + options.spares) for _, count in options.slices]
     return [
         *_PYTHON,
@@ -111,7 +111,7 @@ def resource_manager_command(
 
 
 def worker_command(paths: RuntimePaths, host: Host, ready_fd: int) -> list[str]:
-    """Returns a worker's command line; the same one for a restart."""
+    """Returns a worker's command line, which is the same for a restart."""
     return [
         *_PYTHON,
         "shared_pathways_service.servers.worker",
@@ -125,7 +125,7 @@ def worker_command(paths: RuntimePaths, host: Host, ready_fd: int) -> list[str]:
 
 
 def proxy_command(*arguments: str) -> list[str]:
-    """Returns the command line of a proxy; with ``--standby`` it reads the rest when it is used."""
+    """Returns the command line of a proxy; with ``--standby`` it reads its arguments later."""
     return [*_PYTHON, "shared_pathways_service.servers.proxy", *arguments]
 
 

@@ -1,4 +1,4 @@
-"""Why a proxy ended: from its exit report where it left one, else from its exit code."""
+"""Explains why a proxy ended, from its exit report or its exit code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shared_pathways_service.runtime.last_requests import Unfinished, explained
 __all__ = ["explain_crash", "read_exit_report", "reason_of"]
 
 _REPORT_LIMIT = 64 << 10
-#: Lines of the log that the report of a crash keeps.
+#: Lines of the log in the report of a crash.
 _LINES_KEPT = 200
 
 
 def read_exit_report(path: Path) -> str:
-    """Returns the report as JSON text; empty when there is none, or none that is an object."""
+    """Returns the report as JSON text; empty if there is none, or it is not an object."""
     try:
         with path.open("rb") as file:
             text = file.read(_REPORT_LIMIT).decode()
@@ -35,7 +35,7 @@ def reason_of(code: int | None, report: str) -> str:
 
     Args:
       code: Its exit code, negative for a signal; None: it never ran.
-      report: What `read_exit_report` returned.
+      report: The result of `read_exit_report`.
     """
     said = _parsed(report).get("reason")
     if isinstance(said, str) and said:
@@ -48,16 +48,16 @@ def reason_of(code: int | None, report: str) -> str:
 
 
 def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
-    """Keeps a report of a crash beside the proxy's log.
+    """Writes a report of a crash beside the proxy's log.
 
     Args:
-      reason: How it ended.
-      unfinished: What it was doing.
-      log: Of the proxy; its last lines are XLA's own words, and Python's stack.
+      reason: How the proxy ended.
+      unfinished: The record of its operations.
+      log: The proxy's log, whose last lines are XLA's message and Python's stack.
 
     Returns:
-      The reason, with what ran, the last requests, and where the report is; the reason alone where
-      nobody had used the proxy.
+      The reason with running operations, last requests, and the path of the report; only the reason
+      if the proxy was not used.
     """
     if not unfinished.requests:
         return reason
@@ -73,7 +73,7 @@ def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
     try:
         write_private(path, json.dumps(report, indent=2).encode() + b"\n")
     except OSError:
-        # A full disk is no reason to be silent about the rest.
+        # A full disk must not hide the rest.
         return told
     return f"{told}; report: {path}"
 

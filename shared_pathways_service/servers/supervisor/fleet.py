@@ -1,4 +1,4 @@
-"""The resource manager and the workers: started together, and started again when they end."""
+"""Runs the resource manager and the workers, and restarts them when they end."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from shared_pathways_service.servers.supervisor.restarts import RestartPolicy
 
 __all__ = ["Fleet", "Member"]
 
-#: Seconds that each may take to end by itself.
+#: Seconds for each process to end by itself.
 _GRACE_S = 3.0
 
 
 class Member:
-    """A process that is kept up.
+    """A process that is restarted when it ends.
 
     Attributes:
       role: ``rm`` or ``worker``.
       name: e.g. ``rm``, ``slice-0-0``.
       slice_id: Empty for the resource manager.
-      child: The present one, or the one that ended last; None: not started yet.
+      child: The current process, or the last one; None: not started yet.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Member:
         self._hold = hold
 
     async def start(self, logs: ServiceLogs) -> Child:
-        """Starts the process, or starts it again."""
+        """Starts or restarts the process."""
         self.child = await Child.start(
             self._command, role=self.role, name=self.name, log=logs.path(self.name)
         )
         if self._hold is not None:
-            # One that began meanwhile saw nobody here.
-            self._hold.meet(self.child)
+            # A disturbance that began meanwhile did not find this process.
+            self._hold.apply_to(self.child)
         return self.child
 
     async def keep_up(
@@ -74,12 +74,12 @@ class Member:
         report: Callable[[Event], object],
         on_change: Callable[[], None],
     ) -> None:
-        """Runs until it may not be started again; cancelled, it leaves the child to `stop`."""
+        """Runs until the process may not be restarted; if cancelled, leaves the child to `stop`."""
         while True:
             code = await child.wait()
             asked = self._hold is not None and self._hold.excuses(child)
             delay = 0.0 if asked else self._policy.next_delay(child.lived_s)
-            # What it said last tells why it ended by itself; a signal's cause stands elsewhere.
+            # Its last message explains an end by itself; the cause of a signal is elsewhere.
             said = tail_of(child.log, 1) if code >= 0 else []
             ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
             change = ProcessGivenUp if delay is None else ProcessEnded
@@ -98,7 +98,7 @@ class Member:
                 return
             await asyncio.sleep(delay)
             if self._hold is not None:
-                await self._hold.over()
+                await self._hold.wait_until_over()
             self.restarts += 1
             child = await self.start(logs)
             on_change()
@@ -134,7 +134,7 @@ class Fleet:
             role="rm",
             name="rm",
         )
-        # The hosts of a slice share its restarts.
+        # The hosts of a slice share its restart limit.
         hosts = hosts_of(options)
         policies = {host.slice_id: RestartPolicy(options.max_slice_restarts) for host in hosts}
         self._holds = {host.slice_id: Hold() for host in hosts}
@@ -160,21 +160,21 @@ class Fleet:
         return [self.resource_manager, *self.workers]
 
     async def start(self) -> None:
-        """Starts all, side by side, and keeps them up."""
+        """Starts all concurrently, and restarts them when they end."""
         children = await asyncio.gather(*(member.start(self._logs) for member in self.members))
         for member, child in zip(self.members, children, strict=True):
             self._background.start(member.keep_up(child, self._logs, self._report, self._on_change))
 
     def disturb(self, slice_id: str, kind: Disturbance, hold_s: float) -> int:
-        """Kills or stops the workers of a slice, or lets it go; see `Hold`.
+        """Kills or stops the workers of a slice, or restores it; see `Hold`.
 
         Args:
           slice_id: A physical slice.
-          kind: What is done.
-          hold_s: Seconds until its workers are started again, or go on.
+          kind: The kind of disturbance.
+          hold_s: Seconds until its workers are restarted or continued.
 
         Returns:
-          How many workers it was done to; a slice that is down, or was given up, has none.
+          The number of affected workers; 0 for a slice that is down or was given up.
 
         Raises:
           ServiceNotFound: There is no such slice.
@@ -183,7 +183,7 @@ class Fleet:
             raise ServiceNotFound(
                 f"the service has no slice {slice_id[:100]!r}",
                 candidates=list(self._holds),
-                hint=f"it has {', '.join(self._holds)}",
+                hint=f"its slices are {', '.join(self._holds)}",
             )
         workers = [w.child for w in self.workers if w.slice_id == slice_id and w.child is not None]
         count = self._holds[slice_id].begin(kind, hold_s, workers)
@@ -193,14 +193,14 @@ class Fleet:
         return count
 
     async def stop(self) -> None:
-        """Ends the workers, then the resource manager, once nothing keeps them up any more."""
+        """Ends the workers, then the resource manager, after their restarts were stopped."""
         for hold in self._holds.values():
-            hold.end()  # who stands still hears no SIGTERM
+            hold.end()  # a stopped process does not handle SIGTERM
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         await self.resource_manager.stop()
 
     def kill(self) -> None:
-        """Kills all at once; `stop` must follow."""
+        """Kills all at once; call `stop` afterwards."""
         for member in self.members:
             if member.child is not None:
                 member.child.kill()

@@ -1,4 +1,4 @@
-"""A hold on a slice's workers: killed and kept down, or stopped, because somebody asked for it."""
+"""Disturbs the workers of a slice on request: kills them and keeps them down, or stops them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Disturbance", "Hold"]
 
 
 class Disturbance(enum.Enum):
-    """What is done to a slice's workers."""
+    """The kind of a disturbance."""
 
     KILL = "kill"
     HANG = "hang"
@@ -20,14 +20,14 @@ class Disturbance(enum.Enum):
 
 
 class Hold:
-    """Whether the workers of one slice may run.
+    """Controls whether the workers of one slice may run.
 
-    To the resource manager a worker that is killed is a worker that died, and one that is stopped a
-    worker that hangs: it is told nothing else.
+    For the resource manager a killed worker looks like one that died, and a stopped worker like one
+    that hangs: it gets no other information.
 
-    A worker that was disturbed may end once without its end being counted by the `RestartPolicy`,
-    be it by our signal or because the resource manager dismissed it while it stood still: the limit
-    of a slice's restarts is there to find a slice that is broken, and this one is not.
+    One end of a disturbed worker is not counted by the `RestartPolicy`, whether it was our signal
+    or a dismissal by the resource manager: the limit of a slice's restarts is to detect a broken
+    slice, which this is not.
     """
 
     def __init__(self) -> None:
@@ -41,18 +41,18 @@ class Hold:
         self._stopped: set[Child] = set()
 
     def begin(self, kind: Disturbance, hold_s: float, workers: Iterable[Child]) -> int:
-        """Disturbs the slice, or lets it go.
+        """Disturbs the slice, or restores it.
 
-        One that is held already is held until the later of the two ends. While its workers are
-        kept down there is nothing to stop: a hang then only keeps them down for longer.
+        Overlapping disturbances last until the later end. Workers that are kept down cannot be
+        stopped: then a hang only keeps them down longer.
 
         Args:
-          kind: What is done.
-          hold_s: Seconds from now until it is over.
-          workers: All of the slice that were started.
+          kind: The kind of disturbance.
+          hold_s: Seconds until it ends.
+          workers: All started workers of the slice.
 
         Returns:
-          How many workers it was done to.
+          The number of affected workers.
         """
         if kind is Disturbance.LET_GO:
             going_on = len(self._stopped)
@@ -65,10 +65,10 @@ class Hold:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._until, self.end)
-        return sum(self.meet(worker) for worker in workers)
+        return sum(self.apply_to(worker) for worker in workers)
 
-    def meet(self, worker: Child) -> bool:
-        """Does to a worker what is done to the slice, if anything; returns whether it was."""
+    def apply_to(self, worker: Child) -> bool:
+        """Applies the slice's disturbance to a worker, if there is one; returns whether it did."""
         if self._free.is_set() or worker.exit_code is not None:
             return False
         self._disturbed.add(worker)
@@ -80,18 +80,18 @@ class Hold:
         return True
 
     def excuses(self, worker: Child) -> bool:
-        """Whether the end of a worker is not the slice's fault; asked once, when it has ended."""
+        """Whether the end of a worker was caused by a disturbance; call it once, at its end."""
         self._stopped.discard(worker)
         excused = worker in self._disturbed
         self._disturbed.discard(worker)
         return excused
 
-    async def over(self) -> None:
-        """Returns when the slice is held no longer."""
+    async def wait_until_over(self) -> None:
+        """Returns when the disturbance has ended."""
         await self._free.wait()
 
     def end(self) -> None:
-        """Lets the workers run, or be started again."""
+        """Lets the workers run, or be restarted."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

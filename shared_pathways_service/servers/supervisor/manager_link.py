@@ -30,7 +30,7 @@ _REFUSED_S = 2.0
 
 
 class ManagerLink:
-    """A channel to the resource manager; every call waits until it is there."""
+    """A channel to the resource manager; every call waits until it is available."""
 
     def __init__(self, address: str, token: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=LOCAL_CHANNEL)
@@ -40,13 +40,13 @@ class ManagerLink:
         self._closed = False
 
     async def close(self) -> None:
-        """Ends the channel; calls in flight end with it, and none is tried again."""
+        """Closes the channel; calls in flight end with it, and are not retried."""
         self._closed = True
         await self._channel.close()
 
     async def release(self, tenant: str, reason: str) -> None:
-        """Gives a tenant's slices back; goes on until it is answered, or this is closed."""
-        # (One that is too long, or of several lines, would be refused, and the slices kept.)
+        """Releases a tenant's slices; retries until it is answered, or this is closed."""
+        # (A reason that is too long or has several lines would be refused, and the slices kept.)
         told = "".join(c if c.isprintable() else " " for c in reason)[:TEXT_LIMIT]
         backoff = Backoff()
         while not self._closed:
@@ -61,13 +61,13 @@ class ManagerLink:
             await asyncio.sleep(backoff.next_pause_s())
 
     async def status(self) -> pb.GetStatusResponse | None:
-        """Returns who holds what; None when nobody answers."""
+        """Returns the status; None if the resource manager does not answer."""
         with contextlib.suppress(grpc.aio.AioRpcError):
             return await self._calls.status(_CALL_S, wait=False)
         return None
 
     async def follow(self, tell: Callable[[Event], object]) -> None:
-        """Calls `tell` with the present state, then each event, over restarts; until cancelled."""
+        """Calls `tell` with the current state, then with each event, until cancelled."""
         request = pb.WatchRequest(versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX))
         stream = EventStream(self._calls.stub, lambda: request, metadata=self._calls.metadata)
 
@@ -80,7 +80,7 @@ class ManagerLink:
             try:
                 await stream.follow(take)
             except grpc.aio.AioRpcError as error:
-                # The service goes on, and its next resource manager may be another release.
+                # The service continues, and its next resource manager may be another release.
                 glog("E", f"the resource manager refuses to report events: {reason_of(error)}")
                 await asyncio.sleep(_REFUSED_S)
                 stream.reconnects += 1

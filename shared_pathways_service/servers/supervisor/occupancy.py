@@ -1,7 +1,7 @@
-"""Whether the service is still wanted; joining and ending are decided here, and nowhere else.
+"""Decides whether the service is still in use: all joins and ends are decided here.
 
-Everything runs on one event loop and nothing here waits, so that a join either comes before the
-decision to end, and prevents it, or after it, and is refused.
+Everything runs on one event loop without waiting, so that a join either precedes the decision to
+end, and prevents it, or follows it, and is refused.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ __all__ = ["Occupancy"]
 
 
 class Occupancy:
-    """Who uses the service, and since when nobody does.
+    """Counts the users of the service, and measures its idle time.
 
     Args:
-      idle_s: Seconds without use after which the service ends; infinity: never.
-      now: The clock's time, in seconds.
+      idle_s: Idle seconds after which the service ends; infinity: never.
+      now: The clock, in seconds.
     """
 
     def __init__(self, idle_s: float, now: float) -> None:
@@ -27,11 +27,11 @@ class Occupancy:
 
     @property
     def ending(self) -> bool:
-        """Whether it is decided that the service ends; never taken back."""
+        """Whether the service is ending; never reset."""
         return self._ending
 
     def enter(self) -> bool:
-        """Counts one more user; returns False when the service is ending."""
+        """Counts one more user; returns False if the service is ending."""
         if self._ending:
             return False
         self._users += 1
@@ -44,15 +44,15 @@ class Occupancy:
         self._idle_since = now
 
     def end(self) -> None:
-        """Decides to end, whoever uses the service."""
+        """Decides to end, even if there are users."""
         self._ending = True
 
     def end_if_idle(self, now: float) -> bool:
-        """Decides to end if nobody has used the service for long enough; returns `ending`."""
+        """Decides to end if the service has been idle for long enough; returns `ending`."""
         if now >= self.deadline():
             self._ending = True
         return self._ending
 
     def deadline(self) -> float:
-        """When the service ends if nobody comes; infinity while it is used."""
+        """When the service ends without a user; infinity while it is in use."""
         return math.inf if self._users else self._idle_since + self._idle_s

@@ -1,4 +1,4 @@
-"""The tenants' proxies: each one's whole life, from the request to the release of its slices."""
+"""Runs the tenants' proxies, from the request to the release of their slices."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from shared_pathways_service.servers.supervisor.tenant_proxy import TenantProxy
 __all__ = ["NameTaken", "Proxies"]
 
 #: Seconds for a proxy to end by itself, and for the resource manager to answer before the end is
-#: told all the same.
+#: reported anyway.
 _GRACE_S = 3.0
 _RELEASE_S = 2.0
-#: Ended proxies that are kept for those who ask.
+#: The number of ended proxies to keep for queries.
 _ENDED_KEPT = 100
 _ENDED_KEPT_S = 600.0
 
@@ -49,10 +49,10 @@ class NameTaken(Exception):  # noqa: N818 - what the answer is called
 
 
 class Proxies:
-    """All proxies of the service, those that ended lately included.
+    """All proxies of the service, including recently ended ones.
 
     Args:
-      on_change: Called when a process comes or goes.
+      on_change: Called when a process starts or ends.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Proxies:
         self._lives: dict[TenantProxy, asyncio.Task[None]] = {}
 
     def all(self) -> list[TenantProxy]:
-        """Returns those that live, and those that ended lately."""
+        """Returns the running and the recently ended proxies."""
         return list(self._by_name.values())
 
     @property
     def children(self) -> list[Child]:
-        """The processes that run."""
+        """The running processes."""
         found = [proxy.child for proxy in self._lives if proxy.child is not None]
         return [child for child in found if child.exit_code is None]
 
@@ -95,11 +95,11 @@ class Proxies:
         return self._by_name.get(name)
 
     async def create(self, request: ProxyRequest) -> TenantProxy:
-        """Starts a proxy, or returns the one that the same session asked for before.
+        """Starts a proxy, or returns the one that the same session requested before.
 
         Raises:
-          NameTaken: Another session has one of this name.
-          InvalidRequestError: Its owner is no living process.
+          NameTaken: Another session has a proxy of this name.
+          InvalidRequestError: Its owner's process does not run.
           ServiceNotReady: The service is ending.
         """
         while known := self._by_name.get(request.tenant.name):
@@ -109,13 +109,13 @@ class Proxies:
                 raise NameTaken(f"{request.tenant.name} is the proxy of another session")
             if known not in self._lives:
                 break
-            # Its slices are not released yet: a release by name would hit the newcomer.
+            # Its slices are not released yet: a release by name would hit the new proxy.
             await asyncio.wait({self._lives[known]})
         owner = Identity(pid=request.owner_pid, start=request.owner_start)
         if owner.pid and not owner.is_alive():
-            raise InvalidRequestError("owner_pid", owner.pid, "a process that lives")
+            raise InvalidRequestError("owner_pid", owner.pid, "a running process")
         if not self._occupancy.enter():
-            raise ServiceNotReady("the service is ending", hint="start a new one")
+            raise ServiceNotReady("the service is ending", hint="start a new service")
         self._forget_old()
         proxy = TenantProxy(request, self._standby.log_of(request.tenant.name))
         proxy.change(transfer_dir=str(self._shared_memory.make(proxy.uid) or ""))
@@ -128,12 +128,12 @@ class Proxies:
 
         Args:
           name: Its name.
-          reason: Told to those who watch it.
-          uid: Only the one with this uid; empty: whichever.
-          session: Only the one of this session; empty: whichever.
+          reason: The reason for its watchers.
+          uid: Only the proxy with this uid; empty: any.
+          session: Only the proxy of this session; empty: any.
 
         Returns:
-          False when there is none that lives.
+          False if there is no such running proxy.
         """
         proxy = self._by_name.get(name)
         if proxy is None or uid not in {"", proxy.uid}:
@@ -147,7 +147,7 @@ class Proxies:
         return lived
 
     async def stop(self) -> None:
-        """Ends all; a resource manager that does not answer is not waited for."""
+        """Ends all; does not wait for a resource manager that does not answer."""
         for proxy in self._lives:
             proxy.end("the service is ending")
         lives = set(self._lives.values())
@@ -157,13 +157,13 @@ class Proxies:
         await asyncio.gather(*lives, return_exceptions=True)
 
     def kill(self) -> None:
-        """Kills all at once; `stop` must follow."""
+        """Kills all at once; call `stop` afterwards."""
         for proxy in self._lives:
-            proxy.end("the service was stopped at once")
+            proxy.end("the service was killed")
             if proxy.child is not None:
                 proxy.child.kill()
 
-    # ---- one life
+    # ---- one proxy
 
     async def _live(self, proxy: TenantProxy) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -176,7 +176,7 @@ class Proxies:
                 code = await self._run(proxy)
             except OSError as error:
                 proxy.end(f"it could not be started: {error}")
-            await self._conclude(proxy, code)
+            await self._finish(proxy, code)
 
     async def _run(self, proxy: TenantProxy) -> int:
         """Runs the process to its end; returns its exit code."""
@@ -217,7 +217,7 @@ class Proxies:
             )
 
         if request.xla_flags:
-            return await self._standby.launch_anew(request.tenant.name, arguments)
+            return await self._standby.launch_cold(request.tenant.name, arguments)
         return await self._standby.launch(request.tenant.name, arguments)
 
     async def _wait_until_serving(self, proxy: TenantProxy, child: Child) -> None:
@@ -229,8 +229,8 @@ class Proxies:
             self._report(ProxyServing(source="supervisor", tenant=proxy.request.tenant.name))
             self._standby.refill()
 
-    async def _conclude(self, proxy: TenantProxy, code: int | None) -> None:
-        """Gives the slices back, then tells of the end."""
+    async def _finish(self, proxy: TenantProxy, code: int | None) -> None:
+        """Releases the slices, then reports the end."""
         report = read_exit_report(self._paths.exit_report(proxy.uid))
         reason = proxy.end_reason or reason_of(code, report)
         if not proxy.end_reason and code is not None and code < 0:

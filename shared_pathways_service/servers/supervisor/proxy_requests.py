@@ -1,4 +1,4 @@
-"""Requests for proxies, checked: what is wrong with one is said with the field's name."""
+"""Checks requests for proxies and disturbances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shared_pathways_service.servers.supervisor.hold import Disturbance
 
 __all__ = ["read_disturbance", "read_proxy_request"]
 
-#: Seconds that a slice may be held: nobody is to forget one for good.
+#: The maximum duration of a disturbance in seconds, so that none is forgotten.
 _LONGEST_HOLD_S = 3600.0
 _KINDS = {
     pb.DisturbSliceRequest.KILL: Disturbance.KILL,
@@ -42,13 +42,13 @@ def read_proxy_request(
     """Checks a request.
 
     Args:
-      message: What came.
-      types: The instance types of the service, the first one for a request that names none.
-      most: What the operator gives a proxy at most.
-      ffi_library_dir: The libraries that proxies may load; empty: none.
+      message: The request.
+      types: The instance types of the service; the first one is the default.
+      most: The operator's limits of a proxy.
+      ffi_library_dir: The directory of libraries that proxies may load; empty: none.
 
     Raises:
-      InvalidRequestError: A field has a value that cannot be used.
+      InvalidRequestError: A field has an invalid value.
     """
     tenant = tenant_of(message)
     if not tenant.virtual_slices:
@@ -78,10 +78,10 @@ def read_proxy_request(
 
 
 def read_disturbance(message: pb.DisturbSliceRequest) -> tuple[Disturbance, float]:
-    """Checks a request, but for its slice; returns what is asked for, and for how many seconds.
+    """Checks a request except its slice; returns the kind and the seconds.
 
     Raises:
-      InvalidRequestError: A field has a value that cannot be used.
+      InvalidRequestError: A field has an invalid value.
     """
     kind = _KINDS.get(message.kind)
     if kind is None:

@@ -1,20 +1,20 @@
-"""When a process that ended is started again: at once, but for one that does nothing else."""
+"""Decides when to restart a process: at once, but with a delay in a crash loop."""
 
 from __future__ import annotations
 
 __all__ = ["RestartPolicy"]
 
-#: Seconds after which a process has done its work for a while: its end is no crash loop.
+#: Seconds of running after which an end does not count as part of a crash loop.
 SETTLED_S = 5.0
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 10.0
 
 
 class RestartPolicy:
-    """Counts restarts of one thing, and says how long to wait before the next.
+    """Counts restarts, and determines the delay before the next one.
 
     Args:
-      limit: Restarts in all; None: no limit.
+      limit: The maximum number of restarts; None: no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -23,13 +23,13 @@ class RestartPolicy:
         self._fast = 0
 
     def next_delay(self, lived_s: float) -> float | None:
-        """Decides on a restart.
+        """Decides about a restart.
 
         Args:
-          lived_s: How long the process lived, in seconds.
+          lived_s: Seconds for which the process ran.
 
         Returns:
-          Seconds to wait; None when the limit is reached.
+          Seconds to wait; None if the limit is reached.
         """
         if self._limit is not None and self.restarts >= self._limit:
             return None

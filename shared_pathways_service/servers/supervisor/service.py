@@ -1,4 +1,4 @@
-"""The supervisor's gRPC service: calls checked and passed on."""
+"""The supervisor's gRPC service: checks calls and passes them on."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class SupervisorService(pb_grpc.SupervisorServicer):
-    """Answers agents and `sps`.
+    """Answers calls of agents and `sps`.
 
     Args:
-      welcome: What a Join is answered with, but for the protocol's version.
-      occupancy: Decides on joining and ending.
+      welcome: The answer to a Join, without the protocol's version.
+      occupancy: Decides about joining and ending.
       processes: Lists the service's processes.
       on_leave: Called when a Join has ended.
-      on_shutdown: Called when somebody asks for the end.
-      limits: What a proxy gives its clients at most.
-      ffi_library_dir: The libraries that proxies may load; empty: none.
+      on_shutdown: Called with a request to end.
+      limits: The operator's limits of a proxy.
+      ffi_library_dir: The directory of libraries that proxies may load; empty: none.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
     async def Join(  # noqa: N802 - the protocol's name
         self, request: pb.JoinRequest, context: Context
     ) -> AsyncIterator[pb.JoinReply]:
-        """Counts the caller as long as the call lasts."""
+        """Counts the caller as a user during the call."""
         try:
             protocol = negotiate(request.protocol_min, request.protocol_max)
         except SharedPathwaysError as error:
@@ -162,9 +162,9 @@ class SupervisorService(pb_grpc.SupervisorServicer):
     ) -> pb.ShutdownResponse:
         """Ends the service."""
         self._occupancy.end()
-        self._on_shutdown(request.reason or "it was asked to")
+        self._on_shutdown(request.reason or "on request")
         return pb.ShutdownResponse()
 
 
 def _ending() -> ServiceNotReady:
-    return ServiceNotReady("the service is ending", hint="start a new one")
+    return ServiceNotReady("the service is ending", hint="start a new service")

@@ -1,8 +1,9 @@
-"""A directory in memory, where clients leave large buffers for their proxies to map.
+"""Manages a directory in memory, through which clients pass large buffers to their proxies.
 
-One copy in place of a stream: JAX's client writes a file, and the proxy's XLA uses its pages as
-they are. What is there counts as memory, and a client that finds no room loses its session: so the
-directory is used only where there is plenty, and a proxy that finds it half full copies what comes.
+This replaces a stream by one copy: JAX's client writes a file, and the proxy's XLA uses its pages
+directly. The files count as memory, and a client that finds no room loses its session. So the
+directory is used only if there is plenty of memory, and a proxy copies the data if the directory is
+half full.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["SharedMemory"]
 
-#: The part of the machine's memory that the file system must be able to hold, e.g. not the 64 MiB
-#: of a container; and the part of it that must be free for another proxy.
+#: The part of the machine's memory that the file system must be able to hold, unlike the 64 MiB of
+#: a container; and the part of it that must be free for another proxy.
 _LEAST_OF_MEMORY = 1 / 4
 _LEAST_FREE = 1 / 2
 
 
 class SharedMemory:
-    """Directories of proxies, below one of the service's.
+    """Directories of proxies, in one directory of the service.
 
     Args:
-      settings: Where, and for which service.
+      settings: The location, and the service.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -38,9 +39,10 @@ class SharedMemory:
         self._root: Path | None = None
 
     def create(self) -> None:
-        """Makes the service's directory, if it may and can be.
+        """Creates the service's directory, if it is allowed and possible.
 
-        One that a killed service left goes first: nobody else has the same runtime directory.
+        The directory of a killed service is removed first: no other service has the same runtime
+        directory.
         """
         within = self._settings.shared_memory_dir
         if within is None or not _is_large(within):
@@ -51,27 +53,27 @@ class SharedMemory:
         try:
             self._root = private_directory(root, "SPS_SHARED_MEMORY_DIR")
         except SharedPathwaysError as error:
-            glog("W", f"Large buffers go with the stream: {error}")
+            glog("W", f"Large buffers are sent on the stream: {error}")
 
     def close(self) -> None:
-        """Removes it."""
+        """Removes the directory."""
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
     def make(self, uid: str) -> Path | None:
-        """Makes a proxy's directory; None where there is no room."""
+        """Creates a proxy's directory; returns None if there is no room."""
         if self._root is None or not _has_room(self._root):
             return None
         directory = self._root / uid
         try:
             directory.mkdir(mode=0o700)
         except OSError as error:
-            glog("W", f"Large buffers go with the stream: {error}")
+            glog("W", f"Large buffers are sent on the stream: {error}")
             return None
         return directory
 
     def remove(self, uid: str) -> None:
-        """Removes a proxy's directory, if it has one, and all that is in it."""
+        """Removes a proxy's directory with its content, if it has one."""
         if self._root is not None:
             shutil.rmtree(self._root / uid, ignore_errors=True)
 
@@ -87,7 +89,7 @@ def _has_room(directory: Path) -> bool:
 
 
 def _space(directory: Path) -> tuple[int, int, int]:
-    """Returns how many blocks a file system has, how many are free, and the bytes of one."""
+    """Returns the number of blocks of a file system, of free blocks, and the bytes per block."""
     try:
         found = os.statvfs(directory)
     except OSError:

@@ -1,4 +1,4 @@
-"""Proxies started ahead of their tenants: importing what a proxy needs is most of its start."""
+"""Starts proxies ahead of their tenants, because imports are most of a proxy's start."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _GRACE_S = 1.0
 
 
 class StandbyPool:
-    """Keeps so many proxies warm.
+    """Keeps a number of started proxies.
 
     Args:
-      count: How many; may be 0.
-      logs: Where they write.
-      on_change: Called when one comes or goes.
+      count: The number of proxies; may be 0.
+      logs: The directory of their logs.
+      on_change: Called when one starts or ends.
     """
 
     def __init__(
@@ -46,41 +46,41 @@ class StandbyPool:
 
     @property
     def children(self) -> list[Child]:
-        """Those that wait for a tenant."""
+        """The proxies that wait for a tenant."""
         return [child for child in self._warm if child.exit_code is None]
 
     async def start(self) -> None:
-        """Starts them, and keeps them full."""
+        """Starts the proxies, and replaces used ones."""
         for _ in range(self._count):
             await self._start_one()
         self._background.start(self._keep_full())
 
     def refill(self) -> None:
-        """Says that now is a good time to replace those that were taken."""
+        """Requests to replace used proxies now."""
         self._changed.set()
 
     def log_of(self, name: str) -> Path:
-        """Returns where the proxy of this name writes."""
+        """Returns the log of a proxy of this name."""
         return self._logs.path(f"proxy-{name}")
 
     async def launch(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
-        """Starts a proxy out of a warm one, where there is one, else from nothing.
+        """Starts a proxy from a waiting one, if there is one, otherwise from scratch.
 
         Args:
-          name: Names its log.
-          arguments: Makes its arguments for a ready descriptor's number.
+          name: The name of its log.
+          arguments: Returns its arguments for a number of the ready descriptor.
         """
         if not self.children:
-            return await self.launch_anew(name, arguments)
+            return await self.launch_cold(name, arguments)
         child = self.children[0]
         self._warm.remove(child)
         child.role, child.name = "proxy", name
         child.log = self._logs.rename(child.log, self.log_of(name))
-        await child.tell(json.dumps(list(arguments(child.ready_fd))))
+        await child.write_line(json.dumps(list(arguments(child.ready_fd))))
         return child
 
-    async def launch_anew(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
-        """As `launch`, for a proxy whose flags must be there before anything is imported."""
+    async def launch_cold(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
+        """Like `launch`, for a proxy whose flags must be known before it imports anything."""
         return await Child.start(
             lambda fd: proxy_command(*arguments(fd)),
             role="proxy",
@@ -89,11 +89,11 @@ class StandbyPool:
         )
 
     async def stop(self) -> None:
-        """Ends those that wait, once nothing replaces them any more; the rest are their takers'."""
+        """Ends waiting proxies, after their replacement was stopped."""
         await asyncio.gather(*(child.stop(_GRACE_S) for child in self._warm))
 
     def kill(self) -> None:
-        """Kills those that wait; `stop` must follow."""
+        """Kills waiting proxies; call `stop` afterwards."""
         for child in self._warm:
             child.kill()
 

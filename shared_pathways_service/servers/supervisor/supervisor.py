@@ -1,4 +1,4 @@
-"""The embedded service as a whole: its parts put together, its beginning and its end."""
+"""Combines the parts of the embedded service, and starts and ends it."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Supervisor:
     """One embedded service; make it on the main thread, whose end would end its children.
 
     Args:
-      options: How it runs.
-      settings: Where its files are.
-      on_event: Gets what happens, of the resource manager too.
+      options: The options.
+      settings: The directories.
+      on_event: Called with events, including those of the resource manager.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Supervisor:
 
     @property
     def log_dir(self) -> str:
-        """Where the logs of its processes are."""
+        """The directory of the logs of its processes."""
         return str(self._logs.directory)
 
     async def run(self) -> None:
-        """Runs the service until `stop`, or until nobody has used it for long enough.
+        """Runs the service until `stop`, or until it has been idle for long enough.
 
         Raises:
           PreflightError: Another service of this user runs, or this one cannot be started.
@@ -139,21 +139,21 @@ class Supervisor:
             raise self._failure
 
     def stop(self, reason: str) -> None:
-        """Begins the end, in order; may be called again."""
+        """Starts an orderly shutdown; may be called again."""
         self._occupancy.end()
         if not self._stop_asked.is_set():
             self._on_event(EmbeddedServiceEnding(reason=reason))
             self._stop_asked.set()
 
     def stop_at_once(self, reason: str) -> None:
-        """Kills all processes of the service, also in the middle of an end in order."""
+        """Kills all processes of the service, also during an orderly shutdown."""
         self.stop(reason)
         self._proxies.kill()
         self._standby.kill()
         self._fleet.kill()
 
     async def status(self) -> rm_pb.GetStatusResponse | None:
-        """Returns who holds what; None when the resource manager does not answer."""
+        """Returns the resource manager's status; None if it does not answer."""
         return await self._manager.status()
 
     def processes(self) -> list[pb.GetProcessesResponse.Process]:
@@ -177,7 +177,7 @@ class Supervisor:
         ]
         return found
 
-    # ---- the parts of `run`
+    # ---- parts of `run`
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
@@ -229,7 +229,7 @@ class Supervisor:
             raise ServiceNotReady(f"the resource manager did not start:\n{tail}") from error
 
     async def _end_processes(self) -> None:
-        # First, so that nothing is started again.
+        # First, so that nothing is restarted.
         await self._background.stop()
         await self._standby.stop()
         await self._fleet.stop()
@@ -241,7 +241,7 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(None if deadline == math.inf else deadline):
                     await self._changed.wait()
-        self.stop(f"nobody has used it for {self._options.idle_s:g} s")
+        self.stop(f"it was idle for {self._options.idle_s:g} s")
 
     async def _keep_house(self) -> None:
         while True:
@@ -262,7 +262,7 @@ class Supervisor:
             detached=self._options.detached,
         )
 
-    # ---- what the parts tell
+    # ---- callbacks of the parts
 
     def _on_event(self, event: Event) -> None:
         self._logs.write_event(event)
@@ -270,21 +270,21 @@ class Supervisor:
             self._show(event)
 
     def _on_change(self) -> None:
-        """Called when a process or a user comes or goes."""
+        """Called when a process or a user is added or removed."""
         self._changed.set()
         try:
             self._write_state()
         except OSError as error:
-            # A full disk: what runs goes on, and the old file still says where it is.
+            # On a full disk, the service continues, and the old file still has its address.
             glog("W", f"cannot write {self._paths.state}: {error}")
 
     def _on_failure(self, failure: BaseException) -> None:
-        """Called when a part of the supervisor itself fails: better no service than half of one."""
+        """Called when a part of the supervisor itself fails: ends the service."""
         self._failure = self._failure or failure
         self.stop(f"it failed: {failure!r}")
 
     def _write_state(self) -> None:
-        """Says where the service is, and which processes a killed one would leave."""
+        """Writes the address of the service, and its processes in case it is killed."""
         children = [
             *(member.child for member in self._fleet.members),
             *self._standby.children,

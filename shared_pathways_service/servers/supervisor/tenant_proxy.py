@@ -1,4 +1,4 @@
-"""One tenant's proxy as the supervisor knows it: what was asked for, and how it stands."""
+"""The supervisor's state of one tenant's proxy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TenantProxy:
     """One proxy.
 
     Attributes:
-      request: What was asked for.
-      log: Where its process writes.
-      token: What its clients must show.
+      request: The request.
+      log: The log of its process.
+      token: The token for its clients.
       child: Its process; None: not started yet.
     """
 
@@ -51,12 +51,12 @@ class TenantProxy:
 
     @property
     def uid(self) -> str:
-        """Made with it; no other proxy has it."""
+        """A unique id of this proxy."""
         return self._message.uid
 
     @property
     def transfer_dir(self) -> str:
-        """Where its clients leave large buffers; empty: nowhere."""
+        """The directory in which its clients put large buffers; empty: none."""
         return self._message.transfer_dir
 
     @property
@@ -66,32 +66,32 @@ class TenantProxy:
 
     @property
     def end_reason(self) -> str:
-        """Why it was asked to end; empty: it was not."""
+        """Why it was requested to end; empty: it was not."""
         return self._end_reason
 
     def end(self, reason: str) -> None:
-        """Asks it to end; only the first reason counts."""
+        """Requests its end; only the first reason counts."""
         self._end_reason = self._end_reason or reason
         self._end_asked.set()
 
     async def end_asked(self) -> None:
-        """Returns once it is asked to end."""
+        """Returns once its end is requested."""
         await self._end_asked.wait()
 
     def message(self) -> pb.Proxy:
-        """Returns how it stands, without its token."""
+        """Returns its state, without its token."""
         copy = pb.Proxy()
         copy.CopyFrom(self._message)
         return copy
 
     def change(self, **fields: object) -> None:
-        """Sets fields and tells those who watch."""
+        """Sets fields, and notifies watchers."""
         self._message.MergeFrom(pb.Proxy(**fields))  # type: ignore[arg-type]
         for watcher in self._watchers:
             watcher.put_nowait(self.message())
 
     async def changes(self) -> AsyncGenerator[pb.Proxy, None]:
-        """Yields how it stands, and every change until it is over."""
+        """Yields its state, and every change until it has ended."""
         queue: asyncio.Queue[pb.Proxy] = asyncio.Queue()
         queue.put_nowait(self.message())
         self._watchers.add(queue)

@@ -1,5 +1,5 @@
-"""The worker as a process: one per host of a slice, whose life is the slice's health.
+"""The worker's process: one per host of a slice, whose life is the slice's health.
 
-`manager_session` keeps the connection to the resource manager; `flags` reads the flags of Google's
-image and ours. Our workers use no device: the proxy computes.
+`manager_session` holds the connection to the resource manager; `flags` declares the flags of Google's image
+and ours. Our workers do not use devices: the proxy computes.
 """

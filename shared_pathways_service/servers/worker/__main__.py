@@ -37,8 +37,8 @@ _SIGILL_EXIT = 128 + signal.SIGILL
 
 
 def _exit_at_sigill(_signum: int, _frame: object) -> None:
-    # As process 1 of a pod's namespace a signal without a handler would be passed over, and
-    # SIGILL is how the documents of Pathways on Cloud let a worker fail.
+    # As process 1 of a pod's PID namespace it would ignore a signal without a handler, and the
+    # documentation of Pathways on Cloud uses SIGILL to make a worker fail.
     os._exit(_SIGILL_EXIT)
 
 
@@ -58,7 +58,7 @@ def _hello(options: WorkerOptions, listening: Listening) -> pb.WorkerHello:
 
 
 def _serve(options: WorkerOptions) -> None:
-    """Serves, and keeps the resource manager told, until a stop signal."""
+    """Serves, and keeps the worker registered, until a stop signal."""
     stop = install_stop_signals()
     with contextlib.ExitStack() as stack:
         if options.parent_pid:
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     options = parse_or_exit(WorkerOptions, "worker", argv)
     signal.signal(signal.SIGILL, _exit_at_sigill)
     send_logging_to_glog(log_format=options.log_format)
-    # As in the real image's log, where people look for the address that a worker was given.
+    # As in the log of Google's image, where people look for a worker's address.
     for number, argument in enumerate(argv, start=1):
         glog("I", f"argv[{number}]: {argument!r}")
     try:

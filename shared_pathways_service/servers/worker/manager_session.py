@@ -13,15 +13,15 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["Session"]
 
-# A heartbeat that is later than this is logged: the RM waits only so long for the next one.
+# Later heartbeats than this are logged: the RM waits only so long for the next one.
 _LATE_S = 5.0
 
 
 class Session:
-    """Keeps one worker registered, with one incarnation, for as long as it lives.
+    """Keeps one worker registered, as one incarnation, during its life.
 
     Attributes:
-      error: Why the RM refuses this worker; None: it has not.
+      error: Why the RM refuses this worker; None: it does not.
     """
 
     def __init__(
@@ -34,15 +34,16 @@ class Session:
         on_welcome: Callable[[], None],
         on_refused: Callable[[], None],
     ) -> None:
-        """Begins, on a thread of its own.
+        """Starts on a separate thread.
 
         Args:
-          address: The RM's.
-          hello: Sent at the beginning of each stream.
-          token: Shown to the RM; None: none.
-          beat_interval_s: The longest time between two heartbeats; the RM may want a shorter one.
+          address: The RM's address.
+          hello: The message at the start of each stream.
+          token: The token for the RM; None: none.
+          beat_interval_s: The maximum time between two heartbeats; the RM may set a shorter one.
           on_welcome: Called whenever the RM has registered the worker.
-          on_refused: Called when the RM refuses the worker; `error` is set, the session has ended.
+          on_refused: Called if the RM refuses the worker; then `error` is set, and the session has
+            ended.
         """
         self.error: SharedPathwaysError | None = None
         self._address = address
@@ -58,11 +59,11 @@ class Session:
         self._stream.start()
 
     def close(self) -> None:
-        """Says goodbye, or gives up when the RM does not receive it."""
+        """Deregisters the worker, or gives up if the RM does not answer."""
         bye = pb.WorkerBye(reason="the worker was told to stop")
         self._stream.close(pb.WorkerMessage(bye=bye))
 
-    # ---- what the stream calls
+    # ---- callbacks of the stream
 
     def greeting(self) -> pb.WorkerMessage:
         """Returns the hello."""
@@ -71,7 +72,7 @@ class Session:
         return pb.WorkerMessage(hello=hello)
 
     def on_message(self, message: pb.WorkerInstruction) -> None:
-        """Begins to send heartbeats when the RM has registered the worker."""
+        """Starts heartbeats when the RM has registered the worker."""
         if not message.HasField("welcome"):
             return
         welcome = message.welcome
@@ -87,7 +88,7 @@ class Session:
         """Does nothing: heartbeats end with their stream."""
 
     def on_lost(self, reason: str, pause_s: float) -> None:  # noqa: ARG002 - StreamOwner's
-        """Logs why, unless the reason is the last one's."""
+        """Logs the reason, unless it is the same as before."""
         if reason != self._last_reason:
             glog("W", f"resource manager at {self._address}: {reason}; trying again")
             self._last_reason = reason
@@ -109,5 +110,5 @@ class Session:
 
 def _beat(sequence: int, late_s: float) -> pb.WorkerMessage:
     if late_s > _LATE_S:
-        glog("W", f"A beat is {late_s:.1f} s late: this process stood still")
+        glog("W", f"A heartbeat is {late_s:.1f} s late: this process did not run")
     return pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence))

@@ -129,7 +129,7 @@ def test_a_request_that_never_comes_and_an_answer_that_is_not_read_are_given_up(
             silent.open(unary)
             deaf.finish(deaf.open(unary))
         assert silent.wait(ENDED, times=10, timeout_s=DEADLINE_S)
-        service.rm.wait_for_line("GetStatus of .* the request did not come within 2 s", times=10)
+        service.rm.wait_for_line("GetStatus of .* the request did not arrive within 2 s", times=10)
         service.rm.wait_for_line("GetStatus of .* was not read within 2 s", times=10)
         # They count as long as their client is there.
         assert service.status()

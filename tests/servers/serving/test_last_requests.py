@@ -99,7 +99,7 @@ def test_without_a_file_it_goes_on(path: str, capfd: pytest.CaptureFixture[str])
     last.add("execute_request")
     last.place("on slice 0").begin("one")
     (line,) = capfd.readouterr().err.splitlines()
-    assert f"is not kept in {path}: [Errno " in line
+    assert f"are not recorded in {path}: [Errno " in line
 
 
 def test_it_outlives_a_process_that_crashes(tmp_path: Path) -> None:
