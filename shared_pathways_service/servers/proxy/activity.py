@@ -1,7 +1,7 @@
-"""Whether the tenant works, for the resource manager (RM): looked at now and then, never counted.
+"""Tells the resource manager (RM) whether the tenant works, by looking now and then.
 
-What is counted anyway, and what is under way, is compared with the last look; so a request costs
-nothing by this. There is a thread only where the RM wants to be told.
+A look compares the existing counters, and the work under way, with the last look; so requests cost
+nothing more. A thread runs only if the RM asks for activity.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PASSIVE", "Activity", "ActivityReporter"]
 
-#: Requests that are no work: they ask how things are, or drop what nobody needs, which JAX does
-#: whenever Python collects its garbage.
+#: Requests that are not work: they ask for state, or drop objects, as JAX does at each garbage
+#: collection.
 PASSIVE = frozenset(
     {
         "check_future_request",
@@ -41,18 +41,18 @@ PASSIVE = frozenset(
     }
 )
 
-#: Seconds between two looks while the RM waits for work to begin.
+#: Seconds between two looks while the RM waits for work.
 _HURRIED_S = 0.25
 
 
 class Activity:
-    """Looks at work: programs, compilations, transfers, and requests for these.
+    """Detects programs, compilations, transfers, and requests for these.
 
     Args:
-      engine: What computes.
-      service: Whose requests are looked at.
-      transfers: Those under way.
-      clock: Seconds that never jump.
+      engine: The engine that computes.
+      service: The service with the requests.
+      transfers: The transfers under way.
+      clock: Monotonic seconds.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Activity:
         self._looked_at = self._active_at = clock()
 
     def look(self) -> pb.TenantActivity:
-        """Returns how many looks, this one included, saw work, and how long ago the last was."""
+        """Returns how many looks, with this one, saw work, and seconds since the last such."""
         now, before = self._clock(), self._looked_at
         done, self._looked_at = self._service.work_done(PASSIVE), now
         if done != self._done or self._is_under_way() or self._transfers.moved_since(before):
@@ -87,10 +87,10 @@ class Activity:
 
 
 class ActivityReporter:
-    """Tells the RM of work, on a thread of its own, from when it first wants to hear of it.
+    """Tells the RM of work, on a thread of its own that starts when the RM first asks.
 
     Args:
-      look: Looks at the work.
+      look: Looks for work.
     """
 
     def __init__(self, look: Callable[[], pb.TenantActivity]) -> None:
@@ -106,11 +106,11 @@ class ActivityReporter:
         self._thread: threading.Thread | None = None
 
     def begin(self, period_s: float, send: Callable[[pb.TenantActivity], None]) -> None:
-        """Tells at once, and from now on whenever there was work.
+        """Reports at once, and from now on whenever there was work.
 
         Args:
           period_s: Seconds between two looks.
-          send: Takes what is told.
+          send: Sends the report.
         """
         with self._lock:
             self._send, self._period_s = send, period_s
@@ -121,16 +121,16 @@ class ActivityReporter:
         self._wake.set()
 
     def end(self) -> None:
-        """Tells nobody any more, until `begin`."""
+        """Stops reporting until `begin`."""
         with self._lock:
             self._send = None
             self._hurried = False
 
     def ask(self, *, hurried: bool) -> None:
-        """Tells at once, work or none.
+        """Reports at once, with or without work.
 
         Args:
-          hurried: Whether work that begins is to be told without delay from here on.
+          hurried: Whether new work is to be reported without delay from now on.
         """
         with self._lock:
             self._is_asked = True
@@ -138,7 +138,7 @@ class ActivityReporter:
         self._wake.set()
 
     def calm(self) -> None:
-        """Takes back that work is to be told without delay."""
+        """Ends the effect of `hurried`."""
         with self._lock:
             self._hurried = False
 

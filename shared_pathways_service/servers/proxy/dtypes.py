@@ -1,4 +1,4 @@
-"""Element types, in the three ways they are named: by IFRT, by numpy and by StableHLO."""
+"""Element types by their three names: IFRT's, numpy's and StableHLO's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 _Kind = core_pb2.DTypeProto
 
-# One line a type: IFRT's kind, numpy's type, StableHLO's element type.
+# One line per type: IFRT's kind, numpy's type, StableHLO's element type.
 _TABLE = (
     (_Kind.KIND_PRED, np.bool_, "i1"),
     (_Kind.KIND_S2, ml_dtypes.int2, "i2"),
@@ -50,10 +50,10 @@ _TABLE = (
     (_Kind.KIND_F8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz, "f8E5M2FNUZ"),
     (_Kind.KIND_F8E8M0FNU, ml_dtypes.float8_e8m0fnu, "f8E8M0FNU"),
 )
-#: StableHLO's element types that no part of a program may have. XLA (of jaxlib 0.11 and 0.12, which
-#: have floats of six bits) ends the process where it needs a zero or the like of them.
+#: StableHLO's element types that programs must not have. XLA (of jaxlib 0.11 and 0.12, which have
+#: floats of six bits) crashes if it needs e.g. a zero of them.
 UNSUPPORTED_ELEMENTS = ("f6E2M3FN", "f6E3M2FN")
-#: A token has no data; JAX passes it as an array of truth values.
+#: A token has no data; JAX passes it as an array of booleans.
 TOKEN = int(_Kind.KIND_TOKEN)
 TOKEN_DTYPE = np.dtype(np.bool_)
 _DTYPES: dict[int, np.dtype] = {int(kind): np.dtype(dtype) for kind, dtype, _ in _TABLE}
@@ -64,7 +64,7 @@ def dtype_of(kind: int) -> np.dtype:
     """Returns numpy's type of a DTypeProto.Kind.
 
     Raises:
-      StatusError: UNIMPLEMENTED, naming the kind.
+      StatusError: UNIMPLEMENTED, with the name of the kind.
     """
     dtype = _DTYPES.get(kind)
     if dtype is None:

@@ -1,4 +1,4 @@
-"""Why a proxy ends by itself: its exit codes, and the report that it leaves."""
+"""The exit codes of a proxy that ends itself, and the report of the reason."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["EXIT_FAILED", "EXIT_LOST_PROGRAM", "EXIT_REFUSED", "Ending"]
 
-#: Something here failed, and would fail again.
+#: A failure here that a restart would not cure.
 EXIT_FAILED = 1
-#: The resource manager refused the tenant, or took its slices back.
+#: The resource manager refused the tenant, or revoked its slices.
 EXIT_REFUSED = 69
-#: A program of a lost slice, or of a session that ended, went on running beyond the grace.
+#: A program of a lost slice or an ended session still ran after the grace period.
 EXIT_LOST_PROGRAM = 75
 
 
 class Ending:
-    """The end of this process, decided once by whoever comes first. Thread-safe.
+    """The end of this process; the first decision stands. Thread-safe.
 
     Args:
-      report: File for the reason, as JSON; empty: none.
+      report: The file for the reason, as JSON; empty: none.
     """
 
     def __init__(self, report: str) -> None:
@@ -33,12 +33,12 @@ class Ending:
         self.code = 0
 
     def decide(self, code: int, reason: str, **details: object) -> None:
-        """Has the process end; the first decision stands.
+        """Ends the process; the first decision stands.
 
         Args:
           code: The exit code; 0 leaves no report.
-          reason: For the log and the report.
-          details: More for the report.
+          reason: The reason, for the log and the report.
+          details: More fields of the report.
         """
         with self._lock:
             if self._decided.is_set():
@@ -51,11 +51,11 @@ class Ending:
 
     @property
     def decided(self) -> bool:
-        """Whether the process is to end."""
+        """Whether the process will end."""
         return self._decided.is_set()
 
     def wait(self) -> int:
-        """Returns the exit code, once there is one."""
+        """Waits for the decision, and returns the exit code."""
         self._decided.wait()
         return self.code
 
@@ -64,7 +64,7 @@ class Ending:
             return
         path = Path(self._report)
         try:
-            # Whoever looks sees nothing or the whole.
+            # Readers see nothing or the whole file.
             partial = path.with_name(path.name + ".partial")
             partial.write_text(json.dumps(report) + "\n", encoding="utf-8")
             partial.replace(path)

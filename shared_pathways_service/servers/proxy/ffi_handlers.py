@@ -20,9 +20,9 @@ def load_handlers(directory: str, texts: Sequence[str], platform: str) -> frozen
     """Loads the libraries, and registers their handlers.
 
     Args:
-      directory: The libraries that the operator allows.
-      texts: Of each handler, as ``NAME=LIBRARY:SYMBOL``.
-      platform: What the proxy computes on.
+      directory: The directory of the libraries that the operator allows.
+      texts: Each handler, as ``NAME=LIBRARY:SYMBOL``.
+      platform: The platform of the proxy.
 
     Returns:
       The names by which programs call them.

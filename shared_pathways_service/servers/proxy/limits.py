@@ -1,4 +1,4 @@
-"""What one proxy gives its clients at most, beside the memory of devices."""
+"""The limits of a proxy's clients, besides the memory of devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shared_pathways_service.api.proxy_limits import ProxyLimits
 
 __all__ = ["LARGEST_MESSAGE", "Limits"]
 
-#: Bytes of a message that protobuf can read at all.
+#: The longest message that protobuf can read, in bytes.
 LARGEST_MESSAGE = (1 << 31) - 1
 
 
@@ -17,20 +17,19 @@ class Limits:
     """Limits of a proxy.
 
     Attributes:
-      host_memory_bytes: Of host buffers that come, wait or go, of all sessions; 0: no limit.
-      handles: A session may have open: arrays, programs, executions and futures together.
-      requests: Of a session that are read and whose answers are not yet sent. No more are read
-        then: an error would break a loop that dispatches faster than its programs run.
-      message_bytes: Of a request. One of up to twice the size is answered with an error, a larger
-        one ends its session.
-      unread_bytes: Of a session's answers that wait for their client to read them.
-      sessions: At a time.
-      transfers: Uploads and downloads at a time, of all sessions; others wait.
-      transfer_patience_s: Seconds after which a transfer that does not move is ended, if others
-        wait.
-      calls: At a time, of all methods, those included that wait for a thread; one costs 16 KiB.
-      request_timeout_s: For the request of a call that is no session and no upload to come.
-      slow_reader_s: For a client to take the last of a call that is over.
+      host_memory_bytes: Host buffers of all sessions that arrive, wait or leave; 0: no limit.
+      handles: Open handles of a session: arrays, programs, executions and futures.
+      requests: Requests of a session that are read and not yet answered. Then no more are read: an
+        error would break a loop that dispatches faster than its programs run.
+      message_bytes: The size of a request. One of up to twice the size is answered with an error; a
+        larger one ends its session.
+      unread_bytes: Answers of a session that its client has not read yet.
+      sessions: Concurrent sessions.
+      transfers: Concurrent uploads and downloads of all sessions; others wait.
+      transfer_patience_s: Seconds after which a stalled transfer is ended, if others wait.
+      calls: Concurrent calls of all methods, including waiting ones; each costs 16 KiB.
+      request_timeout_s: The time for the request of a call to arrive, except sessions and uploads.
+      slow_reader_s: The time for a client to read the last message of a call.
     """
 
     host_memory_bytes: int = 0

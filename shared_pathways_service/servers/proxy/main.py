@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _STANDBY = "--standby"
-#: Bytes that the heap keeps for the next transfer.
+#: The bytes that the heap keeps for the next transfer.
 _KEPT_BYTES = 1 << 30
 
 
@@ -54,20 +54,20 @@ class _StandbyOptions:
 
 
 def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = None) -> NoReturn:
-    """Runs the proxy; ends the process.
+    """Runs the proxy, and ends the process.
 
-    With ``--standby``, and beside it at most ``--parent_pid``, it first loads all that is heavy,
-    then reads its real command line from standard input: one line, a JSON list of strings. The end
-    of input instead ends it.
+    With ``--standby``, and optionally ``--parent_pid``, it first loads all slow modules, then reads
+    its real command line from standard input: one line, a JSON list of strings. If the input ends
+    instead, it exits.
 
     Args:
-      argv: Without the program's own name.
-      make_service: Makes another service of the arguments of `ProxyService`; None: that one.
+      argv: The arguments, without the program's name.
+      make_service: Makes another service from the arguments of `ProxyService`; None: that class.
     """
-    # Signals before anything slow: who stops a proxy that still loads is heard as well.
+    # Signals before anything slow, so that a proxy that still loads can be stopped.
     stop_signals = StopSignals(lambda: _exit(0))
     send_logging_to_glog()
-    # Where XLA crashes, the log says in which call; that thread's stack alone, as logs are short.
+    # If XLA crashes, the log shows the call; only that thread's stack, as logs are short.
     faulthandler.enable(all_threads=False)
     if argv[:1] == [_STANDBY]:
         argv = _stand_by(parse_or_exit(_StandbyOptions, "proxy --standby", argv[1:]))
@@ -77,7 +77,7 @@ def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = 
     try:
         _exit(_serve(options, stop_signals, make_service))
     except SharedPathwaysError as error:
-        # Its starter is told as well, where there is a report.
+        # With a report, its starter learns it as well.
         ending = Ending(options.exit_report)
         ending.decide(2 if isinstance(error, InvalidRequestError) else 1, str(error))
         _exit(ending.code)
@@ -86,7 +86,7 @@ def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = 
 def _stand_by(options: _StandbyOptions) -> list[str]:
     with contextlib.ExitStack() as stack:
         if options.parent_pid:
-            # Before what is slow: a supervisor that dies takes along who still loads.
+            # Before slow imports: if the supervisor dies, a loading proxy ends as well.
             watch = exit_with_parent(options.parent_pid, lambda: _exit(0))
             if watch is not None:
                 stack.callback(watch.close)
@@ -101,7 +101,7 @@ def _load_and_read() -> list[str]:
     except VersionSkew as skew:
         glog("E", str(skew))
         _exit(1)
-    # Loaded for its own sake: JAX takes most of a start.
+    # Imported only to be loaded: JAX takes most of the start.
     from shared_pathways_service.servers.proxy import rm_link  # noqa: F401, PLC0415
     from shared_pathways_service.servers.proxy.engine import engine  # noqa: F401, PLC0415
     from shared_pathways_service.servers.proxy.transport import grpc_transport  # noqa: PLC0415
@@ -116,10 +116,10 @@ def _load_and_read() -> list[str]:
         argv = json.loads(line)
     except ValueError:
         argv = None
-    # Not inherited by anything, and whoever wrote it may want to see it closed.
+    # Nothing inherits it, and its writer may wait for it to be closed.
     sys.stdin.close()
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
-        glog("E", "--standby: standard input is no JSON list of strings")
+        glog("E", "--standby: standard input is not a JSON list of strings")
         _exit(2)
     return argv
 
@@ -189,10 +189,10 @@ def _watch_parent(options: ProxyServerOptions, ending: Ending, stack: contextlib
 
 
 def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
-    """Sets what XLA reads once, and this process's limits; returns the flags of each compilation.
+    """Sets what XLA reads once, and this process's limits; returns the flags for compilations.
 
     Raises:
-      SharedPathwaysError: A flag is refused, or jaxlib is not as it has to be.
+      SharedPathwaysError: A flag is refused, or jaxlib is unsuitable.
     """
     allow_long_callbacks()
     xla_flags = use_xla_flags(options.xla)
@@ -217,7 +217,7 @@ def _make_engine(
     from shared_pathways_service.servers.proxy.xla.platforms import make_platform  # noqa: PLC0415
 
     last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
-    # Last of all, as what ends in order does so long before; a crash does not come so far.
+    # Closed last, as a normal end removes the file; a crash does not reach this.
     stack.callback(last_requests.take_back)
     cache = _compile_cache(options)
     if cache is not None:
@@ -242,7 +242,7 @@ def _keep_memory() -> None:
 
 
 def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
-    """Opens the cache of compiled programs; what cannot be used is done without."""
+    """Opens the cache of compiled programs; without a usable one there is no cache."""
     from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.xla.host_machine import machine_identity  # noqa: PLC0415
 
@@ -250,13 +250,16 @@ def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
         return None
     identity = machine_identity()
     if identity is None:
-        glog("W", "Compiled programs are not kept: the system does not tell what its CPUs can do")
+        glog(
+            "W",
+            "Compiled programs are not cached: the system does not report the features of its CPUs",
+        )
         return None
     directory = Path(options.compile_cache_dir)
     try:
         return CompileCache(directory, options.compile_cache_bytes, identity)
     except (SharedPathwaysError, OSError) as error:
-        glog("W", f"Compiled programs are not kept: {error}")
+        glog("W", f"Compiled programs are not cached: {error}")
         return None
 
 
@@ -308,7 +311,7 @@ def _link(
 
 
 def _exit(code: int) -> NoReturn:
-    # Threads may be stuck in a program that XLA cannot stop: nothing may wait for them.
+    # Threads may be stuck in a program that XLA cannot stop: do not wait for them.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What the memory of devices and of the host holds, and whether more may be asked of it."""
+"""Accounts for the memory of devices and of the host, against limits."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ __all__ = ["Charge", "DeviceMemory", "HostCharge", "HostMemory"]
 
 
 class DeviceMemory:
-    """Bytes held on each device, against one limit a device. Thread-safe.
+    """Bytes held on each device, against a limit per device. Thread-safe.
 
     Args:
-      num_devices: Devices, from 0.
-      limit: Bytes a device may hold; 0: no limit, and nothing is counted.
+      num_devices: The number of devices, numbered from 0.
+      limit: The most bytes on a device; 0: no limit, and nothing is counted.
     """
 
     def __init__(self, num_devices: int, limit: int) -> None:
         self.limit = limit
         self._named = "--device_memory_limit_bytes"
         self._held = [0] * num_devices
-        # Re-entrant: the garbage collector may end a charge while another is being made.
+        # Re-entrant: the garbage collector may end a charge while another is made.
         self._lock = threading.RLock()
 
     def lower(self, limit: int, name: str) -> None:
-        """Sets another limit, unless the one that there is is lower; what is held stays.
+        """Lowers the limit, if the current one is higher; held memory stays.
 
         Args:
-          limit: Bytes a device may hold.
-          name: Of what sets it, for messages.
+          limit: The most bytes on a device.
+          name: The name of its setting, for messages.
         """
         with self._lock:
             if not self.limit or limit < self.limit:
                 self.limit, self._named = limit, name
 
     def charge(self, device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
-        """Takes memory on each of some devices.
+        """Charges memory on each of some devices.
 
         Args:
-          device_ids: Where.
-          nbytes: On each of them.
-          what: For the message.
+          device_ids: The devices.
+          nbytes: The bytes on each of them.
+          what: The purpose, for the message.
 
         Returns:
-          What gives the memory back when nothing refers to it any more; None without a limit.
+          The charge, which ends with the last reference to it; None without a limit.
 
         Raises:
-          StatusError: RESOURCE_EXHAUSTED; nothing was taken then.
+          StatusError: RESOURCE_EXHAUSTED; then nothing was charged.
         """
         if not self.limit:
             return None
@@ -71,14 +71,14 @@ class DeviceMemory:
         return self._held[device_id]
 
     def give_back(self, device_ids: Sequence[int], nbytes: int) -> None:
-        """Takes bytes off what is held."""
+        """Subtracts bytes from the held ones."""
         with self._lock:
             for device_id in device_ids:
                 self._held[device_id] -= nbytes
 
 
 class Charge:
-    """Memory that is held as long as this object is."""
+    """Charged memory, held while this object lives."""
 
     __slots__ = ("_device_ids", "_memory", "_nbytes")
 
@@ -88,7 +88,7 @@ class Charge:
         self._nbytes = nbytes
 
     def split(self, nbytes: int) -> Charge:
-        """Makes a part of it a charge of its own."""
+        """Splits a part off as a charge of its own."""
         self._nbytes -= nbytes
         return Charge(self._memory, self._device_ids, nbytes)
 
@@ -97,12 +97,12 @@ class Charge:
 
 
 class HostMemory:
-    """Bytes of host buffers that come, wait or go, of all sessions. Thread-safe.
+    """Bytes of host buffers of all sessions that arrive, wait or leave. Thread-safe.
 
-    What becomes an array's memory is the devices' from then on, also where XLA takes it as it is.
+    What becomes an array's memory counts as the devices', even if XLA uses the buffer as it is.
 
     Args:
-      limit: Bytes; 0: no limit.
+      limit: The most bytes; 0: no limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -112,17 +112,17 @@ class HostMemory:
         self._lock = threading.RLock()
 
     def charge(self, nbytes: int, what: str) -> HostCharge:
-        """Takes memory.
+        """Charges memory.
 
         Args:
-          nbytes: How much.
-          what: For the message.
+          nbytes: The bytes.
+          what: The purpose, for the message.
 
         Returns:
-          What gives the memory back when nothing refers to it any more.
+          The charge, which ends with the last reference to it.
 
         Raises:
-          StatusError: RESOURCE_EXHAUSTED; nothing was taken then.
+          StatusError: RESOURCE_EXHAUSTED; then nothing was charged.
         """
         with self._lock:
             if self.limit and self.held + nbytes > self.limit:
@@ -136,13 +136,13 @@ class HostMemory:
         return HostCharge(self, nbytes)
 
     def give_back(self, nbytes: int) -> None:
-        """Takes bytes off what is held."""
+        """Subtracts bytes from the held ones."""
         with self._lock:
             self.held -= nbytes
 
 
 class HostCharge:
-    """Memory of the host that is held as long as this object is."""
+    """Charged memory of the host, held while this object lives."""
 
     __slots__ = ("_memory", "_nbytes")
 

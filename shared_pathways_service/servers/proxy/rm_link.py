@@ -1,7 +1,7 @@
-"""Resource-manager (RM) session of one proxy: requests the tenant's slices and follows them.
+"""The proxy's session with the resource manager (RM): requests the tenant's slices, follows them.
 
-When the RM is gone, work continues; the session is opened again with the placements that the proxy
-holds as claims.
+If the RM is gone, work continues; the session is opened again with the proxy's placements as
+claims.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["ResourceManagerLink"]
 
 
 class ResourceManagerLink:
-    """Keeps the tenant known to the RM, and the slice table true.
+    """Registers the tenant with the RM, and keeps the slice table up to date.
 
     Args:
-      address: Of the RM: ``host:port`` or ``unix:/path``.
-      hello: What is asked for; versions and claims are filled in here.
-      slices: Told of placements.
-      ending: Told of a refusal.
-      token: Shown to the RM; None: none.
-      on_memory_limit: Told of the bytes that the RM lets a device hold at most.
-      reporter: Tells the RM whether the tenant works, where it asks for that; None: nothing does.
+      address: The RM's address: ``host:port`` or ``unix:/path``.
+      hello: The request; versions and claims are filled in here.
+      slices: The table that gets the placements.
+      ending: Ends the process after a refusal.
+      token: The token for the RM; None: none.
+      on_memory_limit: Called with the RM's limit of bytes per device.
+      reporter: Reports activity to the RM if it asks; None: no reports.
     """
 
     def __init__(
@@ -60,31 +60,31 @@ class ResourceManagerLink:
         )
 
     def start(self) -> None:
-        """Begins to call the RM."""
+        """Starts calling the RM."""
         self._stream.start()
 
     def close(self, reason: str) -> None:
-        """Gives the slices back and ends the stream."""
+        """Releases the slices and ends the stream."""
         if self._reporter is not None:
             self._reporter.close()
         self._stream.close(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
 
-    # ---- what the stream calls
+    # ---- called by the stream
 
     def greeting(self) -> pb.TenantMessage:
-        """Returns the hello, with what the proxy holds now."""
+        """Returns the hello, with the current placements."""
         glog("I", f"Signaling to RM {self._address}")
         return pb.TenantMessage(hello=self._tenant_hello())
 
     def on_message(self, message: pb.TenantUpdate) -> None:
-        """Takes an update in."""
+        """Handles an update."""
         kind = message.WhichOneof("update")
         if kind == "welcome":
             self._welcomed(message.welcome)
         elif kind == "queued":
             queued = message.queued
-            # Of one that was preempted, a resource manager that lost its state would think else
-            # that it only lacks slices that failed.
+            # Else an RM that lost its state would take a preempted tenant for one that only lacks
+            # failed slices.
             self._slices.granted.clear()
             self._idle_count = None
             if self._reporter is not None:
@@ -116,7 +116,7 @@ class ResourceManagerLink:
             self._reporter.end()
 
     def on_lost(self, reason: str, pause_s: float) -> None:
-        """Logs that the RM is gone for now."""
+        """Logs that the RM is gone."""
         glog("W", f"Lost the RM ({reason}); work goes on, trying again in {pause_s:.1f} s")
 
     def on_refused(self, refusal: Refusal) -> None:
@@ -133,7 +133,7 @@ class ResourceManagerLink:
         """Returns whether the proxy ends, e.g. because an update refused it."""
         return self._ending.decided
 
-    # ---- the rest
+    # ---- internal
 
     def _tenant_hello(self) -> pb.TenantHello:
         hello = pb.TenantHello()
@@ -145,7 +145,7 @@ class ResourceManagerLink:
         if self._idle_count is not None:
             hello.idle_count = self._idle_count
         if hello.tenant.HasField("max_lifetime_s"):
-            # What is left of it: to an RM that lost its state this is the first hello.
+            # The rest of it: for an RM that lost its state this is the first hello.
             left = hello.tenant.max_lifetime_s - (time.monotonic() - self._began)
             hello.tenant.max_lifetime_s = max(0.0, left)
         write_older_fields(hello)
@@ -168,7 +168,7 @@ class ResourceManagerLink:
         if idle.withdrawn:
             glog("I", "Slices will not be taken back after all: the tenant works")
         elif idle.released:
-            # It is to be queued when it is back, not to be given what it lacks.
+            # It is to be queued when it returns, and not to get the missing slices.
             self._slices.granted.clear()
             self._idle_count = idle.count
             glog("W", f"All slices are released: idle for {idle.idle_s:.0f} s")
@@ -190,7 +190,7 @@ class ResourceManagerLink:
     def _place(self, placement: pb.Placement) -> None:
         index = placement.virtual_index
         if index >= len(self._slices.instance_types):
-            glog("E", f"The RM speaks of virtual slice {index}, which does not exist")
+            glog("E", f"The RM named virtual slice {index}, which does not exist")
         elif placement.state == pb.Placement.PLACED:
             self._slices.place(index, placement.generation, placement.slice_id)
         elif placement.state == pb.Placement.UNPLACED:
@@ -221,7 +221,7 @@ def _log_notice(notice: pb.TenantPreempting) -> None:
 
 
 def log_change(change: SliceChange) -> None:
-    """Writes a slice's change of placement to the log, as the real image does."""
+    """Logs a slice's change of placement, as the real image does."""
     old, new = change.old, change.new
     if new.generation is None:
         glog("W", f"Transition slice {old.index} placed -> unplaced: {change.reason}")

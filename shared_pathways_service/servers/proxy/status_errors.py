@@ -1,4 +1,4 @@
-"""The status of an operation, as the wire has it: one of absl's codes and a text."""
+"""The status of an operation, as in the protocol: one of absl's codes and a text."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Code(enum.IntEnum):
 
 
 class StatusError(Exception):
-    """An operation failed; the client is told code and message.
+    """An operation failed; the client gets code and message.
 
     Attributes:
-      code: What kind of failure.
-      message: What happened, for the user.
+      code: The kind of failure.
+      message: The description, for the user.
     """
 
     def __init__(self, code: Code, message: str) -> None:
@@ -48,8 +48,8 @@ class StatusError(Exception):
     def anew(self) -> StatusError:
         """Returns an equal error that was never raised.
 
-        What is kept, or raised for one who asks after another, must be one: an exception refers to
-        all frames that it passed through, and they to arrays and requests.
+        Use it to keep an error, or to raise one for several callers: an exception refers to all
+        frames that it passed through, and these to arrays and requests.
         """
         return StatusError(self.code, self.message)
 
@@ -63,7 +63,7 @@ _PREFIX = re.compile(r"([A-Z_]+): (.*)", re.DOTALL)
 
 
 def from_exception(error: BaseException) -> StatusError:
-    """Translates what XLA, numpy or Python raised; XLA begins its texts with the code's name."""
+    """Translates an error of XLA, numpy or Python; XLA's texts begin with the name of the code."""
     if isinstance(error, StatusError):
         return error
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""Ends the proxy when a program that nobody waits for does not end: XLA cannot be cancelled."""
+"""Ends the proxy if an abandoned program does not end: XLA cannot cancel it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Watchdog"]
 
 
 class Watchdog:
-    """Looks, a grace after each loss of a slice or end of a session, whether its programs ended.
+    """Checks, some time after each loss of a slice or end of a session, whether its programs ended.
 
     Args:
-      ending: Told when it has not.
-      grace_s: Seconds.
+      ending: Ends the process if they have not.
+      grace_s: The time in seconds.
     """
 
     def __init__(self, ending: Ending, grace_s: float) -> None:
@@ -27,19 +27,19 @@ class Watchdog:
         self._timers: set[threading.Timer] = set()
 
     def on_change(self, change: SliceChange) -> None:
-        """Takes note of a slice that was lost with programs running on it."""
+        """Records a slice that was lost with programs running on it."""
         index = change.old.index
         self._watch(change.running, f"the loss of slice {index}", kind="lost_program", slice=index)
 
     def on_session_end(self, running: Sequence[Work]) -> None:
-        """Takes note of programs that run on though their session has ended.
+        """Records programs that still run after their session has ended.
 
-        They hold up other programs over several devices, and nothing tells whether they ever end.
+        They delay other programs over several devices, and nobody knows whether they ever end.
         """
         self._watch(running, "the end of its session", kind="abandoned_program")
 
     def close(self) -> None:
-        """Stops looking."""
+        """Stops checking."""
         with self._lock:
             timers = list(self._timers)
         for timer in timers:
@@ -49,7 +49,7 @@ class Watchdog:
         if not running:
             return
         names = ", ".join(operation.name for operation in running)
-        glog("W", f"{names} runs on after {since}: waiting {self._grace_s:g} s for its end")
+        glog("W", f"{names} still runs after {since}: waiting {self._grace_s:g} s for its end")
 
         def look() -> None:
             with self._lock:

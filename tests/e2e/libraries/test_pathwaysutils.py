@@ -87,7 +87,7 @@ with isc_pathways.connect(expected_tpu_instances={{"{KIND}": 1}}):
 #: What pathwaysutils asks of Google's proxy by programs of its own.
 NOT_SERVED = (
     "JaxRuntimeError: UNIMPLEMENTED: programs of type 'xla::ifrt::PluginProgram': "
-    "this proxy runs those of XLA only"
+    "this proxy runs only those of XLA"
 )
 
 

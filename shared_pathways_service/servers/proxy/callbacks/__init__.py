@@ -1,1 +1,1 @@
-"""Python callbacks: programs call functions of their client, while they run or are compiled."""
+"""Python callbacks: programs call functions of their client at run time or at compile time."""

@@ -1,8 +1,8 @@
-"""Custom calls by which a program calls back into Python: what a marked program may have of them.
+"""Checks the custom calls by which a program calls back into Python.
 
-The client marks the module of a program whose callbacks it serves. Only there are the two custom
-calls accepted that JAX lowers callbacks to, and only as JAX writes them: XLA looks a callback up by
-an index that it does not check, and copies results of the size that the call declares.
+The client marks the module of a program whose callbacks it serves. Only in such a program are JAX's
+two custom calls for callbacks accepted, and only in the form that JAX writes: XLA uses the index of
+a callback unchecked, and copies results of the size that the call declares.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["NAMES", "CallbackChecker", "CallbackMark", "take_mark"]
 
 _PLAIN, _PARTITIONED = "xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"
 NAMES = frozenset({_PLAIN, _PARTITIONED})
-#: Of the module: the client's number of the program, and how many callbacks it has.
+#: Attributes of the module: the client's number of the program, and the number of callbacks.
 _MARK = "sps.callbacks"
 _FUNCTIONS = "sps.callback_names"
 _LONGEST_NAME = 100
 _MARK_FORM = re.compile(r"(\d{1,18}) (\d{1,5})")
 _SHARDY = "sdy.sharding"
-#: On one device, or on each for itself.
+#: Shardings on one device, or on each device for itself.
 _SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
 _KNOWN = frozenset(
     (
@@ -56,11 +56,11 @@ _KNOWN = frozenset(
 
 
 class CallbackMark(NamedTuple):
-    """What a client says of the callbacks of a program.
+    """What a client states about the callbacks of a program.
 
     Attributes:
-      program: The client's number of it.
-      names: Of the functions, one for each callback.
+      program: The client's number of the program.
+      names: The names of the functions, one for each callback.
     """
 
     program: int
@@ -68,10 +68,10 @@ class CallbackMark(NamedTuple):
 
 
 def take_mark(module: Any) -> CallbackMark | None:
-    """Takes the client's mark off a parsed program; None: it has none.
+    """Removes and returns the client's mark of a parsed program; None if there is none.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: it is none of ours.
+      StatusError: INVALID_ARGUMENT: the mark is malformed.
     """
     with module.context:
         attributes = module.operation.attributes
@@ -105,12 +105,12 @@ class CallbackChecker:
     """Checks the callbacks of one program.
 
     Args:
-      count: How many the client has.
-      num_devices: That the program runs on.
+      count: The number of callbacks of the client.
+      num_devices: The number of devices that the program runs on.
 
     Attributes:
-      num_devices: The same.
-      compile_calls: Checks those calls that XLA makes while it compiles.
+      num_devices: As given.
+      compile_calls: Checks the calls that XLA makes at compile time.
     """
 
     def __init__(self, count: int, num_devices: int) -> None:
@@ -120,14 +120,14 @@ class CallbackChecker:
         self._types: dict[int, CallbackTypes] = {}
 
     def check(self, call: Any, name: str) -> None:
-        """Checks one custom call, and remembers its types.
+        """Checks one custom call, and records its types.
 
         Raises:
-          StatusError: INVALID_ARGUMENT: JAX does not write it so.
+          StatusError: INVALID_ARGUMENT: it has not the form that JAX writes.
         """
         index = _index(call)
         if not 0 <= index < self._count:
-            raise _wrong(name, f"its index is {index}, and the client has {self._count} callbacks")
+            raise _wrong(name, f"its index is {index}, but the client has {self._count} callbacks")
         if problem := _problem(call, self.num_devices):
             raise _wrong(name, problem)
         types = CallbackTypes(_types(call.operands), _types(call.results))
@@ -138,17 +138,17 @@ class CallbackChecker:
 
     @property
     def runs_callbacks(self) -> bool:
-        """Whether the program calls functions while it runs."""
+        """Whether the program calls functions at run time."""
         return bool(self._types)
 
     def types(self) -> Sequence[CallbackTypes]:
-        """Returns the types of each callback; what the program does not call has none."""
+        """Returns the types of each callback; None for callbacks that the program does not call."""
         return [self._types.get(index, CallbackTypes((), ())) for index in range(self._count)]
 
 
 def _index(call: Any) -> int:
     attributes = call.attributes
-    # (An attribute dictionary of MLIR has no `get`.)
+    # (MLIR's attribute dictionaries have no `get`.)
     name = TYPED_CONFIG if TYPED_CONFIG in attributes else CONFIG
     config = attributes[name] if name in attributes else None  # noqa: SIM401
     if not isinstance(config, ir.DictAttr) or len(config) != 1 or "index" not in config:
@@ -168,7 +168,7 @@ def _problem(call: Any, num_devices: int) -> str:
 
 def _sharding_problem(call: Any, num_devices: int) -> str:
     attributes = call.attributes
-    # Axes of a mesh are the only texts in quotes.
+    # Only the axes of a mesh are in quotes.
     if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
         return "it is split over several devices"
     if FRONTEND in attributes and not _is_whole(attributes[FRONTEND]):
@@ -193,7 +193,7 @@ def _is_on_one(call: Any, num_devices: int) -> bool:
 
 
 def _is_whole(frontend: Any) -> bool:
-    """Whether frontend attributes hold no sharding but those that name no axis."""
+    """Whether frontend attributes hold only shardings that name no axis."""
     if not isinstance(frontend, ir.DictAttr):
         return False
     texts = {entry.name: str(getattr(entry.attr, "value", '"')) for entry in frontend}

@@ -1,4 +1,4 @@
-"""Messages of the callback protocol: arguments on their way out, results on their way in."""
+"""Messages of the callback protocol: arguments to the client, results from it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ValueType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its data."""
+        """The bytes of its data."""
         return 0 if self.dtype is None else math.prod(self.shape) * int(self.dtype.itemsize)
 
     def __str__(self) -> str:
@@ -48,13 +48,13 @@ class ValueType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallbackTypes:
-    """What a callback takes and returns, as its program declares it."""
+    """The arguments and results of a callback, as the program declares them."""
 
     arguments: tuple[ValueType, ...]
     results: tuple[ValueType, ...]
 
 
-#: Of a call at compile time, whose answer is one message; the shape is the largest.
+#: The types of a call at compile time, whose answer is one message; the shape is the largest.
 BYTES_OF_ANY_LENGTH = ValueType(np.dtype(np.uint8), (16 << 20,))
 
 
@@ -69,11 +69,11 @@ def call_messages(
     """Yields the messages of one call.
 
     Args:
-      call: Its number.
+      call: The number of the call.
       program: The client's number of the program.
-      callback: Index of the callback.
+      callback: The index of the callback.
       arguments: numpy arrays; None for tokens.
-      lane: Whose calls are made one after another; 0: it is in none.
+      lane: The lane, whose calls are made one after another; 0: none.
     """
     message = pb.CallbackProxyMessage()
     invocation = message.invocation
@@ -96,7 +96,7 @@ def call_messages(
 
 
 def zeros(types: Sequence[ValueType]) -> tuple[Any, ...]:
-    """Returns results of which nothing depends; None for tokens."""
+    """Returns zeros in place of unused results; None for tokens."""
     return tuple(None if one.dtype is None else np.zeros(one.shape, one.dtype) for one in types)
 
 
@@ -106,7 +106,7 @@ def _bytes_of(array: Any) -> memoryview:
 
 
 def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes]:
-    """Yields the bytes of all buffers together, cut up anew."""
+    """Yields the bytes of all buffers, in pieces of one message each."""
     small: list[memoryview] = []
     room = _PIECE
     for buffer in buffers:
@@ -124,18 +124,18 @@ def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes]:
 
 
 class Results:
-    """Results of one call, which come in pieces.
+    """The results of one call, which arrive in pieces.
 
     Args:
-      expected: What the program declares.
+      expected: The results that the program declares.
       answer: The first message.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: they are not what the program declares.
+      StatusError: INVALID_ARGUMENT: they differ from what the program declares.
     """
 
     def __init__(self, expected: Sequence[ValueType], answer: pb.CallbackAnswer) -> None:
-        # (A program may declare a result that is equal: that one has its own length.)
+        # (A program may declare an equal type of its own, whose length is fixed.)
         if len(expected) == 1 and expected[0] is BYTES_OF_ANY_LENGTH:
             expected = _announced(answer)
         found = [_type_text(result) for result in answer.results]
@@ -152,14 +152,14 @@ class Results:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes have come."""
+        """Whether all bytes have arrived."""
         return self._filled == len(self._buffer)
 
     def add(self, data: bytes) -> None:
-        """Takes more bytes.
+        """Adds bytes.
 
         Raises:
-          StatusError: There are too many.
+          StatusError: There are too many bytes.
         """
         end = self._filled + len(data)
         if end > len(self._buffer):
@@ -180,7 +180,7 @@ class Results:
 
 
 def _announced(answer: pb.CallbackAnswer) -> Sequence[ValueType]:
-    """Returns how many bytes an answer says that it has; the largest type, if it is too long."""
+    """Returns how many bytes an answer announces; the largest type's if that is too long."""
     shapes = [tuple(result.shape) for result in answer.results]
     if len(shapes) != 1 or len(shapes[0]) != 1 or shapes[0] > BYTES_OF_ANY_LENGTH.shape:
         return (BYTES_OF_ANY_LENGTH,)
@@ -189,7 +189,7 @@ def _announced(answer: pb.CallbackAnswer) -> Sequence[ValueType]:
 
 def _array(data: np.ndarray, one: ValueType) -> Any:
     if one.dtype == np.bool_:
-        # XLA takes each for 0 or 1.
+        # XLA reads each as 0 or 1.
         return (data != 0).reshape(one.shape)
     if data.ctypes.data % one.dtype.alignment:
         data = data.copy()

@@ -1,12 +1,12 @@
 """Python callbacks: a program on this proxy calls functions of its client and waits for them.
 
-XLA calls what `ProgramCallbacks.functions` returns, on threads of its own. Each call sends its
-arguments on the session's stream and waits for the answer; or for the end of the stream, of the
-session, or of the operation that runs the program, so that no program waits for a client that has
-gone, nor for a slice that is lost.
+XLA calls the functions of `ProgramCallbacks.functions` on threads of its own. Each call sends its
+arguments on the session's stream and waits for the answer, or for the end of the stream, the
+session, or the operation that runs the program. So no program waits for a client that has gone, or
+for a lost slice.
 
-A call without results may let XLA go on (`SessionCallbacks.call_ahead`): then it is the program's
-operation that waits, which settles when the call is answered.
+For a call without results XLA need not wait (`SessionCallbacks.call_ahead`): then the program's
+operation settles when the call is answered.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 __all__ = ["LATE_S", "Outbox", "SessionCallbacks"]
 
 _VERSION = 1
-#: Calls of a session that may be out at a time; and those of them for which XLA does not wait.
+#: The limits of a session's open calls, and of those for which XLA does not wait.
 _MOST_CALLS = 1024
 _MOST_AHEAD = 256
-#: Bytes that a call counts for beside its arrays.
+#: Bytes that a call counts in addition to its arrays.
 _OVERHEAD = 512
-#: Seconds after which a slice goes on with programs that do not depend on the one that waits. A
-#: client that answers at once costs no thread.
+#: Seconds after which a slice goes on with programs that do not depend on the waiting one. A client
+#: that answers quickly costs no thread.
 _PATIENCE_S = 0.005
 #: Seconds that a program with callbacks waits for those of earlier programs, so that functions are
-#: called in the programs' order where they return soon.
+#: called in the order of the programs if they return soon.
 _ORDER_S = 0.02
-#: Seconds after which a callback that is out is late: the log and the status name it.
+#: Seconds after which an open callback is late: the log and the status name it.
 LATE_S = 10.0
-#: Seconds between two looks for late callbacks, at most.
+#: The longest time between two checks for late callbacks, in seconds.
 _LOOK_S = 1.0
 
 
@@ -63,16 +63,16 @@ class Outbox(Protocol):
     """Takes messages to the client; never blocks."""
 
     def put(self, message: bytes, charge: HostCharge | None) -> None:
-        """Sends a message; holds `charge` until that is done."""
+        """Sends a message; holds `charge` until it is sent."""
 
     def end(self) -> None:
         """Ends the stream."""
 
 
 class _Lanes:
-    """The calls of one operation that are out and for which XLA does not wait.
+    """One operation's open calls for which XLA does not wait.
 
-    Those that one thread makes are made in its order; over several devices there are several.
+    The calls of one thread are made in order; with several devices there are several threads.
     """
 
     def __init__(self) -> None:
@@ -81,13 +81,13 @@ class _Lanes:
 
 
 class SessionCallbacks:
-    """The calls of one session's programs into its client. Thread-safe.
+    """The calls of one session's programs to its client. Thread-safe.
 
     Args:
-      memory: What arguments and results are charged to while a call is out.
+      memory: The memory to which arguments and results of open calls are charged.
 
     Attributes:
-      total: Calls that were ever made.
+      total: The number of calls ever made.
     """
 
     def __init__(self, memory: HostMemory) -> None:
@@ -95,18 +95,18 @@ class SessionCallbacks:
         self._lock = threading.Lock()
         self._outbox: Outbox | None = None
         self._calls: dict[int, PendingCallback] = {}
-        # Of those, the ones for which XLA does not wait, by their operation.
+        # The calls for which XLA does not wait, by operation.
         self._lanes: dict[Operation, _Lanes] = {}
         self._ahead = 0
         self._lane_ended = threading.Condition(self._lock)
-        # The client's numbers of programs; None wakes the thread that reads them.
+        # The client's numbers of dropped programs; None wakes the thread that reads them.
         self._dropped: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._closed = False
         self.total = 0
 
     @property
     def open(self) -> Sequence[OpenCallback]:
-        """The calls that are out."""
+        """The open calls."""
         now = time.monotonic()
         with self._lock:
             calls = list(self._calls.values())
@@ -114,12 +114,12 @@ class SessionCallbacks:
 
     @property
     def has_none_ahead(self) -> bool:
-        """Whether a program may call now in its turn: no function of an earlier one is out."""
+        """Whether a program may call now, as no function of an earlier program is open."""
         return not self._lanes
 
     @contextlib.contextmanager
     def attached(self, outbox: Outbox) -> Iterator[None]:
-        """Sends calls on a stream, in place of an older one, as long as it is open."""
+        """Sends calls on a stream, which replaces an older one, while it is open."""
         ready = pb.CallbackProxyMessage(ready=pb.CallbackReady(version=_VERSION))
         with self._lock:
             if self._closed:
@@ -148,10 +148,10 @@ class SessionCallbacks:
                 watch.join()
 
     def receive(self, raw: bytes) -> None:
-        """Takes a message of the client.
+        """Handles a message from the client.
 
         Raises:
-          StatusError: It is none.
+          StatusError: The message is malformed.
         """
         try:
             message = pb.CallbackClientMessage.FromString(raw)
@@ -160,7 +160,7 @@ class SessionCallbacks:
             raise StatusError(Code.INVALID_ARGUMENT, text) from error
         kind = message.WhichOneof("message")
         number = getattr(message, kind).call if kind else 0
-        # (Calls that were given up are not there any more.)
+        # (Calls that were given up are no longer there.)
         call = self._calls.get(number)
         if call is not None:
             call.take(message)
@@ -184,13 +184,13 @@ class SessionCallbacks:
     def call_ahead(
         self, program: ProgramCallbacks, index: int, arguments: Sequence[Any], operation: Operation
     ) -> bool:
-        """Calls a function without results; the operation settles once that is answered.
+        """Calls a function without results; the operation settles once the call is answered.
 
         Returns:
-          False: XLA has to wait, as too many calls are out, or this one is large.
+          False: XLA must wait, as too many calls are open, or this one is large.
 
         Raises:
-          StatusError: It cannot be called.
+          StatusError: The call is impossible.
         """
         if argument_bytes(arguments) > AHEAD_BYTES:
             return False
@@ -203,8 +203,8 @@ class SessionCallbacks:
         """Waits until calls for which XLA does not wait are answered; returns whether they are.
 
         Args:
-          operation: Whose calls; None: those of all.
-          timeout_s: Seconds to wait at most.
+          operation: The operation of the calls; None: all operations.
+          timeout_s: The longest wait in seconds.
         """
 
         def are_answered() -> bool:
@@ -216,7 +216,7 @@ class SessionCallbacks:
             return self._lane_ended.wait_for(are_answered, timeout_s)
 
     def await_order(self) -> None:
-        """Waits for the functions that earlier programs have called, for a moment at most."""
+        """Waits briefly for the functions that earlier programs have called."""
         self.await_ahead(None, _ORDER_S)
 
     def await_before(self, program: ProgramCallbacks, operation: Operation) -> None:
@@ -226,7 +226,7 @@ class SessionCallbacks:
             self.await_ahead(operation, None)
 
     def release_forlorn(self) -> None:
-        """Lets go of calls whose operations have settled: by the loss of a slice, for one."""
+        """Ends calls whose operations have settled, e.g. by the loss of a slice."""
         with self._lock:
             calls = [call for call in self._calls.values() if call.is_forlorn]
         for call in calls:
@@ -234,15 +234,15 @@ class SessionCallbacks:
         self._settle(calls)
 
     def send_dropped(self, program: int) -> None:
-        """Notifies the client soon that a program calls nothing any more.
+        """Tells the client soon that a program calls nothing any more.
 
-        Takes no lock: the garbage collector calls this on threads that may hold any.
+        Takes no lock: the garbage collector may call this on threads that hold any.
         """
         if self._outbox is not None:
             self._dropped.put(program)
 
     def close(self) -> None:
-        """Ends the stream and every call: the session has ended."""
+        """Ends the stream and all calls, at the end of the session."""
         with self._lock:
             self._closed = True
             outbox, self._outbox = self._outbox, None
@@ -256,14 +256,14 @@ class SessionCallbacks:
     ) -> PendingCallback:
         results = sum(one.nbytes for one in program.types[index].results)
         nbytes = argument_bytes(arguments)
-        # The messages' own memory is held until they are sent; that of calls ahead, until they are
+        # The memory of the messages is held until they are sent; that of calls ahead until they are
         # answered, as they are many.
         sent = self._memory.charge(nbytes, "a callback")
         kept = results + _OVERHEAD if operation is None else nbytes + _OVERHEAD
         held = self._memory.charge(kept, "a callback")
         with self._lock:
             if len(self._calls) >= _MOST_CALLS:
-                text = f"{_MOST_CALLS} callbacks of this session are out; that is the limit"
+                text = f"{_MOST_CALLS} callbacks of this session are open, which is the limit"
                 raise StatusError(Code.RESOURCE_EXHAUSTED, text)
             if self._outbox is None:
                 raise StatusError(Code.UNAVAILABLE, "the client's stream for callbacks is not open")
@@ -277,14 +277,14 @@ class SessionCallbacks:
                 outbox.put(message, sent)
         except Exception as error:  # noqa: BLE001 - whatever it is, the program fails with it
             call.fail(from_exception(error).anew())
-        # (The end of the operation may have come before the call was known.)
+        # (The operation may have ended before the call was registered.)
         if call.is_forlorn:
             call.fail(StatusError(Code.CANCELLED, "the program was given up"))
         self._settle([call])
         return call
 
     def _enter_lane(self, call: PendingCallback) -> int:
-        """Returns the number of the call's lane, in which it is now; 0: it is in none."""
+        """Puts the call into a lane, and returns the lane's number; 0: none."""
         if call.held is None:
             return 0
         call.held.hold()
@@ -296,7 +296,7 @@ class SessionCallbacks:
         return lanes.numbers.setdefault(threading.get_ident(), call.number)
 
     def _settle(self, calls: Iterable[PendingCallback]) -> None:
-        """Has operations settle that were held by calls which have ended."""
+        """Settles the operations that were held by calls which have ended."""
         for call in calls:
             operation = call.held
             if operation is None or not call.is_done:
@@ -311,7 +311,7 @@ class SessionCallbacks:
                     del self._lanes[operation]
                     self._lane_ended.notify_all()
             self._send_cancelled(call)
-            # (What waits for the operation may begin here.)
+            # (Waiting operations may start here.)
             operation.release(call.error)
 
     def _end(self, call: PendingCallback) -> None:
@@ -335,7 +335,7 @@ class SessionCallbacks:
         self._settle(calls)
 
     def _watch(self, ended: threading.Event) -> None:
-        """Notifies of dropped programs and logs late callbacks, until the stream ends."""
+        """Reports dropped programs and logs late callbacks, until the stream ends."""
         while not ended.is_set():
             with contextlib.suppress(queue.Empty):
                 program = self._dropped.get(timeout=min(LATE_S, _LOOK_S))

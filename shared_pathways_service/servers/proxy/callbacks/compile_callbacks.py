@@ -1,12 +1,12 @@
-"""Functions of a client that XLA calls while it compiles a program of it.
+"""Lets XLA call functions of a client while it compiles a program.
 
-XLA finds them by what a custom call has as its configuration: the address of a function of this
-process (`InspectSharding`), or a number that `_partitioners` knows. Both are put there here.
+XLA finds the functions by the configuration of a custom call: the address of a function of this
+process (`InspectSharding`), or a number that `_partitioners` knows. Both are set here.
 
-While a function is out, other programs are compiled: those of other sessions, and those that the
-function itself compiles. XLA ends the process where a function that is to choose a sharding raises
-anything; so the first error is kept, XLA gets an answer that it can go on with, and the compilation
-fails at its end.
+While a call is open, other programs are compiled: those of other sessions, and those that the
+function itself compiles. XLA crashes if a function that chooses a sharding raises an error. So the
+first error is kept, XLA gets an answer with which it can continue, and the compilation fails at its
+end.
 """
 
 from __future__ import annotations
@@ -51,40 +51,40 @@ from shared_pathways_service.servers.proxy.xla.operation_attributes import CONFI
 
 __all__ = ["CompileCallbacks", "Turns", "bound"]
 
-#: What XLA calls our functions by: JAX registers its own by its own name, in the same process.
+#: The name under which XLA calls our functions; JAX's own name is taken in the same process.
 _TARGET = "sps.CustomSPMDPartitioning"
-#: How XLA begins the text of an error, where it compiles for the client's own process.
+#: The prefix of XLA's error texts when it compiles for the client's own process.
 _PREFIX_OF = {
     INSPECT: "Error calling inspect_sharding: ",
     PARTITION: "custom_partitioner: ",
 }
-#: Of each function; the argument is not looked at.
+#: Types of each function; the argument is ignored.
 _TYPES = CallbackTypes((), (BYTES_OF_ANY_LENGTH,))
 _numbers = itertools.count(1)
 _partitioners: weakref.WeakValueDictionary[bytes, _Partitioner] = weakref.WeakValueDictionary()
 
 
 class Turns(Protocol):
-    """Has one program compiled at a time."""
+    """Compiles one program at a time."""
 
     def step_aside(self) -> None:
-        """Has others compiled until `resume`."""
+        """Lets others compile until `resume`."""
 
     def resume(self, what: str) -> None:
-        """Waits for the turn; takes note of what goes on."""
+        """Waits for its turn; records what continues."""
 
 
 class CompileCallbacks:
-    """The calls at compile time of one program.
+    """One program's calls at compile time.
 
     Args:
-      calls: Of the session.
-      mark: The client's, of the program.
-      name: Of the program; for messages.
+      calls: The session's calls.
+      mark: The client's mark of the program.
+      name: The program's name, for messages.
       found: The program's custom calls, checked.
-      num_devices: That the program runs on.
+      num_devices: The number of devices that the program runs on.
       check: Refuses a parsed program that the proxy does not accept.
-      turns: Of the thread that compiles.
+      turns: The turns of the compiling thread.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class CompileCallbacks:
         self._found = found
         self._turns = turns
         self._error: StatusError | None = None
-        # XLA does not keep what it calls.
+        # XLA keeps no reference to the functions.
         self._bound: list[object] = []
 
     @contextlib.contextmanager
     def bound(self) -> Iterator[None]:
-        """Has XLA find the functions, while it compiles the program.
+        """Registers the functions with XLA while it compiles the program.
 
         Raises:
-          StatusError: The error of a function, in place of what XLA makes of it.
+          StatusError: The error of a function, instead of XLA's text of it.
         """
         _register()
         self._bound = [self._bind(call) for call in self._found]
@@ -132,12 +132,12 @@ class CompileCallbacks:
         """Calls a function of the client.
 
         Args:
-          name: Of the custom call.
-          index: Of the function.
+          name: The custom call.
+          index: The index of the function.
           message: A serialised CompileCall.
 
         Raises:
-          StatusError: It failed, will not be answered, or one before it has failed.
+          StatusError: It failed, will not be answered, or an earlier call has failed.
         """
         if self._error is not None:
             raise self._error.anew()
@@ -149,13 +149,13 @@ class CompileCallbacks:
         return read_answer(answer.tobytes())
 
     def fail(self, error: Exception) -> StatusError:
-        """Keeps an error, if it is the first; returns the first."""
+        """Keeps an error if it is the first; returns the first."""
         if self._error is None:
             self._error = from_exception(error).anew()
         return self._error.anew()
 
     def _bind(self, call: CompileCall) -> object:
-        """Has XLA find one function; returns what must live until it has been compiled."""
+        """Registers one function with XLA; returns what must live until the program is compiled."""
         attributes = call.operation.attributes
         with call.operation.context:
             if call.name == INSPECT:
@@ -180,15 +180,15 @@ def bound(
     check: Callable[[Any], object],
     turns: Turns | None,
 ) -> contextlib.AbstractContextManager[None]:
-    """Has XLA find the functions of a program, while it compiles it.
+    """Registers the functions of a program with XLA while it compiles the program.
 
     Args:
-      calls: Of the session.
-      mark: The client's, of the program.
-      module: The program, checked; it is changed.
-      checker: What checked it.
+      calls: The session's calls.
+      mark: The client's mark of the program.
+      module: The checked program; it is changed.
+      checker: The checker of the program.
       check: Refuses a parsed program that the proxy does not accept.
-      turns: Of the thread that compiles; needed where the program has such functions.
+      turns: The turns of the compiling thread; required if the program has such functions.
     """
     if not (found := checker.compile_calls.found):
         return contextlib.nullcontext()
@@ -205,7 +205,7 @@ def bound(
 
 
 class _Asking:
-    """One call, as `SessionCallbacks` wants to see what calls."""
+    """One call, in the form that `SessionCallbacks` expects."""
 
     running = ()
 
@@ -225,7 +225,7 @@ class _Asking:
         self._is_aside = True
 
     def resume(self) -> None:
-        """Goes on, once nothing else is compiled."""
+        """Continues once nothing else is compiled."""
         if self._is_aside:
             self._is_aside = False
             self._turns.resume(f"the compilation of {self.name}")
@@ -294,7 +294,7 @@ def _joined(shape: Any, shardings: Sequence[Any]) -> Any:
 
 @functools.cache
 def _register() -> None:
-    """Has XLA call our functions, in this process, from now on."""
+    """Registers our functions with XLA, in this process, from now on."""
 
     def propagate(sharding: Any, shape: Any, number: bytes) -> Any:
         return _partitioners[number].propagate(shape, sharding)

@@ -1,9 +1,9 @@
-"""Custom calls by which XLA calls Python while it compiles: what a marked program may have of them.
+"""Checks the custom calls by which XLA calls Python while it compiles.
 
-JAX puts an address of the client's process into each (`InspectSharding`), or a number by which
-that process finds its functions (`CustomSPMDPartitioning`). A client that serves callbacks puts
-the index of a function there instead. The proxy replaces it with what its own process knows, so no
-address of a client is ever followed.
+JAX writes an address of the client's process into each (`InspectSharding`), or a number by which
+that process finds its functions (`CustomSPMDPartitioning`). A client that serves callbacks writes
+the index of a function instead. The proxy replaces the index by an address or number of its own
+process, so no address of a client is ever used.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shared_pathways_service.servers.proxy.xla.operation_attributes import (
 __all__ = ["COMPILE_CALLS", "INSPECT", "PARTITION", "CompileCall", "CompileCalls"]
 
 INSPECT, PARTITION = "InspectSharding", "CustomSPMDPartitioning"
-#: With the version of the calling convention that JAX gives each.
+#: Each with the version of the calling convention that JAX gives it.
 COMPILE_CALLS = {INSPECT: 1, PARTITION: 2}
 _INDEX = re.compile(r"sps (\d{1,5})")
 _KNOWN = frozenset((TARGET, VERSION, CONFIG, COMPUTATIONS, "has_side_effect", FRONTEND))
-#: How operands and results depend on each other, for Shardy.
+#: The dependence between operands and results, for Shardy.
 _RULE = "sdy.sharding_rule"
 
 
@@ -47,20 +47,20 @@ class CompileCall:
 
     @property
     def name(self) -> str:
-        """Of what it calls."""
+        """The name of the call's target."""
         name: str = self.operation.attributes[TARGET].value
         return name
 
 
 class CompileCalls:
-    """The calls at compile time of one program.
+    """One program's calls at compile time.
 
     Args:
-      count: How many functions the client has.
-      num_devices: That the program runs on.
+      count: The number of functions of the client.
+      num_devices: The number of devices that the program runs on.
 
     Attributes:
-      found: Calls that were checked.
+      found: The checked calls.
     """
 
     def __init__(self, count: int, num_devices: int) -> None:
@@ -69,10 +69,10 @@ class CompileCalls:
         self.found: list[CompileCall] = []
 
     def check(self, operation: Any, name: str) -> None:
-        """Checks one custom call, and adds it to those found.
+        """Checks one custom call, and adds it to `found`.
 
         Raises:
-          StatusError: INVALID_ARGUMENT: JAX does not write it so.
+          StatusError: INVALID_ARGUMENT: it has not the form that JAX writes.
         """
         attributes = operation.attributes
         config = attributes[CONFIG] if CONFIG in attributes else None  # noqa: SIM401
@@ -82,7 +82,7 @@ class CompileCalls:
         if found is None:
             problem = f"its {CONFIG} is not 'sps' and an index"
         elif index >= self._count:
-            problem = f"its index is {index}, and the client has {self._count} functions"
+            problem = f"its index is {index}, but the client has {self._count} functions"
         elif self._num_devices < 2:
             problem = "the program runs on one device, where XLA does not call it"
         if problem:
@@ -99,9 +99,9 @@ def _problem(operation: Any, name: str) -> str:
     if version != COMPILE_CALLS[name]:
         return f"its {VERSION} is {version}, not {COMPILE_CALLS[name]}"
     if has_items(operation, ALIASES) or has_items(operation, COMPUTATIONS):
-        return "it has functions of the program, or results that share memory with operands"
+        return "it calls functions of the program, or its results share memory with operands"
     if FRONTEND in attributes and not isinstance(attributes[FRONTEND], ir.DictAttr):
-        return f"its {FRONTEND} are no dictionary"
+        return f"its {FRONTEND} are not a dictionary"
     return ""
 
 

@@ -1,8 +1,8 @@
-"""What a proxy and its client say to each other while XLA compiles: shardings, and programs.
+"""Messages between a proxy and its client at compile time: shardings and programs.
 
-What a client answers goes to XLA, which trusts it: a sharding of other dimensions or devices, or a
-program of other arguments than its operands have on each device, ends the process. So each is held
-against the values of the call.
+XLA trusts the client's answers: a sharding of other dimensions or devices, or a program with other
+arguments than its operands on each device, would crash it. So each answer is checked against the
+values of the call.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 _Sharding = xla_pb2.OpSharding
-#: Of the whole value, or of the tiles that several devices have.
+#: Shardings of the whole value, or of the tiles on several devices.
 _TYPES = frozenset((_Sharding.REPLICATED, _Sharding.OTHER))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Values:
-    """Operands or results of a call.
+    """The operands or results of a call.
 
     Attributes:
-      shapes: XLA's, of the whole values.
-      shardings: XLA's; None where it has chosen none yet.
+      shapes: XLA's shapes of the whole values.
+      shardings: XLA's shardings; None where it has chosen none yet.
     """
 
     shapes: Sequence[Any]
@@ -51,7 +51,7 @@ class Values:
 
     @classmethod
     def of(cls, shape: Any, sharding: Any = None) -> Values:
-        """Takes apart what XLA has as one: a tuple if there are other than one."""
+        """Splits XLA's single shape or tuple into values."""
         if not shape.is_tuple():
             return cls([shape], [sharding])
         shapes = shape.tuple_shapes()
@@ -60,12 +60,12 @@ class Values:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """How a call is done on each device.
+    """How a call is executed on each device.
 
     Attributes:
       program: MLIR as bytecode, checked.
-      operands: Shardings of XLA that it takes its operands in.
-      results: Those that it returns its results in.
+      operands: XLA's shardings of its operands.
+      results: XLA's shardings of its results.
     """
 
     program: bytes
@@ -92,7 +92,7 @@ def call_message(
 
 
 def describe(sharding: Any) -> bytes:
-    """Returns a serialised CompileCall that tells the sharding of a value of unknown type."""
+    """Returns a serialised CompileCall with the sharding of a value of unknown type."""
     message = pb.CompileCall(kind=pb.CompileCall.INSPECT)
     message.operands.add().sharding = _serialized(sharding)
     return message.SerializeToString()
@@ -102,7 +102,7 @@ def read_answer(raw: bytes) -> pb.CompileAnswer:
     """Reads a CompileAnswer.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: it is none.
+      StatusError: INVALID_ARGUMENT: it is malformed.
     """
     try:
         return pb.CompileAnswer.FromString(raw)
@@ -115,7 +115,7 @@ def read_results(answer: pb.CompileAnswer, results: Values, num_devices: int) ->
     """Returns XLA's shardings of the results.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: they are not what the call needs.
+      StatusError: INVALID_ARGUMENT: they do not fit the call.
     """
     return _shardings("result", answer.result_shardings, results, num_devices)
 
@@ -127,17 +127,17 @@ def read_partition(
     num_devices: int,
     check: Callable[[Any], object],
 ) -> Partition:
-    """Reads how a call is done on each device.
+    """Reads how a call is executed on each device.
 
     Args:
-      answer: The client's.
-      operands: Of the call.
-      results: Of the call.
-      num_devices: That the program runs on.
+      answer: The client's answer.
+      operands: The operands of the call.
+      results: The results of the call.
+      num_devices: The number of devices that the program runs on.
       check: Refuses a parsed program that a proxy does not accept.
 
     Raises:
-      StatusError: It is not what the call needs, or the program is one that a proxy refuses.
+      StatusError: It does not fit the call, or the proxy refuses the program.
     """
     taken = _shardings("operand", answer.operand_shardings, operands, num_devices)
     made = _shardings("result", answer.result_shardings, results, num_devices)

@@ -20,7 +20,7 @@ __all__ = ["Caller", "OpenCallback", "PendingCallback", "log_late"]
 
 
 class Caller(Protocol):
-    """A program that calls functions of its client, as it runs or as it is compiled."""
+    """A program that calls functions of its client, at run time or at compile time."""
 
     @property
     def key(self) -> int:
@@ -28,26 +28,26 @@ class Caller(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the program; for messages."""
+        """The program's name, for messages."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Of its functions."""
+        """The names of its functions."""
 
     @property
     def types(self) -> Sequence[CallbackTypes]:
-        """Of its functions."""
+        """The types of its functions."""
 
     @property
     def error_prefix(self) -> str:
-        """How the text of a function's error begins."""
+        """The prefix of a function's error text."""
 
     @property
     def running(self) -> Sequence[Operation]:
-        """Operations that run the program now; calls are not given up where there are none."""
+        """Operations that run the program now; calls are not given up if there are none."""
 
     def step_aside(self) -> None:
-        """Has others go on that would wait for the program."""
+        """Lets others run that would wait for the program."""
 
 
 class OpenCallback(NamedTuple):
@@ -59,25 +59,25 @@ class OpenCallback(NamedTuple):
 
 
 class PendingCallback:
-    """One call, from when it is made until its answer is taken.
+    """One call, from its start until its answer is taken.
 
     Args:
-      number: Of the call.
-      program: That makes it.
-      index: Of the callback.
-      charge: What it holds of the host's memory.
-      held: The operation that the answer lets settle; None: XLA waits for the answer.
+      number: The number of the call.
+      program: The calling program.
+      index: The index of the callback.
+      charge: The charge for the host memory that it holds.
+      held: The operation that settles with the answer; None: XLA waits for the answer.
 
     Attributes:
-      number: The same.
-      program: The same.
-      function: Name of the function.
-      held: The same.
-      began: When it was made, by `time.monotonic`.
-      operations: Those of which one has made the call.
+      number: As given.
+      program: As given.
+      function: The name of the function.
+      held: As given.
+      began: The start of the call, by `time.monotonic`.
+      operations: The operations of which one has made the call.
       error: Why it failed.
       is_done: Whether there are results, or an error.
-      is_reported: Whether the log says that it is late.
+      is_reported: Whether the log has named it as late.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class PendingCallback:
         return bool(self.operations) and all(o.done for o in self.operations)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits for the answer; returns whether it is there. Only where XLA waits."""
+        """Waits for the answer; returns whether it is there. Only if XLA waits."""
         assert self._done is not None
         return self._done.wait(timeout_s)
 
     def results(self) -> tuple[object, ...]:
-        """Returns what was answered.
+        """Returns the results.
 
         Raises:
           StatusError: The call failed.
@@ -129,7 +129,7 @@ class PendingCallback:
             self._end()
 
     def take(self, message: pb.CallbackClientMessage) -> None:
-        """Takes a message of the client that concerns this call."""
+        """Handles a message of the client about this call."""
         if self.is_done:
             return
         try:
@@ -148,7 +148,7 @@ class PendingCallback:
     def _add(self, data: bytes) -> None:
         results = self._results
         if results is None:
-            text = "a callback failed: its answer has no beginning"
+            text = "a callback failed: its answer has no first message"
             raise StatusError(Code.INVALID_ARGUMENT, text)
         results.add(data)
         if results.is_whole:
@@ -161,7 +161,7 @@ class PendingCallback:
 
 
 def log_late(calls: Iterable[PendingCallback], late_s: float) -> None:
-    """Has the log name each call, once, that has not been answered for so many seconds."""
+    """Logs once each call that has not been answered for so many seconds."""
     earliest = time.monotonic() - late_s
     for call in calls:
         if call.began < earliest and not call.is_reported:

@@ -1,4 +1,4 @@
-"""The callbacks of one program: what XLA calls, and what becomes of a failure."""
+"""The callbacks of one program: the functions that XLA calls, and the handling of failures."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MARK = re.compile(r"sps callback (\d+)\.")
 
 
 class ClientCalls(Protocol):
-    """Calls functions of the session's client: what a program's callbacks need of it."""
+    """The calls of the session's client that a program's callbacks need."""
 
     @property
     def has_none_ahead(self) -> bool:
-        """Whether no call is out for which XLA does not wait."""
+        """Whether no call is open for which XLA does not wait."""
 
     def call(self, program: ProgramCallbacks, index: int, arguments: Sequence[Any]) -> Any:
         """Calls a function and waits for its results."""
@@ -38,7 +38,7 @@ class ClientCalls(Protocol):
     def call_ahead(
         self, program: ProgramCallbacks, index: int, arguments: Sequence[Any], operation: Operation
     ) -> bool:
-        """Calls a function without waiting; False where XLA has to wait for this call."""
+        """Calls a function without waiting; False if XLA must wait for this call."""
 
     def await_order(self) -> None:
         """Waits briefly for the calls of earlier programs."""
@@ -47,10 +47,10 @@ class ClientCalls(Protocol):
         """Waits for the calls of this operation for which XLA did not wait."""
 
     def release_forlorn(self) -> None:
-        """Gives up the calls of operations that have settled without them."""
+        """Ends the calls of operations that have settled without them."""
 
     def send_dropped(self, program: int) -> None:
-        """Tells the client that a program is gone, by its number."""
+        """Tells the client the number of a program that is gone."""
 
 
 class _Failed(Exception):  # noqa: N818 - passes through XLA, which keeps the text alone
@@ -59,23 +59,23 @@ class _Failed(Exception):  # noqa: N818 - passes through XLA, which keeps the te
 
 
 class ProgramCallbacks:
-    """The callbacks of one program: as long as it lives, its client keeps them.
+    """The callbacks of one program; the client keeps their functions while this lives.
 
     Args:
-      calls: Of the session.
+      calls: The calls of the session.
       key: The client's number of the program.
-      types: Of each callback.
-      names: Of their functions.
-      is_spread: Whether the program runs on several devices. Where a function fails, the others
-        would wait for that device, until XLA ends the process. So the program goes on with zeros in
-        place of results, and fails at its end; so do all runs of it at that time.
+      types: The types of each callback.
+      names: The names of their functions.
+      is_spread: Whether the program runs on several devices. If a function fails, the others would
+        wait for that device until XLA ends the process. So the program continues with zeros as
+        results, and fails at its end; so do all runs of it at that time.
 
     Attributes:
-      key: The same.
-      types: The same.
-      names: The same.
-      name: Of the program; for messages.
-      error_prefix: How XLA begins the text of a callback's error, on the CPU as well.
+      key: As given.
+      types: As given.
+      names: As given.
+      name: The program's name, for messages.
+      error_prefix: The prefix of XLA's text of a callback's error.
     """
 
     error_prefix = "CpuCallback error calling callback: "
@@ -118,16 +118,16 @@ class ProgramCallbacks:
         return self._return_at_once and self._calls.has_none_ahead
 
     def functions(self) -> list[Callable[..., Any]]:
-        """Returns what XLA calls, one for each callback."""
-        # (Not this itself: XLA drops functions some time after their program.)
+        """Returns the functions that XLA calls, one for each callback."""
+        # (Not this object itself: XLA drops functions some time after their program.)
         program = weakref.ref(self)
         return [functools.partial(_call, program, index) for index in range(len(self.types))]
 
     def run(self, operation: Operation, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Runs the program as a part of an operation, whose end lets go of its calls.
+        """Runs the program as a part of an operation, whose end releases its calls.
 
         Raises:
-          StatusError: A callback's own error.
+          StatusError: The callback's own error.
         """
         if not operation.runs_here:
             self._calls.await_order()
@@ -153,7 +153,7 @@ class ProgramCallbacks:
         return made
 
     def step_aside(self) -> None:
-        """Has the slices go on with programs that do not depend on those that wait here."""
+        """Lets the slices run programs that do not depend on those that wait here."""
         for operation in self.running:
             operation.step_aside()
 
@@ -161,7 +161,7 @@ class ProgramCallbacks:
         """Calls a function of the client for XLA; returns its results."""
         results = self.types[index].results
         running = self._running
-        # (XLA does not tell which run of the program it is that calls.)
+        # (XLA does not tell which run of the program calls.)
         operation = running[0] if len(running) == 1 else None
         if self._has_failed(running) and (self._is_spread or not results):
             return zeros(results)
@@ -169,7 +169,7 @@ class ProgramCallbacks:
             if operation is not None:
                 if not results and self._calls.call_ahead(self, index, arguments, operation):
                     return ()
-                # (Over several devices functions may wait for each other.)
+                # (With several devices functions may wait for each other.)
                 if not self._is_spread or not results:
                     self._calls.await_before(self, operation)
                     if operation.held_error is not None and not self._is_spread:
@@ -182,8 +182,8 @@ class ProgramCallbacks:
                 for operation in self._running:
                     self._failed.setdefault(operation, error)
             return zeros(results)
-        # XLA's text has this one's number, by which `run` finds the error. (Raised here, as XLA
-        # keeps it for a while, and so would everything that the other one has passed through.)
+        # XLA's text has this error's number, by which `run` finds the original. (A new error, as
+        # XLA keeps it for a while, with all frames that it passed through.)
         number = next(self._numbers)
         self._failures[number] = error
         raise _Failed(number)

@@ -1,6 +1,6 @@
-"""What is to be compiled: one program at a time, and sessions served in turn.
+"""Compiles programs, one at a time and by turns of the sessions.
 
-While a program waits for a function of its client, which XLA calls as it compiles it, others are
+While a program waits for a function of its client, which XLA calls at compile time, others are
 compiled on threads of their own.
 """
 
@@ -17,34 +17,35 @@ from shared_pathways_service.servers.serving.last_requests_file import Place
 
 __all__ = ["Compilations"]
 
-#: Programs that may wait for functions of their clients at a time.
+#: The most programs that may wait for functions of their clients at a time.
 _MOST_ASIDE = 16
 
 
 class Compilations:
-    """Compilations of all sessions, one at a time: of each session one, then of the next.
+    """The compilations of all sessions, one at a time: one of each session in turn.
 
     Args:
-      place: Takes note of what runs, should the process not outlive it.
+      place: Records what runs, for a report if the process crashes.
     """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._lock = threading.Lock()
-        # By session, the one that is served next first.
+        # Per session; the session that is served next comes first.
         self._waiting: dict[int, deque[_Compilation]] = {}
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._others = futures.ThreadPoolExecutor(_MOST_ASIDE, thread_name_prefix="compile-aside")
-        # Of the thread that compiles, unless it waits for a client.
+        # Those of the compiling thread, unless it waits for a client.
         self._turn = threading.Lock()
         self._aside = 0
-        # Made now: later the system may have none left, and `put` fail after it has taken the work.
+        # Created now: later the system may have no threads left, and `put` would fail with the
+        # work.
         self._thread.submit(bool)
 
     def put(
         self, session_id: int, function: Callable[[], None], fail: Callable[[StatusError], None]
     ) -> None:
-        """Has `function` called on the thread that compiles; `fail` with whatever it raises."""
+        """Has `function` called on the compiling thread; `fail` with the error that it raises."""
         with self._lock:
             self._waiting.setdefault(session_id, deque()).append((function, fail))
             aside = self._aside
@@ -53,7 +54,7 @@ class Compilations:
             self._run_aside(1)
 
     def step_aside(self) -> None:
-        """Has others compiled until `resume`; called by what is compiled, while it waits.
+        """Lets others compile until `resume`; called by a compilation while it waits.
 
         Raises:
           StatusError: RESOURCE_EXHAUSTED: too many wait.
@@ -62,8 +63,8 @@ class Compilations:
             if self._aside >= _MOST_ASIDE:
                 raise StatusError(
                     Code.RESOURCE_EXHAUSTED,
-                    f"{_MOST_ASIDE} programs that are compiled wait for functions of their "
-                    "clients; that is the limit",
+                    f"{_MOST_ASIDE} compilations wait for functions of their "
+                    "clients, which is the limit",
                 )
             self._aside += 1
             waiting = sum(map(len, self._waiting.values()))
@@ -72,30 +73,30 @@ class Compilations:
         self._run_aside(waiting)
 
     def resume(self, what: str) -> None:
-        """Waits until nothing else is compiled; takes note of what goes on."""
+        """Waits until nothing else is compiled; records what continues."""
         self._turn.acquire()
         with self._lock:
             self._aside -= 1
         self._place.begin(what)
 
     def drop(self, session_id: int) -> None:
-        """Forgets what a session waits for; what is compiled already goes on, as XLA has no end."""
+        """Drops a session's waiting programs; XLA cannot stop a running compilation."""
         with self._lock:
             self._waiting.pop(session_id, None)
 
     def close(self) -> None:
-        """Lets the thread end after what it compiles now."""
+        """Ends the thread after the current compilation."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._others.shutdown(wait=False, cancel_futures=True)
 
     def _run_aside(self, count: int) -> None:
-        # No thread, or no more of anything: then it waits for the one that there is.
+        # The system may have no thread, or nothing more: then it waits for the existing one.
         with contextlib.suppress(RuntimeError):
             for _ in range(count):
                 self._others.submit(self._run_next)
 
     def _run_next(self) -> None:
-        # (Whoever calls, and finds nothing: another thread has done it.)
+        # (If there is nothing: another thread has done it.)
         with self._turn:
             self._run_one()
 
@@ -105,7 +106,7 @@ class Compilations:
                 return  # its session has ended
             session_id, queue = next(iter(self._waiting.items()))
             function, fail = queue.popleft()
-            # Behind all others.
+            # After all others.
             del self._waiting[session_id]
             if queue:
                 self._waiting[session_id] = queue

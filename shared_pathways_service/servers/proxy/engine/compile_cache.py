@@ -1,8 +1,8 @@
-"""Compiled programs on disk, for later sessions and for other proxies of the same user.
+"""Caches compiled programs on disk, for later sessions and other proxies of the same user.
 
-What is loaded from here is run, so only this user may have put it here: a directory or an entry
-that another could have written is not used. An entry is one file, named by its key and told by its
-header; whatever is not exactly what its header says is a miss, and is removed.
+The cache holds code that is run, so only this user may have written it: a directory or an entry
+that others could have written is not used. An entry is one file, named by its key and identified by
+its header; an entry that does not match its header is a miss, and is removed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from shared_pathways_service.runtime.settings import private_directory
 
 __all__ = ["CacheCounts", "CompileCache"]
 
-#: Changes with whatever an entry holds, or is keyed by.
+#: Changes with the content of entries, or of their keys.
 _FORMAT = b"sps-xla1"
-#: Format, key, digest of the program, its length.
+#: Format, key, digest of the program, length of the program.
 _HEADER = struct.Struct(">8s32s32sQ")
 _SUFFIX = ".xla"
 _DRAFT = "draft-"
 _LOADING = "loading-"
-#: Drafts of this age in seconds are nobody's any more.
+#: Drafts of this age in seconds are abandoned.
 _STALE_S = 3600.0
-#: Of the limit: what may be written before the directory is looked through again, how full it is
-#: left when entries have to go, and the largest entry.
+#: Fractions of the limit: bytes written before the directory is checked again, the fill level after
+#: evictions, and the largest entry.
 _WRITTEN_BLIND = 16
 _LEFT_FULL = 8
 _LARGEST = 4
@@ -47,12 +47,12 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(slots=True)
 class CacheCounts:
-    """What a cache did; written by the thread that compiles alone.
+    """Counts of a cache; written by the compiling thread only.
 
     Attributes:
       hits: Programs that were loaded.
-      misses: Programs that were not there, or not as they should be.
-      rejected: Entries that were not as they should be, or that XLA refused.
+      misses: Programs that were not there, or had an invalid entry.
+      rejected: Invalid entries, and entries that XLA refused.
       stored: Entries written.
       evicted: Entries removed because the cache was full.
     """
@@ -65,17 +65,17 @@ class CacheCounts:
 
 
 class CompileCache:
-    """Serialised programs in a directory that several proxies share. One thread at a time.
+    """Serialised programs in a directory that several proxies share. Use by one thread at a time.
 
     Args:
-      directory: Made when it is missing.
-      limit_bytes: All entries together; what was used least recently goes first. Proxies that
-        write at the same time may each be above it by a sixteenth for a moment.
-      identity: What a program depends on beside what `key` is given: the machine.
+      directory: Created if missing.
+      limit_bytes: The limit of all entries; the least recently used are evicted. Each proxy that
+        writes at the same time may exceed it by a sixteenth for a moment.
+      identity: What programs depend on besides the arguments of `key`: the machine.
 
     Raises:
-      AccessDenied: The directory is another user's, or others can enter it.
-      InvalidRequestError: It cannot be made.
+      AccessDenied: The directory is another user's, or others can access it.
+      InvalidRequestError: It cannot be created.
     """
 
     def __init__(self, directory: Path, limit_bytes: int, identity: bytes) -> None:
@@ -90,12 +90,12 @@ class CompileCache:
             self._remove_suspects()
 
     def close(self) -> None:
-        """Takes back what says that this process may be loading."""
+        """Removes the record of what this process loads."""
         self._loading_path.unlink(missing_ok=True)
         os.close(self._loading)
 
     def key(self, *parts: bytes) -> str:
-        """Returns the name of the program that these parts make up, on this machine."""
+        """Returns the name of the program with these parts, on this machine."""
         digest = hashlib.sha256()
         for part in (_FORMAT, self._identity, *parts):
             digest.update(len(part).to_bytes(8, "big"))
@@ -106,11 +106,11 @@ class CompileCache:
         """Loads a program.
 
         Args:
-          key: Of the program.
-          read: Makes it of its serialised form; where it raises, the entry is removed.
+          key: The key of the program.
+          read: Deserialises it; if it raises an error, the entry is removed.
 
         Returns:
-          The program; None: it is not there.
+          The program; None if it is not there.
         """
         path = self._path(key)
         try:
@@ -124,7 +124,7 @@ class CompileCache:
             self.counts.misses += 1
             return None
         try:
-            # XLA may take the process down with it: whoever comes next must not try the same again.
+            # XLA may crash the process: then the next process must not try the same again.
             self._say_loading(key)
         except OSError as error:
             self._complain(f"loaded from {self._directory}", error)
@@ -133,7 +133,7 @@ class CompileCache:
         try:
             program = read(data)
         except Exception as error:  # noqa: BLE001 - whatever XLA says, the program is compiled
-            self._reject(path, f"XLA does not load it: {error}")
+            self._reject(path, f"XLA cannot load it: {error}")
             self.counts.misses += 1
             return None
         finally:
@@ -145,17 +145,17 @@ class CompileCache:
         return program
 
     def store(self, key: str, data: bytes) -> None:
-        """Keeps a program, if it can; why it cannot is logged once."""
+        """Stores a program if possible; the reason why not is logged once."""
         size = _HEADER.size + len(data)
         if size > self._limit // _LARGEST:
             return
         header = _HEADER.pack(_FORMAT, bytes.fromhex(key), hashlib.sha256(data).digest(), len(data))
         draft = self._directory / f"{_DRAFT}{secrets.token_hex(8)}"
         try:
-            # Whoever emptied the user's caches need not end the proxies.
+            # A user who deletes the caches need not end the proxies first.
             self._directory.mkdir(mode=0o700, exist_ok=True)
             self._make_room(size)
-            # Whoever looks sees nothing or the whole; of two writers the later one wins.
+            # Readers see nothing or the whole entry; of two writers the later one wins.
             with os.fdopen(os.open(draft, _NEW, 0o600), "wb") as file:
                 file.write(header)
                 file.write(data)
@@ -163,7 +163,7 @@ class CompileCache:
         except OSError as error:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-            self._complain(f"kept in {self._directory}", error)
+            self._complain(f"stored in {self._directory}", error)
             return
         self._room -= size
         self.counts.stored += 1
@@ -180,7 +180,7 @@ class CompileCache:
 
     def _reject(self, path: Path, reason: str) -> None:
         self.counts.rejected += 1
-        glog("W", f"A compiled program is thrown away, {path.name}: {reason}")
+        glog("W", f"Removed the compiled program {path.name}: {reason}")
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
@@ -200,7 +200,7 @@ class CompileCache:
         self._room = min(self._limit - held, max(self._limit // _WRITTEN_BLIND, size))
 
     def _entries(self) -> Iterator[tuple[str, float, int]]:
-        """Yields path, time of the last use, and bytes; clears drafts away that nobody finishes."""
+        """Yields path, time of the last use, and size of entries; removes abandoned drafts."""
         stale = time.time() - _STALE_S
         with os.scandir(self._directory) as found:
             for item in found:
@@ -211,16 +211,16 @@ class CompileCache:
                     elif item.name.endswith(_SUFFIX):
                         yield item.path, status.st_mtime, status.st_size
 
-    # ---- programs that ended the process which loaded them
+    # ---- programs that crashed the process which loaded them
 
     def _announce(self) -> tuple[int, Path]:
-        """Makes the file that names what this process is loading; locked as long as it lives."""
+        """Creates the file that lists what this process loads; locked while it lives."""
         name = secrets.token_hex(8)
         draft = self._directory / f"{_DRAFT}{name}"
         fd = os.open(draft, _NEW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Under its name only now: nobody finds it unlocked.
+            # Under its name only now, so nobody finds it unlocked.
             return fd, draft.rename(self._directory / f"{_LOADING}{name}")
         except OSError:
             os.close(fd)
@@ -228,7 +228,7 @@ class CompileCache:
 
     def _say_loading(self, key: str) -> None:
         if not self._loading_path.exists():
-            # Somebody emptied the directory: nobody would find what this process wrote.
+            # Somebody emptied the directory: nobody would find the records of this process.
             fd, path = self._announce()
             os.close(self._loading)
             self._loading, self._loading_path = fd, path
@@ -244,7 +244,7 @@ class CompileCache:
                 key = file.read(2 * hashlib.sha256().digest_size).decode("ascii", "replace")
                 path.unlink(missing_ok=True)
                 if key.isalnum():
-                    self._reject(self._path(key), "a proxy died while it loaded it")
+                    self._reject(self._path(key), "a proxy died while loading it")
 
 
 def _read(path: Path, key: bytes) -> bytes:
@@ -252,24 +252,24 @@ def _read(path: Path, key: bytes) -> bytes:
 
     Raises:
       FileNotFoundError: There is no such entry.
-      ValueError: It is not what its header says, or another user could have written it.
+      ValueError: It does not match its header, or another user could have written it.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no plain file")
+            raise ValueError("it is not a plain file")
         if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
             raise ValueError("others could have written it")
         header = file.read(_HEADER.size)
         if len(header) != _HEADER.size:
-            raise ValueError("it is cut off")
+            raise ValueError("it is truncated")
         found_format, found_key, digest, length = _HEADER.unpack(header)
         if found_format != _FORMAT or found_key != key:
-            raise ValueError("it is another program's")
+            raise ValueError("it is of another program")
         if status.st_size != _HEADER.size + length:
-            raise ValueError("it is cut off, or too long")
+            raise ValueError("it is truncated, or too long")
         data = file.read()
     if hashlib.sha256(data).digest() != digest:
-        raise ValueError("it is damaged")
+        raise ValueError("it is corrupt")
     return data

@@ -1,4 +1,4 @@
-"""A compiled program: what it takes, what it returns, and what a run of it needs."""
+"""A compiled program: its parameters, its results, and the needs of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Parameter", "Program"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a program takes on each device: DTypeProto.Kind, the same for numpy, and shape."""
+    """A parameter on each device: DTypeProto.Kind, the numpy type, and the shape."""
 
     kind: int
     dtype: Any
@@ -33,21 +33,22 @@ class Program:
     """A compiled program.
 
     Attributes:
-      name: Of its module.
-      executable: XLA's.
-      client: Whose it is; another of the same devices cannot run it.
-      device_ids: Where it runs, in the order of the device assignment.
-      slices: The virtual slices concerned.
-      results: Type, shape and placing of each result.
-      result_bytes: Of each result, on each device.
-      donated: Indices of arguments whose memory the program takes.
-      parameters: What it takes on each device, in the order of the arguments.
-      extra_bytes: Memory a device needs beyond the results while it runs, donations taken off.
+      name: The name of its module.
+      executable: XLA's executable.
+      client: The XLA client that it belongs to; another of the same devices cannot run it.
+      device_ids: Its devices, in the order of the device assignment.
+      slices: Its virtual slices.
+      results: The type, shape and placing of each result.
+      result_bytes: The bytes of each result on each device.
+      donated: The indices of arguments whose memory the program takes.
+      parameters: Its parameters on each device, in order.
+      extra_bytes: The memory that a run needs on a device in addition to the results, less
+        donations.
       run: Runs it to its end.
-      quick: Whether that is sure to take next to no time, but for callbacks.
-      callbacks: The functions of its client that it calls; None: it calls none.
-      outputs_told: Whether the client has been told of the results' types.
-      deleted: Whether the client has asked for its deletion.
+      quick: Whether a run is sure to take next to no time, except for callbacks.
+      callbacks: The functions of its client that it calls; None if there are none.
+      outputs_told: Whether the client knows the types of the results.
+      deleted: Whether the client has requested its deletion.
     """
 
     name: str
@@ -71,9 +72,9 @@ class Program:
         self._accepted = [None] * len(self.parameters)
 
     def check(self, index: int, spec: Spec) -> None:
-        """Refuses an argument that the program cannot take.
+        """Refuses an argument that does not fit the program.
 
-        XLA ends the process when a program over several devices is given the wrong ones.
+        XLA crashes if a program over several devices gets wrong arguments.
         """
         last = self._accepted[index]
         if spec is last:
@@ -97,7 +98,7 @@ class Program:
         wanted = self.parameters[index]
         shard = placing.shard_shape(spec.shape)
         if wanted.kind == TOKEN and (spec.kind == TOKEN or 0 in shard):
-            return  # JAX passes an array without elements for a token.
+            return  # JAX passes an array without elements as a token.
         if (spec.kind, shard) != (wanted.kind, wanted.shape):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
@@ -106,17 +107,17 @@ class Program:
             )
 
     def admit(self, memory: DeviceMemory, copied: int) -> tuple[Charge | None, list[Charge | None]]:
-        """Takes the memory that one run needs.
+        """Charges the memory that one run needs.
 
         Args:
-          memory: What is taken from.
-          copied: Bytes on each device of arguments that the program might take, and may not.
+          memory: The devices' memory.
+          copied: The bytes on each device of arguments that could be donated, but may not be.
 
         Returns:
-          What to hold while the program runs, and what to hold with each result.
+          The charges to hold while the program runs, and those to hold with each result.
 
         Raises:
-          StatusError: RESOURCE_EXHAUSTED, naming the program.
+          StatusError: RESOURCE_EXHAUSTED, with the name of the program.
         """
         needed = max(sum(self.result_bytes) + self.extra_bytes + copied, 0)
         charge = memory.charge(self.device_ids, needed, f"program {self.name}")

@@ -19,20 +19,20 @@ from shared_pathways_service.servers.serving.last_requests_file import LastReque
 
 __all__ = ["DeviceInfo", "Engine"]
 
-#: Bytes from which on copying is left to a helper thread.
+#: Copies of at least this size are made by a helper thread.
 _LARGE = 1 << 20
 _HELPERS = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device as clients see it.
+    """One device, as clients see it.
 
     Attributes:
-      slice_index: Its virtual slice.
-      local_index: Among the devices of the slice.
-      coords: Of the chip in the slice's topology.
-      kind: As JAX names it.
+      slice_index: The index of its virtual slice.
+      local_index: Its index among the devices of the slice.
+      coords: The coordinates of the chip in the slice's topology.
+      kind: Its kind, as JAX names it.
     """
 
     id: int
@@ -43,15 +43,15 @@ class DeviceInfo:
 
 
 class Engine:
-    """The computing side of a proxy.
+    """The computing part of a proxy.
 
     Args:
       virtual_slices: The tenant's slices; each chip is a device.
-      memory_limit: Bytes a device may hold; 0: no limit.
-      xla_flags: Names and values, for every program.
-      compile_cache: Where compiled programs are kept; None: nowhere.
-      last_requests: Told what is done, should this process not outlive it; None: nothing is kept.
-      platform: Whose devices they are.
+      memory_limit: The most bytes on a device; 0: no limit.
+      xla_flags: Names and values of flags, for every program.
+      compile_cache: The cache of compiled programs; None: no cache.
+      last_requests: Records what is done, for a report after a crash; None: no record.
+      platform: The platform of the devices.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class Engine:
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
 
     def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
-        """Runs what copies `nbytes`: at once when small, else on a helper thread."""
+        """Runs a function that copies `nbytes`: at once if small, else on a helper thread."""
         if nbytes < _LARGE:
             function()
         else:
             self.run_aside(function)
 
     def run_aside(self, function: Callable[[], None]) -> None:
-        """Runs a function that ends by itself, on a helper thread."""
+        """Runs a function that ends on its own on a helper thread."""
         self._helpers.submit(function)
 
     def close(self) -> None:

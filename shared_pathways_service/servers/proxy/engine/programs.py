@@ -1,4 +1,4 @@
-"""Compiled programs: what is known of their results before they run, and how they run."""
+"""Compiles programs: determines their results before they run, and how they run."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ __all__ = ["Compiler"]
 
 
 class Compiler:
-    """Compiles programs. One thread at a time.
+    """Compiles programs. Use by one thread at a time.
 
     Args:
-      placings: Of the devices.
-      flags: XLA's flags, names and values, for every program.
-      cache: Where compiled programs are kept; None: nowhere.
+      placings: The placings of the devices.
+      flags: Names and values of XLA's flags, for every program.
+      cache: The cache of compiled programs; None: no cache.
 
     Attributes:
-      cache: The same.
-      place: Told what is compiled.
+      cache: As given.
+      place: Records what is compiled.
       ffi_names: Functions of the user's own libraries that programs may call.
-      turns: Has other programs compiled, while one waits for its client.
-      compiled: How many programs XLA compiled.
-      compile_ns: How long it took for that, in nanoseconds.
+      turns: Lets other programs compile while one waits for its client.
+      compiled: The number of programs that XLA compiled.
+      compile_ns: The nanoseconds that this took.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Compiler:
         Args:
           program: Portable StableHLO.
           options: A serialised XlaCompileOptionsProto.
-          calls: Calls functions of the client; None: it serves no callbacks.
+          calls: Calls functions of the client; None: the client serves no callbacks.
         """
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
@@ -88,7 +88,7 @@ class Compiler:
         main = mlir.main_types(module)
         mark = take_mark(module)
         checker = None if mark is None else CallbackChecker(len(mark.names), len(device_ids))
-        # Over several devices XLA has threads of its own to wait for.
+        # Over several devices XLA waits on threads of its own.
         calls_back = frozenset() if mark is None else CALLBACK_NAMES
         quick = len(device_ids) == 1 and program_costs.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
@@ -113,7 +113,7 @@ class Compiler:
             if checker.runs_callbacks or not checker.compile_calls.found:
                 callbacks = _callbacks(calls, mark, checker)
             with bound(calls, mark, module, checker, check=check, turns=self.turns):
-                # (Not of the cache, where a program has no functions.)
+                # (Not for programs of the cache, which have no functions.)
                 functions = callbacks.functions() if callbacks else ()
                 executable = self._compiled(client, module, device_ids, parsed, functions)
             if callbacks is not None:
@@ -146,12 +146,13 @@ class Compiler:
         options: Any,
         device_ids: tuple[int, ...],
     ) -> Any:
-        """Returns XLA's program, of the cache where it is there."""
+        """Returns XLA's executable, from the cache if it is there."""
         cache = self.cache
-        # A program that asks for dumps wants XLA to compile; other proxies have other libraries.
+        # Dumps are made by compiling only, and other proxies have other libraries.
         if cache is None or xla.dumps(options) or self.ffi_names:
             return self._compiled(client, program, device_ids, options)
-        # The options name the devices by their numbers in the client: slices share their programs.
+        # The options contain the client's device numbers, which slices share: so they share
+        # programs.
         key = cache.key(client.identity(), options.SerializeAsString(), mlir.canonical(module))
         found = cache.load(key, lambda data: client.load(data, device_ids, options))
         if found is not None:
@@ -160,7 +161,7 @@ class Compiler:
         try:
             data = xla_executables.serialized(executable)
         except Exception as error:  # noqa: BLE001 - some programs have no serialised form
-            glog("I", f"A program is not kept: {error}")
+            glog("I", f"A program is not cached: {error}")
         else:
             if data is not None:
                 cache.store(key, data)
@@ -197,7 +198,7 @@ class Compiler:
     def _results(
         self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Spec, ...]:
-        if not main.results:  # over several devices XLA tells one sharding of none
+        if not main.results:  # XLA gives one sharding for no results over several devices
             return ()
         (kinds,) = executable.get_output_memory_kinds()
         if len(device_ids) == 1:
@@ -205,7 +206,7 @@ class Compiler:
         else:
             shardings: Sequence[Any] | None = executable.get_output_shardings()
             if shardings is None or len(shardings) != len(main.results):
-                raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's results")
+                raise StatusError(Code.INTERNAL, "XLA gave no sharding of the program's results")
             placings = [
                 self._placings.hlo(device_ids, xla_executables.op_sharding(sharding), kind)
                 for sharding, kind in zip(shardings, kinds, strict=True)
@@ -218,13 +219,13 @@ class Compiler:
     def _parameters(
         self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
     ) -> tuple[Parameter, ...]:
-        if not main.arguments:  # of a program from the cache XLA tells a sharding of none
+        if not main.arguments:  # XLA gives a sharding for no arguments of a cached program
             return ()
         if len(device_ids) == 1:
             return tuple(Parameter(*_type(argument), argument.shape) for argument in main.arguments)
         shardings: Sequence[Any] | None = executable.get_parameter_shardings()
         if shardings is None or len(shardings) != len(main.arguments):
-            raise StatusError(Code.INTERNAL, "XLA told no sharding of the program's arguments")
+            raise StatusError(Code.INTERNAL, "XLA gave no sharding of the program's arguments")
         found = []
         for argument, sharding in zip(main.arguments, shardings, strict=True):
             placing = self._placings.hlo(device_ids, xla_executables.op_sharding(sharding))
@@ -235,7 +236,7 @@ class Compiler:
 def _no_callbacks() -> StatusError:
     return StatusError(
         Code.FAILED_PRECONDITION,
-        "the program calls functions of its client, whose session named no sps_callbacks",
+        "the program calls functions of its client, but the session named no sps_callbacks",
     )
 
 
@@ -252,21 +253,22 @@ def _callbacks(
 
 
 def _check_options(build: Any, main: mlir.MainTypes) -> None:
-    """Refuses what XLA ends the process for.
+    """Refuses options with which XLA crashes.
 
     Args:
       build: The executable_build_options.
-      main: What the program takes and returns.
+      main: The arguments and results of the program.
     """
     if build.use_auto_spmd_partitioning:
         raise StatusError(
-            Code.UNIMPLEMENTED, "use_auto_spmd_partitioning: jaxlib's XLA has no such partitioner"
+            Code.UNIMPLEMENTED,
+            "use_auto_spmd_partitioning: the XLA of jaxlib has no such partitioner",
         )
     for what, flags, count in (
         ("parameters", build.allow_spmd_sharding_propagation_to_parameters, len(main.arguments)),
         ("output", build.allow_spmd_sharding_propagation_to_output, len(main.results)),
     ):
-        # None is XLA's own choice, and one is for all.
+        # No value is XLA's own choice, and one value is for all.
         if len(flags) > 1 and len(flags) != count:
             raise StatusError(
                 Code.INVALID_ARGUMENT,
@@ -286,9 +288,10 @@ def _type(tensor: mlir.TensorType) -> tuple[int, Any]:
 def _donated(
     main: mlir.MainTypes, parameters: Sequence[Parameter], executable: Any, aliased_bytes: int
 ) -> frozenset[int]:
-    """Returns which arguments' memory a program takes, of those that it is offered.
+    """Returns the arguments whose memory a program takes, of those that are offered.
 
-    XLA leaves alone what no result fits into, and JAX's client takes what is told here for deleted.
+    XLA does not take what no result fits into, and JAX's client treats the returned ones as
+    deleted.
     """
     offered = [parameters[index] for index in main.donated]
     if not offered or not aliased_bytes:

@@ -1,4 +1,4 @@
-"""Something that happens once several things have."""
+"""A callback that is called once several things have happened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Countdown:
     """Calls back when it has been called `count` times. Thread-safe.
 
     Args:
-      count: From 1 up.
+      count: The number, from 1 up.
       then: Called by the last of the callers.
     """
 

@@ -14,11 +14,11 @@ __all__ = ["Executor", "Placement", "Task"]
 
 
 class Placement(Protocol):
-    """The placement of a virtual slice, as its executor's threads are named after it."""
+    """The placement of a virtual slice, for the names of its executor's threads."""
 
     @property
     def index(self) -> int:
-        """The virtual slice."""
+        """The index of the virtual slice."""
 
     @property
     def generation(self) -> int | None:
@@ -30,7 +30,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """What runs; for messages."""
+        """The name of the work, for messages."""
 
     def arrive(self, executor: Executor) -> None:
         """Runs on the calling thread, which belongs to `executor`."""
@@ -40,17 +40,17 @@ class Task(Protocol):
 
 
 class Executor:
-    """Runs operations in the order of their coming.
+    """Runs operations in the order of their arrival.
 
     XLA cannot be cancelled: a thread may be stuck in a program for ever. It can be left behind
-    (`leave_behind`), and the queue goes on with another.
+    (`leave_behind`), and the queue continues with another.
 
-    An operation that cannot take long may run elsewhere, as if it had passed the queue, while
-    nothing is in it (`reserve`).
+    An operation that cannot take long may run elsewhere, as if it had passed the queue, while the
+    queue is empty (`reserve`).
 
     Args:
-      placement: Its programs run here.
-      place: Takes note of what runs, should the process not outlive it.
+      placement: The placement of its programs.
+      place: Records what runs, for a report if the process crashes.
     """
 
     def __init__(self, placement: Placement, place: Place) -> None:
@@ -58,9 +58,9 @@ class Executor:
         self._place = place
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Operations that are queued or run, also those that were left behind.
+        # Operations that are queued or run, with those that were left behind.
         self._open = 0
-        # Held while one runs elsewhere.
+        # Held while an operation runs elsewhere.
         self._elsewhere = threading.Lock()
         self._threads = 0
         self._running: Task | None = None
@@ -68,16 +68,16 @@ class Executor:
         self._start()
 
     def put(self, operation: Task) -> None:
-        """Queues an operation whose inputs are there or are made by this queue before it."""
+        """Queues an operation whose inputs are ready or made by this queue before it."""
         with self._lock:
             self._open += 1
         self._queue.put(operation)
 
     def reserve(self, name: str) -> bool:
-        """Has what is queued from now on wait until `release`, where nothing is now.
+        """Holds back what is queued from now on until `release`, if nothing is queued now.
 
         Args:
-          name: Of what runs meanwhile.
+          name: The name of what runs meanwhile.
         """
         with self._lock:
             if self._open:
@@ -88,16 +88,16 @@ class Executor:
         return True
 
     def release(self) -> None:
-        """Lets the queue go on."""
+        """Lets the queue continue."""
         self._place.end()
         with self._lock:
             self._open -= 1
             self._elsewhere.release()
 
     def leave_behind(self, operation: Task) -> None:
-        """Leaves the present thread to the operation that it is stuck in, if it still is.
+        """Leaves the current thread to the operation that it is stuck in, if it still is.
 
-        Where the system has no other thread, the queue goes on with this one later.
+        If the system has no other thread, the queue continues with this one later.
         """
         with self._lock:
             if self._running is operation:
@@ -106,10 +106,10 @@ class Executor:
                     self._start()
                 except RuntimeError as error:
                     self._running = operation
-                    glog("E", f"What is behind {operation.name} waits for it: {error}")
+                    glog("E", f"The operations after {operation.name} wait for it: {error}")
 
     def close(self) -> None:
-        """Lets the thread end after what it runs now."""
+        """Ends the thread after its current operation."""
         self._queue.put(None)
 
     def _start(self) -> None:
@@ -141,7 +141,7 @@ class Executor:
             except Exception as error:  # noqa: BLE001 - the slice goes on without this one
                 glog("E", f"{operation.name} failed: {type(error).__name__}: {error}")
                 operation.fail(from_exception(error))
-            # Nothing of the last operation may be kept alive while the next is waited for.
+            # Keep no reference to the last operation while waiting for the next.
             del operation
             with self._lock:
                 self._open -= 1

@@ -1,8 +1,8 @@
-"""Work whose results are known by shape before it runs, and by content when it settles.
+"""Work whose results have a known shape before it runs, and their content when it settles.
 
-An operation waits for its inputs, then runs - on the executors of the placements that it computes
-on, or wherever its runner puts it - and settles once: with data, or with an error. The loss of a
-placement settles whatever is under way there at once, however long XLA goes on with it.
+An operation waits for its inputs, then runs (on the executors of its placements, or where its
+runner puts it), and settles once: with data, or with an error. The loss of a placement settles all
+its operations at once, however long XLA continues with them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Runner = Callable[[Callable[[], None]], None]
 # Operations over several slices enter all their queues at once, so that no two of them wait for
 # each other in different orders.
 _ENTER_ALL = threading.Lock()
-# What runs on though it was abandoned, perhaps without end: it may hold up its devices, and with
-# them a program that is quick by itself.
+# Abandoned operations that still run, perhaps for ever: they may block their devices, and so any
+# program there that is quick by itself.
 _LEFT_BEHIND: set[Operation] = set()
 
 
@@ -36,18 +36,18 @@ class Operation:
     """One piece of work.
 
     Args:
-      name: For messages: what runs.
-      run: Does the work; returns one array an output.
+      name: The name of the work, for messages.
+      run: Does the work; returns one array per output.
       inputs: Read by `run`; an input's error becomes the operation's.
       outputs: Settled by this operation.
-      epochs: Placements whose loss ends it.
+      epochs: The placements whose loss ends it.
       session_id: The session whose end ends it.
-      runner: Where it runs; None: on the executors of its epochs, one program a device at a time.
-      after: Other operations that must have settled before (readers of what this one consumes).
+      runner: Where it runs; None: on the executors of its epochs, one program per device at a time.
+      after: Operations that must have settled before (readers of data that this one consumes).
       quick: Whether the work, on one epoch, is sure to end at once: then it may run on the thread
-        that starts it, where nothing else is under way. (To hand it on would take longer.)
-      steps_aside: Whether it may let its executors go on before it has settled (`step_aside`). What
-        depends on it then waits for it, and relies on no queue.
+        that starts it, if nothing else is under way. (To pass it on would take longer.)
+      steps_aside: Whether it may let its executors continue before it has settled (`step_aside`).
+        Dependent operations then wait for it, and do not rely on queues.
     """
 
     __slots__ = (
@@ -110,18 +110,18 @@ class Operation:
         self._callbacks: list[Callable[[], None]] = []
         self._late_callbacks: list[Callable[[], None]] = []
         self._waiting = 1
-        # Made now: it must be there for whoever settles this, were it before the executors come.
+        # Created now: it must exist if this settles before the executors reach it.
         self._meeting = Meeting(len(epochs)) if runner is None and len(epochs) > 1 else None
         self._running_on: Executor | None = None
         for value in outputs:
             value.operation = self
 
     def start(self) -> None:
-        """Begins to wait for the inputs; the work follows by itself."""
+        """Starts waiting for the inputs; the work follows by itself."""
         for epoch in self.epochs:
             epoch.operations[self] = None
         for epoch in self.epochs:
-            # Looked at after the entry above: a loss either finds the entry, or is found here.
+            # Checked after the entry above: a loss either finds the entry, or is found here.
             if epoch.lost is not None:
                 self.fail(epoch.lost)
                 return
@@ -134,18 +134,18 @@ class Operation:
                 self._one_ready()
         inputs = self.inputs
         self._one_ready()
-        # What an executor has queued reads its inputs before anything queued later.
+        # An executor's queued operations read their inputs before those that are queued later.
         if not self.done and (waiting_for or self._runner is not None or self._steps_aside):
             for value in inputs:
                 readers = value.readers = [r for r in value.readers or () if not r.done]
                 readers.append(self)
 
     def add_callback(self, callback: Callable[[], None], *, is_urgent: bool = True) -> bool:
-        """Has `callback` called when the operation settles; False if it has already.
+        """Calls `callback` when the operation settles; False if it has already.
 
         Args:
           callback: Called once.
-          is_urgent: Whether it is called before all those that are not.
+          is_urgent: Whether it is called before all others.
         """
         with self._lock:
             if self.done:
@@ -159,21 +159,21 @@ class Operation:
 
     @property
     def held_error(self) -> StatusError | None:
-        """What `release` was given: it will be the operation's error."""
+        """The error given to `release`: it will be the operation's."""
         return None if self._hold is None else self._hold.error
 
     def hold(self) -> None:
-        """Has the running operation settle only once `release` has been called for this as well."""
+        """Delays the settling until `release` has been called for this as well."""
         with self._lock:
             if self._hold is None:
                 self._hold = Hold()
             self._hold.count += 1
 
     def release(self, error: StatusError | None) -> None:
-        """Takes back one `hold`.
+        """Undoes one `hold`.
 
         Args:
-          error: With which the operation is to settle; None: this part of it went well.
+          error: The error with which the operation is to settle; None: this part succeeded.
         """
         with self._lock:
             hold = self._hold
@@ -183,7 +183,7 @@ class Operation:
             self._settle(hold.error, made)
 
     def arrive(self, executor: Executor) -> None:
-        """Runs the work if `executor` is the last that comes to it, or waits for its end."""
+        """Runs the work if `executor` is the last to reach it, else waits for its end."""
         if self._meeting is None or self._meeting.arrive():
             self._execute(executor)
 
@@ -191,7 +191,7 @@ class Operation:
         """Settles with an error, and frees the executor that runs it.
 
         Returns:
-          Whether it runs on all the same: XLA cannot be cancelled.
+          Whether it still runs: XLA cannot be cancelled.
         """
         self.note_abandoned()
         self.fail(error)
@@ -201,24 +201,24 @@ class Operation:
         return self.running
 
     def step_aside(self) -> None:
-        """Has the executors go on with what is behind this one in their queues, while it waits."""
+        """Lets the executors continue with later operations in their queues meanwhile."""
         for epoch in self.epochs:
             if epoch.executor is not None:
                 epoch.executor.leave_behind(self)
 
     def note_abandoned(self) -> None:
-        """Has nothing else run on a session's own thread as long as this runs, if it does."""
+        """Lets nothing else run on a session's own thread while this runs, if it does."""
         with self._lock:
             if self.running:
                 _LEFT_BEHIND.add(self)
 
     def _run_here(self) -> bool:
-        """Runs at once, where the executor has nothing to do."""
+        """Runs at once, if the executor has nothing to do."""
         executor = self.epochs[0].executor
         if executor is None or not executor.reserve(self.name):
             return False
         try:
-            # Whoever finds it set is queued behind.
+            # A thread that finds it set is queued after it.
             self.enqueued = not self._steps_aside
             self.runs_here = True
             self._execute()
@@ -243,7 +243,7 @@ class Operation:
         for epoch in self.epochs:
             if epoch.executor is not None:
                 epoch.executor.put(self)
-        # Only now: whoever finds it set enters the same queues, and must come behind.
+        # Only now: a thread that finds it set enters the same queues, and must come after.
         self.enqueued = not self._steps_aside
 
     def _execute(self, executor: Executor | None = None) -> None:
@@ -261,7 +261,7 @@ class Operation:
         try:
             self._finish(None, run())
         except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
-            # (Data that was lost meanwhile may have been let go of under the work's hands.)
+            # (Data that was lost meanwhile may have been freed during the work.)
             lost = (value.failure() for value in inputs)
             self._finish(next(filter(None, lost), None) or from_exception(error), ())
         finally:
@@ -276,7 +276,7 @@ class Operation:
                 value.charge = None
 
     def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
-        """Settles; or leaves that to the last `release`, where the operation is held."""
+        """Settles, or leaves that to the last `release` if the operation is held."""
         with self._lock:
             if self._hold is not None:
                 error = self._hold.error or error
@@ -303,7 +303,7 @@ class Operation:
                 value.operation = None
             callbacks, self._callbacks = [*self._callbacks, *self._late_callbacks], []
             self._late_callbacks = []
-            # A value refers to its reader, a reader to its inputs: let nothing hold on to data.
+            # A value refers to its reader, a reader to its inputs: drop the references to data.
             self._run, self.inputs, self._outputs, self._after = None, (), (), ()
             if self._hold is not None:
                 self._hold.made = None
@@ -329,7 +329,7 @@ class Operation:
 def _unsettled(
     operation: Operation, after: Sequence[PendingWork], *, has_runner: bool
 ) -> list[PendingWork]:
-    """Returns what an operation has to wait for, save what its own executors run before it."""
+    """Returns what an operation waits for, except what its own executors run before it."""
     waiting_for = [other for other in after if not other.done]
     for value in operation.inputs:
         other = value.operation

@@ -1,8 +1,8 @@
-"""Plans that make arrays of other arrays' shards, without a copy: IFRT's RemapPlan.
+"""Plans that make arrays from other arrays' shards, without a copy: IFRT's RemapPlan.
 
-A plan says in one of two ways where each shard goes. Up to version 5 of IFRT's serialised values
+A plan states in one of two ways where each shard goes. Up to version 5 of IFRT's serialised values
 `mappings` has intervals of shards; from version 6 on `input_devices_for_output` has the devices
-whose shards an output takes from each input. Clients of version 4 and 5 send both.
+whose shards an output takes from each input. Clients of versions 4 and 5 send both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["pieces_of"]
 
-#: Which input's which shard becomes which output's which shard.
+#: Which shard of which input becomes which shard of which output.
 _Move = tuple[int, int, int, int]
 _Plan = core_pb2.RemapPlanProto
 
@@ -27,13 +27,13 @@ def pieces_of(
     """Returns, for each output and each of its devices, which piece of which input it takes.
 
     Args:
-      plan: As the request has it.
+      plan: The plan in the request.
       values: The inputs.
       specs: The outputs.
 
     Raises:
-      StatusError: The plan names what is not there, moves a shard to another device, or does not
-        fill each shard of the outputs exactly once.
+      StatusError: The plan names unknown arrays or shards, moves a shard to another device, or does
+        not fill each shard of the outputs exactly once.
     """
     inputs = [value.known_spec() for value in values]
     found: list[list[tuple[int, int] | None]] = [
@@ -77,7 +77,7 @@ def _places(spec: Spec) -> dict[int, int]:
 def _by_intervals(
     plan: _Plan, inputs: Sequence[Spec], specs: Sequence[Spec], told: Container[int]
 ) -> Iterator[_Move]:
-    """Yields the moves to outputs other than those that `told` has."""
+    """Yields the moves to outputs that are not in `told`."""
     for mapping in plan.mappings:
         _check_pair(inputs, mapping.in_array, specs, mapping.out_array)
         if mapping.out_array in told:
@@ -104,17 +104,17 @@ def _steps(
                 raise _wrong("names absent shards")
             yield from zip(range(start, end, step), range(to_start, to_end, to_step), strict=True)
     except ValueError as error:
-        raise _wrong("has intervals, from and to, that are not as many, or not as long") from error
+        raise _wrong("has source and target intervals of different numbers or lengths") from error
 
 
 def _check_pair(
     inputs: Sequence[Spec], in_array: int, specs: Sequence[Spec], out_array: int
 ) -> None:
     if not (0 <= in_array < len(inputs) and 0 <= out_array < len(specs)):
-        raise _wrong("names arrays that are not there")
+        raise _wrong("names absent arrays")
     source, target = inputs[in_array].piece, specs[out_array].piece
     if source != target:
-        raise _wrong(f"makes shards of {target} of such of {source}")
+        raise _wrong(f"makes shards of {target} from shards of {source}")
 
 
 def _wrong(what: str) -> StatusError:

@@ -1,4 +1,4 @@
-"""Calls what waits for operations that settle: in turn, not nested."""
+"""Calls the callbacks of settled operations in turn, not nested."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["call_in_turn"]
 
 
 class _Due(threading.local):
-    """What this thread has still to call, because operations have settled; None: it calls nothing.
+    """The callbacks that this thread still has to call; None: it calls none now.
 
-    One that settles may settle the next, and that one the next again: a chain of any length must
-    not be a stack of that depth.
+    An operation that settles may settle the next, and so on: a long chain must not become a deep
+    stack.
     """
 
     callbacks: deque[Callable[[], None]] | None = None
@@ -25,7 +25,7 @@ _due = _Due()
 
 
 def call_in_turn(callbacks: Iterable[Callable[[], None]]) -> None:
-    """Calls what waited for an operation: now, or once what this thread is calling is through."""
+    """Calls an operation's callbacks: now, or after those that this thread calls already."""
     due = _due.callbacks
     if due is not None:
         due.extend(callbacks)

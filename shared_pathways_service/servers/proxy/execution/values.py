@@ -1,4 +1,4 @@
-"""What an array handle stands for: data, or an error, or work that will bring one of the two."""
+"""The value of an array handle: data, or an error, or work that will result in one of the two."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class PendingWork(Protocol):
 
     @property
     def enqueued(self) -> bool:
-        """Whether it is in the queues of its placements, so that what comes later is behind it."""
+        """Whether it is in the queues of its placements, so that later work comes after it."""
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
         """The placements that it runs on."""
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Has `callback` called when the work settles; False if it has already."""
+        """Calls `callback` when the work settles; False if it has already."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spec:
-    """What is known of an array before it is there.
+    """What is known of an array before its data.
 
     Attributes:
       kind: DTypeProto.Kind.
-      dtype: As numpy has it.
+      dtype: The numpy type.
       shape: The global shape.
-      placing: Devices and sharding.
+      placing: Its devices and sharding.
     """
 
     kind: int
@@ -57,7 +57,7 @@ class Spec:
 
     @property
     def piece(self) -> tuple[str, tuple[int, ...], str]:
-        """Type, shape and kind of memory of what one device holds."""
+        """Type, shape and kind of memory of each device's piece."""
         return str(self.dtype), self.placing.shard_shape(self.shape), self.placing.memory_kind
 
     def shard_bytes(self) -> int:
@@ -70,15 +70,15 @@ class Value:
 
     Attributes:
       spec: None for a value that failed before anything was known of it.
-      array: The `jax.Array`, once there.
+      array: The `jax.Array`, once it is there.
       error: Why there will be none.
-      operation: What brings the array; None once settled (or from the start).
+      operation: The operation that makes the array; None once settled (or from the start).
       epochs: The placements that hold the data.
-      deleted: It stands only for the memory of an array that was deleted, or donated.
+      deleted: Whether it only stands for the memory of a deleted or donated array.
       readers: Operations that still wait for something else before they read this.
-      client: Whose the array is; not always that of its placing, for a view of another array.
-      charge: What it holds of the devices' memory; given back with the last value that has it.
-      shared: Whether other values may stand for the same memory.
+      client: The array's client; for a view of another array not always that of its placing.
+      charge: Its charge on the devices' memory, which ends with the last value that has it.
+      shared: Whether other values may share the memory.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class Value:
         return self.operation is None
 
     def failure(self) -> StatusError | None:
-        """Returns why the data is not, or no longer, there; None while it is, or may come."""
+        """Returns why there is no data, or no longer; None while it is there or may come."""
         if self.error is not None:
             return self.error
         for epoch in self.epochs:
@@ -133,7 +133,7 @@ class Value:
         """Returns the spec.
 
         Raises:
-          StatusError: The value's own error, if it never had one.
+          StatusError: The value's own error, if it never had a spec.
         """
         if self.spec is None:
             error = self.error or StatusError(Code.INTERNAL, "array without type and shape")
@@ -151,19 +151,19 @@ class Value:
         return self._at_home
 
     def let_go(self) -> None:
-        """Frees the memory of data that is lost: `failure` says so to whoever asks for it."""
+        """Frees the memory of lost data: `failure` has the reason."""
         self.array = self._at_home = self.charge = None
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Has `callback` called once there is data or an error; at once if there is."""
+        """Calls `callback` once there is data or an error; at once if there is."""
         operation = self.operation
         if operation is None or not operation.add_callback(callback):
             callback()
 
     def tombstone(self) -> Value:
-        """Returns what a handle stands for once its array is deleted or donated.
+        """Returns the value for a handle whose array is deleted or donated.
 
-        The value itself is left as it is: operations that were asked for before still read it.
+        The value itself is unchanged: earlier operations still read it.
         """
         value = Value(self.spec, ())
         value.deleted = True
@@ -172,7 +172,7 @@ class Value:
 
 
 def when_all_settled(values: Sequence[Value], callback: Callable[[], None]) -> None:
-    """Has `callback` called once, when every value has data or an error."""
+    """Calls `callback` once, when every value has data or an error."""
     open_values = [value for value in values if not value.settled]
     if not open_values:
         callback()

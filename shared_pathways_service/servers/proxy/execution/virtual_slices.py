@@ -1,8 +1,8 @@
-"""Virtual slices: where each is placed now, and what is under way on each placement.
+"""Virtual slices: their current placements, and the work under way on each.
 
-An *epoch* is one placement of one virtual slice: made when the slice is placed, over for good when
-it is lost. Whatever is computed or held there names its epochs; so one look at them tells whether
-data is still good, however often the slice has been placed again since.
+An *epoch* is one placement of one virtual slice: it begins when the slice is placed, and ends when
+the placement is lost. Data and work name their epochs; so these tell whether data is still valid,
+however often the slice has been placed again.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ class Work(Protocol):
 
     @property
     def name(self) -> str:
-        """What runs; for messages."""
+        """The name of the work, for messages."""
 
     @property
     def session_id(self) -> int:
-        """The session that asked for it."""
+        """The session that requested it."""
 
     @property
     def running(self) -> bool:
         """Whether it computes now."""
 
     def abandon(self, error: StatusError) -> bool:
-        """Settles with an error; returns whether it runs on all the same."""
+        """Settles with an error; returns whether it still runs."""
 
     def note_abandoned(self) -> None:
         """Prepares to be abandoned, before its placement is replaced."""
 
 
 class Epoch:
-    """One placement of a virtual slice; also, with no executor, the time without a placement.
+    """One placement of a virtual slice; also, without an executor, the time without a placement.
 
     Attributes:
-      index: The virtual slice.
-      generation: Of the placement, None while unplaced.
-      slice_id: The physical slice, empty while unplaced.
-      lost: Why data and work of this epoch are gone; None as long as they are not.
-      operations: What is under way here. Added to by sessions, taken from by whoever settles.
+      index: The index of the virtual slice.
+      generation: The generation of the placement; None while unplaced.
+      slice_id: The physical slice; empty while unplaced.
+      lost: Why data and work of this epoch are lost; None while they are not.
+      operations: The work under way here. Added by sessions, removed by threads that settle it.
       executor: Runs the programs of this placement; None while unplaced.
     """
 
@@ -67,10 +67,10 @@ class Epoch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceChange:
-    """A virtual slice went from one epoch to another.
+    """The change of a virtual slice from one epoch to another.
 
     Attributes:
-      reason: Why, in words.
+      reason: The reason, in words.
       running: What was still computing on the lost epoch.
     """
 
@@ -85,12 +85,12 @@ class SliceTable:
     """Virtual slices and their current epochs. Thread-safe.
 
     Args:
-      instance_types: One a virtual slice, as text: for messages.
+      instance_types: The type of each virtual slice, as text for messages.
       make_executor: Makes the executor of a new placement.
 
     Attributes:
-      granted: Set while the tenant has the slices that it needs to compute, as far as is known
-        here; always, where nobody tells.
+      granted: Set while the tenant has the slices that it needs to compute, as far as known here;
+        always, if there is no resource manager.
     """
 
     def __init__(
@@ -123,19 +123,19 @@ class SliceTable:
 
     @property
     def newest_generation(self) -> int:
-        """The highest generation that any slice was ever placed with; 0: none was."""
+        """The highest generation of any placement so far; 0 if there was none."""
         with self._lock:
             return max(0, *self._newest)
 
     def add_listener(self, listener: Callable[[SliceChange], None]) -> None:
-        """Has `listener` told of every change, on the thread that makes it."""
+        """Calls `listener` at every change, on the thread that makes it."""
         self._listeners.append(listener)
 
     def place(self, index: int, generation: int, slice_id: str) -> bool:
-        """A virtual slice came to a physical one.
+        """Places a virtual slice on a physical one.
 
         Returns:
-          False when that is known already, or older than what is known.
+          False if that is known already, or older than the known placement.
         """
         new = Epoch(index, generation, slice_id)
         with self._lock:
@@ -143,21 +143,22 @@ class SliceTable:
                 return False
             new.executor = self._make_executor(new)
             self._newest[index] = generation
-            reason = f"placed on {slice_id} anew"
+            reason = f"placed on {slice_id} again"
             old = self._replace(index, new, reason)
         self._end(old, new, reason)
         return True
 
     def unplace(self, index: int, generation: int, reason: str) -> bool:
-        """A virtual slice lost its physical one.
+        """Removes the placement of a virtual slice.
 
         Args:
           index: The virtual slice.
-          generation: Of the placement lost; news of an older one than the current changes nothing.
-          reason: Why, in words.
+          generation: The generation of the lost placement; if older than the current, it is
+            ignored.
+          reason: The reason, in words.
 
         Returns:
-          Whether that was news.
+          Whether this was new.
         """
         with self._lock:
             current = self._current[index]
@@ -169,7 +170,7 @@ class SliceTable:
         return True
 
     def close(self) -> None:
-        """Ends every placement, ignore_event; nothing can be placed afterwards."""
+        """Ends every placement, without listeners; nothing can be placed afterwards."""
         with self._lock:
             self._closed = True
             self._listeners.clear()
@@ -181,7 +182,7 @@ class SliceTable:
     def _replace(self, index: int, new: Epoch, reason: str) -> Epoch:
         old = self._current[index]
         if old.executor is not None:
-            # Nothing begins there any more; what runs there is known before anything comes here.
+            # No more work starts there; what runs there is known before new work arrives here.
             old.lost = StatusError(
                 Code.DATA_LOSS,
                 f"virtual slice {index} ({self.instance_types[index]}) was lost: {reason}",

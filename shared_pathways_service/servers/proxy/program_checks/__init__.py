@@ -1,1 +1,1 @@
-"""Checks of clients' programs: refuses those that would end XLA's process."""
+"""Checks clients' programs: refuses those that would crash XLA."""

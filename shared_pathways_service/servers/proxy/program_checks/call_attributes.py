@@ -1,4 +1,4 @@
-"""Attributes that custom calls may have: the names and types that JAX 0.9 to 0.12 give them.
+"""The attributes of custom calls: the names and types that JAX 0.9 to 0.12 give them.
 
 XLA trusts the form of the attributes that it reads, and reads more of them than JAX writes. So an
 attribute that is not listed for a call is refused by its name.
@@ -31,7 +31,7 @@ __all__ = ["KERNEL", "OF_XLA", "problem_of_attributes", "problem_of_types", "typ
 _BOOL, _TEXT, _LIST, _DICTIONARY, _ANY = "bool", "text", "list", "dictionary", ""
 Types = Mapping[str, str]
 
-#: Those of every call, whatever it calls.
+#: Attributes of every call, whatever its target.
 _PLAIN: Types = {
     TARGET: _TEXT,
     VERSION: "i32",
@@ -46,12 +46,12 @@ _COMMON: Types = {
     ALIASES: _LIST,
     **dict.fromkeys(LAYOUTS, _LIST),
 }
-#: Of a call of a kernel. (StableHLO verifies layouts and aliases, and Shardy its rules.)
+#: Attributes of kernel calls. (StableHLO verifies layouts and aliases, and Shardy its rules.)
 KERNEL: Types = {**_COMMON, SHARDING_RULE: _ANY}
 _PLACED: Types = {**_COMMON, SHARDING: _TEXT}
-#: Of operations of CHLO: XLA copies the attributes of the call to the operation.
+#: Attributes of CHLO operations: XLA copies the call's attributes to the operation.
 _CHLO: Types = {**_PLAIN, ATTRIBUTES: _DICTIONARY, "mhlo.version": "i64"}
-#: Of calls that XLA makes operations of; others have those that all have.
+#: Attributes of calls that XLA turns into operations; others have the common ones.
 OF_XLA: Mapping[str, Types] = {
     "Sharding": _PLACED,
     "SPMDFullToShardShape": _PLACED,
@@ -71,7 +71,7 @@ _APPROXIMATE: Types = {
     "reduction_input_size_override": "i64",
     "top_k": "i64",
 }
-#: What calls of XLA's have in their configuration; others have nothing there.
+#: The configuration of XLA's calls; others have none.
 _CONFIGS: Mapping[str, Types] = {
     "ApproxTopK": _APPROXIMATE,
     "PartialReduce": {**_APPROXIMATE, "log2_reduction": "i64", "to_apply_type": _TEXT},
@@ -81,7 +81,7 @@ _CONFIGS: Mapping[str, Types] = {
 
 
 def type_of(attribute: Any) -> str:
-    """Returns the type of an attribute, as this module names it; empty: it has no name."""
+    """Returns the type of an attribute, as this module names it; empty if it has no name."""
     if isinstance(attribute, ir.BoolAttr):
         return _BOOL
     if isinstance(attribute, ir.IntegerAttr | ir.FloatAttr):
@@ -91,12 +91,12 @@ def type_of(attribute: Any) -> str:
 
 
 def problem_of_attributes(call: Any, name: str, known: Types | None = None) -> str:
-    """Says which attribute of a custom call JAX does not give it, or of which type; empty: none.
+    """Returns what is wrong with the attributes of a custom call; empty if nothing is.
 
     Args:
-      call: Of a parsed program.
-      name: What it calls.
-      known: Those that it may have; None: it is one that XLA makes an operation of.
+      call: A call of a parsed program.
+      name: The name of its target.
+      known: The allowed attributes; None: XLA turns the call into an operation.
     """
     is_xlas = known is None
     if known is None:
@@ -123,11 +123,11 @@ def problem_of_attributes(call: Any, name: str, known: Types | None = None) -> s
 
 
 def problem_of_types(found: Any, known: Types) -> str:
-    """Says which attribute is not known, or of another type; empty: none.
+    """Returns which attribute is unknown, or has a wrong type; empty if none.
 
     Args:
-      found: Each with its name.
-      known: The types of those that are known; an empty text for any.
+      found: The attributes with their names.
+      known: The types of the known attributes; an empty text for any type.
     """
     for entry in found:
         wanted = known.get(entry.name)

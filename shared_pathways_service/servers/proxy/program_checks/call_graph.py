@@ -1,4 +1,4 @@
-"""Which functions of a program call which: XLA ends the process where a call has no end."""
+"""Checks which functions of a program call which: XLA crashes on recursion."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shared_pathways_service.servers.proxy.xla.operation_attributes import COMPU
 
 __all__ = ["CallGraph"]
 
-#: Functions that call each other one below the other, at most: XLA follows them on its stack.
+#: The deepest nesting of calls: XLA follows them on its stack.
 _DEEPEST = 1000
 _FUNCTION = "func.func"
-#: The attribute that names what an operation calls.
+#: The attribute with the target of an operation's call.
 _CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-#: Custom calls of which JAX has one call a function of the program: comparators and reducers.
+#: Custom calls in which JAX uses functions of the program: comparators and reducers.
 _WITH_FUNCTION = frozenset(
     {
         *("TopK", "ApproxTopK", "PartialReduce"),
@@ -26,17 +26,17 @@ _WITH_FUNCTION = frozenset(
 
 
 class CallGraph:
-    """The functions of one program, filled while the program is walked in post-order."""
+    """The functions of one program, recorded while the program is walked in post-order."""
 
     def __init__(self) -> None:
         self._callees: dict[str, set[str]] = {}
         self._without_body: set[str] = set()
         self._wrong = ""
-        # Called by the function that is being walked, which comes after its operations.
+        # The calls of the function that is being walked, which follows its operations.
         self._pending: set[str] = set()
 
     def add(self, operation: Any) -> None:
-        """Takes note of an operation."""
+        """Records an operation."""
         name = operation.name
         if attribute := _CALLEE.get(name):
             self._pending.add(operation.attributes[attribute].value)
@@ -47,7 +47,7 @@ class CallGraph:
                 self._without_body.add(symbol)
 
     def add_custom_call(self, operation: Any, target: str) -> None:
-        """Takes note of a custom call, which may call functions of the program as well."""
+        """Records a custom call, which may also call functions of the program."""
         if COMPUTATIONS not in operation.attributes:
             return
         called = operation.attributes[COMPUTATIONS]
@@ -60,16 +60,16 @@ class CallGraph:
         self._pending.add(symbol.value)
 
     def problem(self) -> str:
-        """Returns what is wrong with the calls; empty: nothing."""
+        """Returns what is wrong with the calls; empty if nothing is."""
         if self._wrong:
             return self._wrong
         called = set().union(*self._callees.values())
         if missing := sorted((called - self._callees.keys()) | (called & self._without_body)):
-            return f"function {missing[0][:200]} is called, and has no body"
+            return f"function {missing[0][:200]} is called but has no body"
         try:
             order = list(graphlib.TopologicalSorter(self._callees).static_order())
         except graphlib.CycleError as error:
-            return f"function {error.args[1][0][:200]} calls itself, by way of others or directly"
+            return f"function {error.args[1][0][:200]} calls itself, directly or through others"
         depth: dict[str, int] = {}
         for name in order:
             depth[name] = 1 + max((depth[callee] for callee in self._callees[name]), default=0)

@@ -1,10 +1,10 @@
 """Checks calls of jaxlib's CPU kernels, which trust the shapes that a program states.
 
 A kernel takes its sizes from one operand and assumes that the other buffers fit. With other shapes
-or attributes than JAX's it reads or writes outside of them, or ends the process. So every operand
-and result must have the shape that LAPACK's documentation of the routine gives it, and every
-attribute a value that the routine knows. jaxlib itself checks the number of buffers and their
-element types (jaxlib/cpu/lapack_kernels.cc, sparse_kernels.cc, tridiagonal_solve_kernels.cc).
+or attributes than JAX's it reads or writes outside of them, or crashes. So every operand and result
+must have the shape that LAPACK's documentation of the routine states, and every attribute a value
+that the routine knows. jaxlib checks the number of buffers and their element types
+(jaxlib/cpu/lapack_kernels.cc, sparse_kernels.cc, tridiagonal_solve_kernels.cc).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ __all__ = ["KERNELS", "SPARSE", "Kernel", "Shape", "check_kernel"]
 Shape = tuple[int, ...]
 _Sizes = dict[str, int]
 
-#: The one kernel that also trusts values: indices of rows and columns.
+#: The only kernel that also trusts values: indices of rows and columns.
 SPARSE = "cpu_csr_sparse_dense_ffi"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a call of a kernel must be like.
+    """The required form of a kernel's call.
 
     Attributes:
       operands: Their last dimensions; the first ones, equal in all buffers, are the batch.
         A letter stands for a size, `k` for the smaller of `m` and `n`, `1n` for `n` minus 1.
-      results: The same of the results.
-      choices: The letters that each attribute may have; JAX writes them as numbers.
+      results: The last dimensions of the results.
+      choices: The allowed letters of each attribute; JAX writes them as numbers.
       numbers: Attributes that are whole numbers.
       switches: Attributes that are true or false.
-      rule: Says whether sizes and attributes fit each other.
+      rule: Tells whether sizes and attributes fit each other.
     """
 
     operands: tuple[str, ...]
@@ -91,7 +91,7 @@ _REFLECT = _kernel("[m,n] [t] -> [m,n]", rule=lambda s, _: s["t"] <= s["n"] <= s
 _MULTIPLY = _kernel("[r,c] [t] [m,n] -> [m,n]", switches=("left", "transpose"), rule=_reflectors)
 _TRIDIAGONAL = _kernel("[n,n] -> [n,n] [n] [1n] [1n] []", uplo="LU")
 
-#: LAPACK's routines without the letter of their type, and the letters for which they exist.
+#: LAPACK's routines without the letter of their type, with the letters for which they exist.
 _ROUTINES: tuple[tuple[str, str, Kernel], ...] = (
     ("sdcz", "trsm", _kernel("[t,t] [m,n] -> [m,n]", side="LR", uplo="LU", trans_x="NTC",
                              diag="NU", rule=_triangle)),
@@ -118,7 +118,7 @@ _ROUTINES: tuple[tuple[str, str, Kernel], ...] = (
     ("sdcz", "gtsv", _kernel("[m] [m] [m] [m,n] -> [m] [m] [m] [m,n] []")),
 )  # fmt: skip
 
-#: The kernels of every supported jaxlib, by the names that programs call them.
+#: The kernels of every supported jaxlib, by the names that programs use.
 KERNELS: dict[str, Kernel] = {
     f"lapack_{letter}{routine}_ffi": kernel
     for letters, routine, kernel in _ROUTINES
@@ -136,13 +136,13 @@ def check_kernel(
     attributes: Mapping[str, int],
     batch_dims: int,
 ) -> str:
-    """Says what is wrong with a call; empty if nothing is.
+    """Returns what is wrong with a call; empty if nothing is.
 
     Args:
-      kernel: What is called.
-      operands: Their shapes; a dimension below 0 is not known.
-      results: The same of the results.
-      attributes: As the program states them; switches are 0 or 1.
+      kernel: The called kernel.
+      operands: The shapes of its operands; a negative dimension is unknown.
+      results: The shapes of its results.
+      attributes: The attributes in the program; switches are 0 or 1.
       batch_dims: How many of the first dimensions XLA may split among devices.
     """
     if any(size < 0 for shape in (*operands, *results) for size in shape):
@@ -184,7 +184,7 @@ def _rank(dims: str) -> int:
 
 
 def _sizes(kernel: Kernel, operands: Sequence[Shape], results: Sequence[Shape]) -> _Sizes | None:
-    """Returns the size that each letter stands for, or None if the shapes do not fit."""
+    """Returns the size of each letter, or None if the shapes do not fit."""
     if (len(operands), len(results)) != (len(kernel.operands), len(kernel.results)):
         return None
     batch = operands[0][: max(len(operands[0]) - _rank(kernel.operands[0]), 0)]
@@ -213,7 +213,7 @@ def _is_sparse(operands: Sequence[Shape], results: Sequence[Shape]) -> bool:
     if len(results) != 1 or not 1 <= len(dense) == len(results[0]) <= 2:
         return False
     (result,) = results
-    # (Without a column there is no index that an entry could have.)
+    # (Without columns no entry can have an index.)
     return (
         values == columns
         and pointers == result[0] + 1

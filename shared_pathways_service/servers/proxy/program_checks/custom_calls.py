@@ -1,9 +1,9 @@
-"""Which custom calls of a client's program a proxy accepts.
+"""Decides which custom calls of a client's program a proxy accepts.
 
 A custom call names a function of the process that compiles or runs it. Some of XLA's and jaxlib's
 take an address from the program's text (`InspectSharding`, callbacks of older JAX releases), or
-trust the sizes that it states. So a proxy accepts those that are listed here, each with the
-operands, results and attributes that JAX gives it, and refuses all others by name.
+trust the sizes that it states. So a proxy accepts the calls listed here, each with the operands,
+results and attributes that JAX gives it, and refuses all others by name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from shared_pathways_service.servers.proxy.xla.platforms import CPU, Cuda
 
 __all__ = ["accepted_names", "check_custom_call", "is_reserved"]
 
-#: Of StableHLO's versions of the calling convention: untyped ones, and the one with attributes.
+#: StableHLO's versions of the calling convention: untyped ones, and the one with attributes.
 _UNTYPED, _TYPED = 1, 4
 #: How many of the first dimensions XLA may split among devices.
 _BATCH = "num_batch_dims"
@@ -68,7 +68,7 @@ _OWN_LIBRARY = (
     "--allow-ffi-libraries DIR`, and proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']"
 )
 _PALLAS = ("a kernel of Pallas", "pallas_call(..., interpret=True), or jax.numpy and jax.lax")
-#: What JAX makes of which function, and what to do without it.
+#: The origin of calls in JAX, and the alternative for the user.
 _INSTEAD = {
     "InspectSharding": (
         "jax.debug.inspect_array_sharding of a value inside a jit",
@@ -90,13 +90,13 @@ _INSTEAD = {
 }
 _CALLBACKS = re.compile(r"xla_(ffi_|buffer_)?(partitioned_)?python_\w*callback")
 
-#: What a platform's XLA makes no operation of.
+#: Calls that a platform's XLA does not turn into operations.
 _NOT_RUN = frozenset({("ragged_all_to_all", CPU.name)})
 
 
 @functools.cache
 def accepted_names(platform: str) -> frozenset[str]:
-    """Returns the names of kernels that programs for a platform may call, beside XLA's own."""
+    """Returns the names of kernels that a platform's programs may call, besides XLA's own."""
     if platform == CPU.name:
         return frozenset(KERNELS)
     modules = ("linalg", "prng", "solver", "sparse")
@@ -125,17 +125,17 @@ def check_custom_call(
     """Refuses a custom call that a proxy does not accept.
 
     Args:
-      call: Of a parsed program. Where a kernel trusts indices, they are limited to what there is.
-      platform: The name of what the program is compiled for.
-      callbacks: Checks calls of its client's functions; None: its client serves none.
+      call: A call of a parsed program. If a kernel trusts indices, they are limited to valid ones.
+      platform: The name of the platform that the program is compiled for.
+      callbacks: Checks calls of the client's functions; None: the client serves none.
       ffi_names: Functions of the user's own libraries, which check their arguments themselves.
 
     Returns:
       Whether the program was changed.
 
     Raises:
-      StatusError: UNIMPLEMENTED, naming the call and what to do instead; INVALID_ARGUMENT: it is
-        called in another way than JAX calls it.
+      StatusError: UNIMPLEMENTED, with the name of the call and an alternative; INVALID_ARGUMENT: it
+        has not the form that JAX writes.
     """
     name = call.attributes[TARGET].value
     if callbacks is not None and platform == CPU.name and name in NAMES:
@@ -174,8 +174,8 @@ def _refusal(name: str, platform: str) -> StatusError:
         what, instead = f" ({known[0]})", known[1]
     return StatusError(
         Code.UNIMPLEMENTED,
-        f"a proxy for {platform} does not run custom call {name[:200]!r}{what}: it runs XLA's "
-        f"operations and jaxlib's kernels only. Instead: {instead}",
+        f"a proxy for {platform} does not run custom call {name[:200]!r}{what}: it runs only XLA's "
+        f"operations and jaxlib's kernels. Instead: {instead}",
     )
 
 
@@ -196,20 +196,20 @@ def _check_kernel(call: Any, name: str, kernel: Kernel) -> None:
 def _problem_of_kernels_attributes(call: Any, name: str) -> str:
     attributes = call.attributes
     if SHARDING in attributes:
-        # XLA would split operands and results as it says, each for itself.
+        # XLA would split operands and results by it, each for itself.
         return f"{SHARDING} must not be set: set the shardings of operands and results"
     if problem := problem_of_attributes(call, name, KERNEL):
         return problem
     if FRONTEND in attributes and _BATCH in attributes[FRONTEND]:
         missing = [layouts for layouts in LAYOUTS if layouts not in attributes]
         if missing:
-            # XLA splits such a call as if it had them.
+            # XLA splits such a call as if it had these dimensions.
             return f"{_BATCH} needs {' and '.join(missing)}, which the call does not have"
     return ""
 
 
 def _problem_of_own(call: Any, name: str) -> str:
-    """Returns what is wrong with a call of a user's own library; empty: nothing."""
+    """Returns what is wrong with a call of a user's own library; empty if nothing is."""
     _typed_attributes(call, name)
     if not has_tensors_only(call):
         return "its operands and results must be tensors"
@@ -219,12 +219,12 @@ def _problem_of_own(call: Any, name: str) -> str:
 
 
 def _wrong_of_sparse(call: Any) -> str:
-    """Returns what would have the kernel read beyond its buffers; empty: nothing."""
+    """Returns why the kernel could read beyond its buffers; empty if it cannot."""
     indices = [ir.RankedTensorType(value.type).element_type for value in call.operands[1:3]]
     if not all(str(element) in ("i32", "i64") for element in indices):
         return "its row pointers and columns must be of type i32 or i64"
     if has_items(call, ALIASES):
-        # Results would be written over indices that are still to be read.
+        # Results would overwrite indices that are still to be read.
         return f"{ALIASES} must not be set"
     return ""
 
@@ -233,7 +233,7 @@ def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
     """Returns a kernel's attributes, if it is called by XLA's typed interface."""
     attributes = call.attributes
     version = attributes[VERSION].value if VERSION in attributes else _UNTYPED
-    # JAX gives the attributes in MHLO's form, which is the typed one whatever the version says.
+    # JAX gives the attributes in MHLO's form, which is the typed one with any version.
     by_mhlo = TYPED_CONFIG in attributes
     plain = CONFIG in attributes and attributes[CONFIG] != ir.StringAttr.get("")
     config = _config(call) if by_mhlo or plain else None
@@ -252,7 +252,7 @@ def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
 
 
 def _config(call: Any) -> Any:
-    """Returns what a kernel is given, by name; an empty list: nothing."""
+    """Returns a kernel's configuration, by name; empty if there is none."""
     attributes = call.attributes
     if TYPED_CONFIG in attributes:
         return attributes[TYPED_CONFIG]
@@ -273,7 +273,7 @@ def _batch_dims(call: Any) -> int:
 
 
 def _limit_indices(call: Any) -> bool:
-    """Keeps the indices of a sparse matrix inside its buffers, whatever their values will be."""
+    """Limits the indices of a sparse matrix to its buffers, whatever their values will be."""
     values, pointers, columns, dense = shapes_of(call.operands)
     del pointers, columns
     for index, largest in ((1, values[0]), (2, max(dense[0] - 1, 0))):

@@ -1,8 +1,8 @@
-"""Checks a client's program before XLA sees it: its operations, types, shardings and custom calls.
+"""Checks a client's program before XLA gets it: operations, types, shardings, custom calls.
 
-A program has operations of StableHLO, CHLO, Shardy and `func` only: other dialects have calls of
-their own. Its tensors have elements that XLA can compute with, also where no argument or result
-of the whole program is of their type.
+A program may have operations of StableHLO, CHLO, Shardy and `func` only: other dialects have calls
+of their own. Its tensors must have element types that XLA can compute with, even if no argument or
+result of the whole program has the type.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["check_program"]
 
 _DIALECTS = frozenset({"builtin", "chlo", "func", "sdy", "stablehlo"})
 _MODULE = "builtin.module"
-#: What XLA reads of a module, and JAX sets; of other things it trusts the form.
+#: The attributes of a module that XLA reads and JAX sets; XLA trusts the form of others.
 _OF_JAX = frozenset(
     f"mhlo.{name}" for name in ("num_partitions", "num_replicas", "frontend_attributes")
 )
@@ -49,22 +49,21 @@ def check_program(
     callbacks: CallbackChecker | None = None,
     ffi_names: frozenset[str] = frozenset(),
 ) -> bool:
-    """Refuses a program that XLA would not survive, or that reaches beyond its own arrays.
+    """Refuses a program that would crash XLA, or access more than its own arrays.
 
     Args:
-      module: A parsed program. Where a kernel trusts indices, they are limited to what there is.
-      platform: The name of what it is compiled for.
-      num_devices: That it runs on.
-      callbacks: Checks calls of its client's functions; None: its client serves none.
+      module: A parsed program. If a kernel trusts indices, they are limited to valid ones.
+      platform: The name of the platform that it is compiled for.
+      num_devices: The number of devices that it runs on.
+      callbacks: Checks calls of the client's functions; None: the client serves none.
       ffi_names: Functions of the user's own libraries.
 
     Returns:
       Whether the module was changed.
 
     Raises:
-      StatusError: UNIMPLEMENTED, naming a type of elements, or a custom call and what to do
-        instead; INVALID_ARGUMENT, naming a custom call that is called in another way than JAX's,
-        or an operation.
+      StatusError: UNIMPLEMENTED, with an element type, or a custom call and an alternative;
+        INVALID_ARGUMENT, with a custom call that has not JAX's form, or an operation.
     """
     found = _Walk(num_devices)
     with module.context:
@@ -86,14 +85,14 @@ def check_program(
 
 
 class _Walk:
-    """What one walk over a program finds.
+    """The findings of one walk over a program.
 
     Args:
-      num_devices: That the program runs on.
+      num_devices: The number of devices that the program runs on.
 
     Attributes:
-      calls: Custom calls, but for Shardy's.
-      shardys: Operations that have something of Shardy's, written as text.
+      calls: Custom calls, except Shardy's.
+      shardys: Operations with attributes of Shardy as text.
     """
 
     def __init__(self, num_devices: int) -> None:
@@ -108,11 +107,11 @@ class _Walk:
         self._unknown = ""
 
     def look(self, operation: Any) -> Any:
-        """Takes note of an operation; ends the walk at one that XLA must not see."""
+        """Records an operation; ends the walk at one that XLA must not get."""
         try:
             return self._look(operation)
         except Exception as error:  # noqa: BLE001 - raised again in `check`
-            # (Raised from here it would come back as a text with this process's stack.)
+            # (An error raised here would return as a text with this process's stack.)
             self._error = error
             return ir.WalkResult.INTERRUPT
 
@@ -121,7 +120,7 @@ class _Walk:
         if name.partition(".")[0] not in _DIALECTS:
             self._foreign = name
             return ir.WalkResult.INTERRUPT
-        # (Arguments of regions have the type of an operand or a result.)
+        # (The arguments of regions have the type of an operand or a result.)
         self._types.update(value.type for value in operation.results)
         self._graph.add(operation)
         if name == _FUNCTION:
@@ -142,10 +141,10 @@ class _Walk:
         return ir.WalkResult.ADVANCE
 
     def check(self) -> None:
-        """Refuses what can be told without a look at single operations.
+        """Refuses what can be determined without single operations.
 
         Raises:
-          StatusError: As of `check_program`.
+          StatusError: As in `check_program`.
         """
         if self._foreign:
             raise StatusError(

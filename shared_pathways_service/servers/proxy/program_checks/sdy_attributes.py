@@ -1,7 +1,7 @@
-"""Checks Shardy's attributes, as operations have them: the sizes of meshes, and sharding rules.
+"""Checks Shardy's attributes of operations: the sizes of meshes, and sharding rules.
 
-MLIR verifies most of what they say. XLA also multiplies the sizes of a mesh's axes, and divides the
-dimensions of an array as a rule says, without a look at what comes out.
+MLIR verifies most of them. XLA also multiplies the sizes of a mesh's axes, and divides the
+dimensions of an array by a rule's factors, without a check of the results.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ __all__ = ["problem_of_mesh", "problem_of_rule", "problem_of_sdy"]
 
 _SHARDING = "sdy.sharding"
 _OF_FUNCTION = ("arg_attrs", "res_attrs")
-#: Devices of a mesh in a program for one device, which XLA does not split: JAX writes abstract
+#: The devices of a mesh in a program for one device, which XLA does not split: JAX writes abstract
 #: meshes of any size there.
 _MOST_ABSTRACT = 1 << 16
-#: The axes of a mesh as they are printed, and one of them. A name in quotes may have any character.
+#: The axes of a mesh as they are printed, and one of them. Names in quotes may have any characters.
 _MESH = re.compile(r'mesh<\[((?:[^\]"]|"(?:[^"\\]|\\.)*")*)\]', re.DOTALL)
 _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"=(\d+)', re.DOTALL)
 
 
 def problem_of_sdy(operation: Any, num_devices: int) -> str:
-    """Says what is wrong with the attributes of Shardy that an operation has; empty: nothing.
+    """Returns what is wrong with Shardy's attributes of an operation; empty if nothing is.
 
     Args:
-      operation: Of a parsed program.
-      num_devices: That the program runs on.
+      operation: An operation of a parsed program.
+      num_devices: The number of devices that the program runs on.
     """
     attributes = operation.attributes
     if operation.name.startswith("sdy."):
@@ -51,7 +51,7 @@ def problem_of_sdy(operation: Any, num_devices: int) -> str:
 
 
 def problem_of_mesh(sizes: list[int], num_devices: int) -> str:
-    """Says what is wrong with the sizes of a mesh's axes; empty: nothing."""
+    """Returns what is wrong with the sizes of a mesh's axes; empty if nothing is."""
     most = num_devices if num_devices > 1 else _MOST_ABSTRACT
     if min(sizes, default=1) < 1 or math.prod(sizes) > most:
         written = " x ".join(map(str, sizes))[:200]
@@ -60,11 +60,11 @@ def problem_of_mesh(sizes: list[int], num_devices: int) -> str:
 
 
 def problem_of_rule(rule: Any, operation: Any) -> str:
-    """Says what is wrong with a rule on which dimensions of values belong together; empty: nothing.
+    """Returns what is wrong with a rule for the dimensions of values; empty if nothing is.
 
     Args:
       rule: An `OpShardingRuleAttr`.
-      operation: Which has it.
+      operation: The operation with the rule.
     """
     sizes = list(rule.factor_sizes)
     for mappings, values in (

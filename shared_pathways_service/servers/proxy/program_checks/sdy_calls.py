@@ -1,10 +1,10 @@
-"""Checks Shardy's shardings where a client has written them as text, before XLA reads them.
+"""Checks Shardy's shardings that a client has written as text, before XLA reads them.
 
 Clients before JAX 0.10.2 cannot send operations and attributes of Shardy's dialect. Their library
 writes them as custom calls named ``xla.sdy.…`` and as strings in ``mhlo.frontend_attributes``,
-which XLA reads back before it compiles. XLA takes for granted that the library wrote them: at a
-string that is no attribute, a mesh or an axis that is not there, or a call in another place, it
-ends the process. So what the library would not have written is refused.
+which XLA reads back before it compiles. XLA assumes that the library wrote them: a string that is
+not an attribute, an unknown mesh or axis, or a call in another place crashes it. So all that the
+library would not have written is refused.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _SHARDING, _IN, _OUT = (
 _AXES, _GROUP, _MESHES = (f"{_PREFIX}{n}" for n in ("manual_axes", "sharding_group_id", "meshes"))
 _RULE = f"{_PREFIX}sharding_rule"
 _TO_LOCAL, _TO_GLOBAL = f"{_PREFIX}GlobalToLocalShape", f"{_PREFIX}LocalToGlobalShape"
-#: The functions that the two have between them.
+#: The functions that the two calls have between them.
 _BODY = f"{_PREFIX}manual_computation_body"
 _QUOTED = re.compile(r'"([^"]*)"')
 #: Printed as it is: ASCII without quotes and backslashes. (That of pmap is `<axis 0x7f…>`.)
 _PLAIN_NAME = re.compile(r"[ !#-\[\]-~]+")
-#: What follows an axis's name where a part of it is meant, which JAX never writes.
+#: The suffix of an axis's name for a part of it, which JAX never writes.
 _SUB_AXIS = '":('
 
-#: Axes of each mesh; None: it is one device, on which something is whole.
+#: The axes of each mesh; None for one device, with unsharded values.
 _Meshes = Mapping[str, Sequence[str] | None]
 
 
 def is_written(operation: Any) -> bool:
-    """Whether an operation has something of Shardy's as text, for `check_sdy` to look at."""
+    """Whether an operation has text of Shardy's, for `check_sdy`."""
     attributes = operation.attributes
     if _has_text(attributes):
         return True
@@ -67,8 +67,8 @@ def check_sdy(module: Any, operations: Iterable[Any], num_devices: int) -> str:
 
     Args:
       module: The program.
-      operations: Those of it that `is_written` names, and the calls of `SDY_CALLS`.
-      num_devices: That it runs on.
+      operations: Its operations that `is_written` selects, and the calls of `SDY_CALLS`.
+      num_devices: The number of devices that it runs on.
     """
     try:
         texts = _texts(module.operation.attributes)
@@ -89,13 +89,13 @@ def check_sdy(module: Any, operations: Iterable[Any], num_devices: int) -> str:
 
 
 class _Wrong(Exception):  # noqa: N818
-    """What is wrong."""
+    """The problem."""
 
 
 def _meshes(text: str, num_devices: int) -> _Meshes:
     written = ir.Attribute.parse(text)
     if not isinstance(written, ir.DictAttr):
-        raise _Wrong(f"{_MESHES} is no dictionary")
+        raise _Wrong(f"{_MESHES} is not a dictionary")
     return {entry.name: _axes(sdy.MeshAttr(entry.attr), num_devices) for entry in written}
 
 
@@ -103,7 +103,7 @@ def _axes(mesh: Any, num_devices: int) -> Sequence[str] | None:
     found = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
     axes = [axis.name for axis in found]
     if not all(map(_PLAIN_NAME.fullmatch, axes)):
-        # (Elsewhere they are compared as they are printed.)
+        # (Elsewhere names are compared as they are printed.)
         raise _Wrong("a mesh with an axis whose name has quotes, backslashes or other than ASCII")
     if problem := problem_of_mesh([axis.size for axis in found], num_devices):
         raise _Wrong(problem)
@@ -111,7 +111,7 @@ def _axes(mesh: Any, num_devices: int) -> Sequence[str] | None:
 
 
 def _check_function(function: Any, meshes: _Meshes) -> None:
-    """Looks at the shardings of a function's arguments and results: one for each."""
+    """Checks the shardings of a function's arguments and results: one for each."""
     _check_names(_texts(function.attributes), set())
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     for name, types in (("arg_attrs", kind.inputs), ("res_attrs", kind.results)):
@@ -138,7 +138,7 @@ def _check_operation(operation: Any, meshes: _Meshes) -> None:
 
 
 def _check_rule(text: str, operation: Any) -> None:
-    """Looks at a rule that says which dimensions of a call's values belong together."""
+    """Checks a rule that relates the dimensions of a call's values."""
     if problem := problem_of_rule(sdy.OpShardingRuleAttr(ir.Attribute.parse(text)), operation):
         raise _Wrong(problem)
 
@@ -208,7 +208,7 @@ def _group(call: Any, texts: Mapping[str, str], _: _Meshes) -> None:
         raise _Wrong(f"{_target(call)} of other than one value")
 
 
-#: The custom calls of Shardy that a client's library writes, each with what looks at one.
+#: The custom calls of Shardy that a client's library writes, with their checks.
 SDY_CALLS: dict[str, Callable[[Any, Mapping[str, str], _Meshes], None]] = {
     _TO_LOCAL: _to_local,
     _TO_GLOBAL: _to_global,
@@ -220,7 +220,7 @@ SDY_CALLS: dict[str, Callable[[Any, Mapping[str, str], _Meshes], None]] = {
 def _check_shardings(text: str, values: Sequence[Any], meshes: _Meshes) -> list[Any]:
     shardings = list(sdy.TensorShardingPerValueAttr(ir.Attribute.parse(text)).shardings)
     if not values and len(shardings) == 1:
-        # JAX says so where a callback without results is called.
+        # JAX writes this where a callback without results is called.
         _check_sharding(shardings[0], None, meshes)
         return shardings
     if len(shardings) != len(values):
@@ -271,16 +271,16 @@ def _check_names(texts: Mapping[str, str], known: set[str]) -> None:
 
 
 def _texts(attributes: Any) -> dict[str, str]:
-    """Returns what is Shardy's of an operation's frontend attributes."""
+    """Returns Shardy's texts of an operation's frontend attributes."""
     if FRONTEND not in attributes:
         return {}
     written = attributes[FRONTEND]
     if not isinstance(written, ir.DictAttr):
-        raise _Wrong(f"{FRONTEND} is no dictionary")
+        raise _Wrong(f"{FRONTEND} is not a dictionary")
     texts = {}
     for entry in written:
         if entry.name.startswith(_PREFIX):
             if not isinstance(entry.attr, ir.StringAttr):
-                raise _Wrong(f"{entry.name} is no text")
+                raise _Wrong(f"{entry.name} is not a text")
             texts[entry.name] = entry.attr.value
     return texts

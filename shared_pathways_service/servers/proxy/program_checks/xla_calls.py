@@ -1,6 +1,6 @@
-"""Custom calls that XLA makes operations of, each with the operands and results that JAX gives it.
+"""Custom calls that XLA turns into operations, with the operands and results that JAX gives them.
 
-XLA trusts the shapes, and ends the process where they do not fit.
+XLA trusts the shapes, and crashes if they do not fit.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _largest(_operands: _Types, _results: _Types, call: Any) -> bool:
 
 
 def _approximate(_operands: _Types, _results: _Types, call: Any) -> bool:
-    """Arrays, as many first values, and results that differ in one dimension alone."""
+    """Arrays, as many first values, and results that differ in one dimension only."""
     shapes, found = shapes_of(call.operands), shapes_of(call.results)
     if not found or len(shapes) != 2 * len(found) or len({*shapes[: len(found)]}) != 1:
         return False
@@ -106,7 +106,7 @@ def _largest_of_chlo(operands: _Types, results: _Types, call: Any) -> bool:
     return _chlos(call) == {"k": shapes_of(call.results)[0][-1], "largest": 1}
 
 
-#: What XLA makes operations of, and what JAX gives each.
+#: The calls that XLA turns into operations, with the operands and results that JAX gives them.
 XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "Sharding": _sharding,
     "SPMDFullToShardShape": _one_resized,
@@ -136,7 +136,7 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
 
 
 def problem_of_xlas(call: Any, name: str) -> str:
-    """Says what is wrong with a call of one of `XLAS`; empty if nothing is."""
+    """Returns what is wrong with a call of one of `XLAS`; empty if nothing is."""
     if not has_tensors_only(call):
         return "its operands and results must be tensors"
     if has_items(call, ALIASES):
@@ -160,12 +160,12 @@ def has_tensors_only(call: Any) -> bool:
 
 
 def _chlos(call: Any) -> Mapping[str, int]:
-    """Returns the whole numbers among the attributes of the operation that a call stands for."""
+    """Returns the integers among the attributes of the operation that a call stands for."""
     return numbers_of(call.attributes[ATTRIBUTES]) if ATTRIBUTES in call.attributes else {}
 
 
 def _attributes(call: Any) -> Mapping[str, int]:
-    """Returns the whole numbers among an operation's attributes."""
+    """Returns the integers among an operation's attributes."""
     for name in (TYPED_CONFIG, CONFIG):
         if name in call.attributes and isinstance(call.attributes[name], ir.DictAttr):
             return numbers_of(call.attributes[name])
@@ -173,7 +173,7 @@ def _attributes(call: Any) -> Mapping[str, int]:
 
 
 def numbers_of(config: Any) -> dict[str, int]:
-    """Returns the whole numbers of a dictionary; -1 for anything else there."""
+    """Returns the integers of a dictionary; -1 for other values."""
     numbers = {}
     for entry in config:
         value = entry.attr
@@ -185,7 +185,7 @@ def numbers_of(config: Any) -> dict[str, int]:
 
 
 def _text(call: Any, name: str) -> str:
-    """Returns a text among the attributes of a call; empty: it has none of that name."""
+    """Returns a text among the attributes of a call; empty if there is none of that name."""
     if name not in call.attributes:
         return ""
     attribute = call.attributes[name]

@@ -1,9 +1,9 @@
-"""A session's answers on their way to its client, and what is held back until they are read.
+"""Queues a session's answers to its client, and limits those that are not read yet.
 
-The client that does not read its answers is asked no more: the thread that reads its requests
-waits. Nobody who settles an answer ever waits, so no executor and no other session does.
+If a client does not read its answers, no more requests are read: the thread that reads them waits.
+Threads that settle an answer never wait, so no executor and no other session does.
 
-How answers are brought to the wire is the transport's: here is what all of them count alike.
+The transports write the answers; this module has the counting that they share.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["Answer", "Answers", "QueuedAnswers"]
 
-#: Bytes for which a request counts as one, and those above which an answer's are counted: all
-#: smaller ones are few enough by their number.
+#: Bytes for which a request counts as one, and above which an answer's bytes are counted: the
+#: number of smaller ones limits them.
 _UNIT_SHIFT = 16
 _LARGE = 4096
 
@@ -31,9 +31,9 @@ class Answer(NamedTuple):
     """One answer that waits to be written.
 
     Attributes:
-      message: Serialised.
-      units: For how many requests it counts.
-      counted: Its bytes, if it is a large one; else 0.
+      message: The serialised response.
+      units: The requests for which it counts.
+      counted: Its bytes if it is large, else 0.
     """
 
     message: bytes
@@ -44,15 +44,15 @@ class Answer(NamedTuple):
 class Answers(ABC):
     """The answers of one session.
 
-    Three kinds of threads meet here: the one that reads requests (`admit`), the one that writes
-    answers (`_written`), and any that settle one (`sender`). The first two may be one and the same;
-    they count in integers of their own, so that no request costs a lock.
+    Three kinds of threads use this: the one that reads requests (`admit`), the one that writes
+    answers (`_written`), and any that settle one (`sender`). The first two may be the same; they
+    count in integers of their own, so that no request costs a lock.
 
     Args:
-      limits: Of the proxy.
+      limits: The limits of the proxy.
 
     Attributes:
-      counts: Of the session.
+      counts: The counts of the session.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -60,19 +60,19 @@ class Answers(ABC):
         self._most = limits.requests
         self._most_unread = limits.unread_bytes // 2
         self.counts = RequestCounts()
-        # Requests in units: read, and written the answers of.
+        # Units of requests that were read, and of those whose answers were written.
         self._read = 0
         self._done = 0
         # Bytes of large answers that are not yet written.
         self._lock = threading.Lock()
         self._large = 0
-        # The reader waits, until so many units or fewer are open.
+        # The reader waits until at most so many units are open.
         self._waits = False
         self._wake_at = 0
 
     @property
     def open(self) -> int:
-        """Requests that are read and whose answers are not written."""
+        """The requests that were read and whose answers are not written."""
         return self._read - self._done
 
     @property
@@ -86,10 +86,10 @@ class Answers(ABC):
         """Waits until there is room for one more request, or the session ends.
 
         Args:
-          nbytes: Of the request.
+          nbytes: The size of the request.
 
         Returns:
-          For how many requests it counts.
+          The units for which it counts.
         """
         units = 1 + (nbytes >> _UNIT_SHIFT)
         if not self._is_free(units):
@@ -101,16 +101,16 @@ class Answers(ABC):
         return units
 
     def _is_free(self, units: int) -> bool:
-        """Whether a request that counts for so many is let in at once."""
+        """Whether a request of so many units is admitted at once."""
         return self._read - self._done + units <= self._most and self._large <= self._most_unread
 
     def sender(self, units: int) -> Callable[[bytes], None]:
-        """Returns what sends the one answer to a request that counts for so many."""
+        """Returns the function that sends the answer to a request of so many units."""
         return self._send if units == 1 else functools.partial(self._send, units=units)
 
     @abstractmethod
     def _wait_for_room(self) -> None:
-        """Sets `_waits`, and returns once `_has_room`, or nothing is sent any more."""
+        """Sets `_waits`, and returns once `_has_room`, or no more answers are sent."""
 
     def _has_room(self) -> bool:
         open_units = self._read - self._done
@@ -119,11 +119,11 @@ class Answers(ABC):
     # ---- any thread
 
     def _send(self, message: bytes, units: int = 1) -> None:
-        """Puts an answer on its way.
+        """Sends an answer.
 
         Raises:
-          StatusError: RESOURCE_EXHAUSTED: it is large, and too many large ones wait to be read.
-            Another one, small, must take its place.
+          StatusError: RESOURCE_EXHAUSTED: it is large, and too many large ones are unread. A small
+            one must take its place.
         """
         nbytes = len(message)
         counted = nbytes if nbytes > _LARGE else 0
@@ -142,7 +142,7 @@ class Answers(ABC):
 
     @abstractmethod
     def _put(self, answer: Answer) -> None:
-        """Takes an answer that is to be written behind those before."""
+        """Queues an answer to be written."""
 
     # ---- the thread that writes
 
@@ -156,7 +156,7 @@ class Answers(ABC):
 
 
 class QueuedAnswers(Answers):
-    """Answers that a thread of their own takes one by one, each when the one before is written."""
+    """Answers that a thread takes one by one, each after the one before is written."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
@@ -169,7 +169,8 @@ class QueuedAnswers(Answers):
         while True:
             self._room.clear()
             self._waits = True
-            # Looked at after it was said: the writer sees that this waits, or this what it wrote.
+            # Checked after `_waits` is set: either the writer sees that this waits, or this sees
+            # the write.
             if self._closed or self._has_room():
                 return
             self._room.wait()
@@ -178,11 +179,11 @@ class QueuedAnswers(Answers):
         self._queue.put(answer)
 
     def end(self, error: StatusError | None) -> None:
-        """Ends the answers, with an error if there is one, behind those that are queued."""
+        """Ends the answers after the queued ones, with an error if there is one."""
         self._queue.put(error)
 
     def close(self) -> None:
-        """Lets the reader go on: nothing is sent any more."""
+        """Lets the reader continue: no more answers are sent."""
         self._closed = True
         self._room.set()
 

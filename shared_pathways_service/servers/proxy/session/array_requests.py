@@ -1,4 +1,4 @@
-"""Requests that take arrays apart, join them, wait for them and drop them."""
+"""Handles requests that split, join, await and delete arrays."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
-#: Unknown handles that an error names.
+#: The most unknown handles that an error names.
 _SHOWN = 10
-#: As JAX joins the tokens of several devices.
+#: The shape with which JAX joins the tokens of several devices.
 _SHAPE_OF_TOKENS = (0,)
 
 # ---- views
@@ -78,7 +78,7 @@ def _spec_of_data_or_tokens(
 ) -> Spec:
     if dtype.kind != TOKEN:
         return session.spec(dtype, request.shape, request.sharding)
-    # Of a program over several devices that has ordered effects.
+    # Of a program with ordered effects over several devices.
     if (shape := tuple(request.shape.dims)) != _SHAPE_OF_TOKENS:
         raise StatusError(
             Code.INVALID_ARGUMENT,
@@ -163,7 +163,7 @@ def _check_future(session: Session, request: proxy_pb2.CheckFutureRequest, call:
     call.response.check_future_response.SetInParent()
     operation = session.executions.pop(handle, None)
     if operation is not None:
-        # Before version 21 this is how a client asks how an execution went.
+        # Clients before version 21 ask for the end of an execution this way.
         if not operation.add_callback(lambda: call.finish(operation.error)):
             call.finish(operation.error)
         return True

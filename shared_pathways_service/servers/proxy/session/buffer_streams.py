@@ -1,7 +1,7 @@
-"""Host buffers as streams of messages: put together as they come, cut up as they go.
+"""Host buffers as streams of messages: joins them on arrival, splits them for sending.
 
 The messages, GrpcHostBufferStoreRequest and GrpcHostBufferLookupResponse, have one field, `data`,
-which is read and written in place: protobuf would copy it once more.
+which is read and written in place: protobuf would make one more copy.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["Waiting", "charge_for", "receive", "send", "wait_for"]
 
-#: Bytes of one message of a download: the most that the client takes.
+#: The most bytes of one message of a download that the client accepts.
 _DOWNLOAD_CHUNK = 16 << 20
-#: The same where the host memory's limit is reached.
+#: The same when the host memory's limit is reached.
 _SMALL_CHUNK = 64 << 10
 #: Seconds that a download waits for its buffer.
 _LOOKUP_TIMEOUT_S = 60.0
-#: Bytes of the largest host buffer that is taken.
+#: The largest host buffer that is accepted, in bytes.
 _LARGEST_BUFFER = 1 << 40
 _DATA_TAG = 0x0A
 
 
 def charge_for(store: BufferStore, size: int) -> HostCharge:
-    """Takes memory for a buffer of the size that a client gave.
+    """Charges memory for a buffer of the size that a client gave.
 
     Raises:
-      StatusError: There is no such size, or no memory.
+      StatusError: The size is invalid, or there is no memory.
     """
     if not 0 <= size <= _LARGEST_BUFFER:
         raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes")
@@ -48,15 +48,15 @@ def charge_for(store: BufferStore, size: int) -> HostCharge:
 
 
 def receive(store: BufferStore, size: int, messages: Iterable[bytes]) -> HostBuffer:
-    """Puts an upload together.
+    """Joins an upload.
 
     Args:
-      store: Where its memory is counted.
-      size: Bytes in all, as the client says.
+      store: The store that charges its memory.
+      size: The total size, as the client stated it.
       messages: Its pieces.
 
     Raises:
-      StatusError: No memory, or another number of bytes.
+      StatusError: There is no memory, or the number of bytes differs.
     """
     charge = charge_for(store, size)
     try:
@@ -80,10 +80,10 @@ def receive(store: BufferStore, size: int, messages: Iterable[bytes]) -> HostBuf
 
 
 class Waiting(Protocol):
-    """Who waits for a buffer."""
+    """A wait for a buffer."""
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until `wake` was called, or nobody wants the buffer any more."""
+        """Waits until `wake` is called, or nobody wants the buffer any more."""
 
     def wake(self) -> None:
         """Ends `wait`, on any thread."""
@@ -93,12 +93,12 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
     """Returns a buffer once it is there.
 
     Args:
-      store: Where it will be.
+      store: The store where it will be.
       handle: Its handle.
       waiting: Waits for it.
 
     Raises:
-      StatusError: The buffer's own error, or it did not come in time.
+      StatusError: The buffer's own error, or it did not arrive in time.
     """
     found: list[Arrived] = []
     at_once = True
@@ -109,7 +109,7 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
             waiting.wake()
 
     store.when_there(handle, arrive)
-    # Mostly it is: the client asks when it has heard so.
+    # Usually it is there: the client asks after it was told.
     at_once = False
     if not found:
         waiting.wait(_LOOKUP_TIMEOUT_S)
@@ -123,12 +123,12 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
 
 
 def send(buffer: HostBuffer, memory: HostMemory) -> Iterator[bytes]:
-    """Cuts a download up.
+    """Splits a download.
 
     Args:
-      buffer: Held, with its memory, until the last message is taken, also where its client deletes
-        it meanwhile.
-      memory: Where the messages are counted.
+      buffer: Held, with its memory, until the last message is taken, even if its client deletes it
+        meanwhile.
+      memory: The memory to which the messages are charged.
     """
     size = len(buffer.data)
     try:
@@ -136,7 +136,7 @@ def send(buffer: HostBuffer, memory: HostMemory) -> Iterator[bytes]:
         room = memory.charge(2 * min(size, _DOWNLOAD_CHUNK), "a download")
         chunk = _DOWNLOAD_CHUNK
     except StatusError:
-        # Its buffer was let in, and is freed by being read.
+        # Its buffer was admitted, and is freed by being read.
         room, chunk = None, _SMALL_CHUNK
     for view in chunks(buffer.data, chunk):
         yield b"".join((_chunk_header(len(view)), view))

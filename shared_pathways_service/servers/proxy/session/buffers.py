@@ -25,26 +25,26 @@ __all__ = [
     "take_file",
 ]
 
-#: XLA's CPU client takes memory as it is, without a copy, from this alignment on.
+#: From this alignment on, XLA's CPU client uses memory without a copy.
 _ALIGNMENT = 64
-#: The free part of a file system in memory from which on its files' pages are used as they are.
+#: The free part of a file system in memory that is required to use its files' pages without a copy.
 _ROOMY = 1 / 2
-#: Bytes that a buffer counts for beside its own.
+#: Bytes that a buffer counts in addition to its own.
 _OVERHEAD = 512
 
 
 def aligned_buffer(size: int) -> np.ndarray:
-    """Returns `size` bytes, not initialised, where XLA can use them without a copy."""
+    """Returns `size` bytes, not initialised, aligned so that XLA can use them without a copy."""
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     offset = -raw.ctypes.data % _ALIGNMENT
     return raw[offset : offset + size]
 
 
 class HostBuffer:
-    """Bytes, and what they hold of the host's memory as long as this object is.
+    """Bytes, with their charge on the host's memory as long as this object lives.
 
     Attributes:
-      data: One dimension of bytes.
+      data: An array of bytes with one dimension.
     """
 
     __slots__ = ("_charge", "data")
@@ -61,8 +61,8 @@ class BufferStore:
     """The host buffers of one session. Thread-safe.
 
     Args:
-      memory: What the buffers are charged to.
-      limit: Buffers, errors and those who wait, in all.
+      memory: The memory to which the buffers are charged.
+      limit: The most buffers, errors and waiting downloads together.
     """
 
     def __init__(self, memory: HostMemory, limit: int) -> None:
@@ -78,22 +78,22 @@ class BufferStore:
         return len(self._buffers)
 
     def charge(self, nbytes: int) -> HostCharge:
-        """Takes memory for a buffer; hand it to the `HostBuffer`.
+        """Charges memory for a buffer; pass the charge to the `HostBuffer`.
 
         Raises:
           StatusError: RESOURCE_EXHAUSTED.
         """
-        # An empty one is not for nothing.
+        # An empty one is not free.
         return self._memory.charge(nbytes + _OVERHEAD, "a host buffer")
 
     def put(self, handle: int, buffer: Arrived) -> None:
-        """Stores a buffer, or why there is none, and calls whoever waits for it."""
+        """Stores a buffer, or its error, and calls those who wait for it."""
         with self._lock:
             if self._closed is not None:
                 return
             waiting = self._waiting.pop(handle, ())
             self._num_waiting -= len(waiting)
-            # Beyond the limit an error is dropped: buffers are held by their memory.
+            # Beyond the limit an error is dropped: buffers are limited by their memory.
             if isinstance(buffer, HostBuffer):
                 self._buffers[handle] = buffer
             elif len(self._buffers) < self._limit:
@@ -102,7 +102,7 @@ class BufferStore:
             callback(buffer)
 
     def refuse(self, handle: int, error: StatusError) -> None:
-        """Tells whoever waits why there will be no buffer; who asked for it is told otherwise."""
+        """Tells those who wait why there will be no buffer; its sender gets the error by itself."""
         with self._lock:
             waiting = self._waiting.pop(handle, ())
             self._num_waiting -= len(waiting)
@@ -110,7 +110,7 @@ class BufferStore:
             callback(error)
 
     def when_there(self, handle: int, callback: Callable[[Arrived], None]) -> None:
-        """Calls back with a buffer once it is there; with an error when it never comes."""
+        """Calls back with a buffer once it is there; with an error if it never comes."""
         with self._lock:
             found = self._closed or self._buffers.get(handle)
             if found is None and self._num_waiting >= self._limit:
@@ -126,7 +126,7 @@ class BufferStore:
         callback(found)
 
     def forget(self, handle: int, callback: Callable[[Arrived], None]) -> None:
-        """Has `callback` called no more, if it still waits."""
+        """Removes `callback`, if it still waits."""
         with self._lock:
             waiting = self._waiting.get(handle, [])
             if callback in waiting:
@@ -136,16 +136,16 @@ class BufferStore:
                     del self._waiting[handle]
 
     def take(self, handle: int) -> None:
-        """Forgets a buffer; unknown ones are no error."""
+        """Removes a buffer; unknown ones are no error."""
         with self._lock:
             self._buffers.pop(handle, None)
 
     def discard(self, handle: int) -> None:
-        """Forgets a buffer, now or when it comes."""
+        """Removes a buffer, now or when it arrives."""
         self.when_there(handle, lambda _buffer: self.take(handle))
 
     def close(self) -> None:
-        """Lets go of everything; whoever waits is told so."""
+        """Drops all buffers; those who wait get an error."""
         with self._lock:
             self._closed = StatusError(Code.CANCELLED, "the session has ended")
             self._buffers.clear()
@@ -156,7 +156,7 @@ class BufferStore:
 
 
 def chunks(buffer: np.ndarray, size: int) -> Iterator[memoryview]:
-    """Cuts a buffer into pieces without copying; at least one, which may be empty."""
+    """Splits a buffer into pieces without copying; at least one, which may be empty."""
     view = buffer.data
     for start in range(0, max(len(view), 1), size):
         yield view[start : start + size]
@@ -180,20 +180,20 @@ def remove_directory(directory: Path) -> None:
     for path in directory.glob("lt_*"):
         with contextlib.suppress(OSError):
             path.unlink()
-    # Its client made it for this session. (Not where there is anything else.)
+    # Its client made it for this session. (Not if it holds anything else.)
     with contextlib.suppress(OSError):
         directory.rmdir()
 
 
 def take_file(path: Path, size: int) -> np.ndarray:
-    """Returns what a client left in a file, mostly as the file's own pages, and removes its name.
+    """Returns a client's file, usually as the file's own pages, and removes its name.
 
     Args:
-      path: Where; the last part must be a plain file, not a link.
-      size: Bytes it must have.
+      path: The file; the last part must be a plain file, not a link.
+      size: Its size in bytes.
 
     Raises:
-      StatusError: There is no such file, or it is not what it should be.
+      StatusError: There is no such file, or it has another type or size.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

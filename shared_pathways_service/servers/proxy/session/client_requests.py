@@ -1,4 +1,4 @@
-"""Requests about the client as a whole: devices, default layouts, default assignments."""
+"""Handles requests about the client as a whole: devices, default layouts, default assignments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
             device_kind=info.kind,
             default_memory_id=info.id,
             memory_ids=[info.id + number * count for number in range(len(memory_kinds))],
-            # What str() shows, as of JAX's own CPUs: checkpoints name devices by it.
+            # The result of str(), as for JAX's own CPUs: checkpoints name devices by it.
             debug_string=f"{platform}:{info.id}",
             to_string=f"{platform}:{info.id} ({name})",
         )

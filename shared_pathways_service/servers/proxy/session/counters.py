@@ -1,7 +1,7 @@
-"""What a proxy has done and what it holds, as numbers for whoever looks after it.
+"""The proxy's counters of work and resources.
 
-Requests and host buffers are counted as they pass (`request_counts`); what can be counted when a
-scraper asks is counted then.
+Requests and host buffers are counted as they pass (`request_counts`); other values are determined
+when a scraper asks.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def families(
     received: Transferred,
     sent: Transferred,
 ) -> list[Family]:
-    """Gathers all there is to tell.
+    """Collects all counters.
 
     Args:
-      engine: What computes.
-      sessions: Those that are open.
-      requests: Of all sessions.
-      sessions_opened: Since the start.
-      callbacks_ended: Callbacks of sessions that have ended.
-      host_memory_bytes: What host buffers hold.
+      engine: The engine that computes.
+      sessions: The open sessions.
+      requests: The requests of all sessions.
+      sessions_opened: The sessions opened since the start.
+      callbacks_ended: The callbacks of ended sessions.
+      host_memory_bytes: The bytes of host buffers.
       received: Host buffers from clients.
       sent: Host buffers to clients.
     """

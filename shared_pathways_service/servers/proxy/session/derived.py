@@ -1,4 +1,4 @@
-"""Arrays made of others' memory, and arrays whose memory is given up for others."""
+"""Arrays that share others' memory, and arrays whose memory is donated to others."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def derive(
     """Makes values that share their inputs' memory.
 
     Args:
-      session: Whose.
-      name: For messages.
-      inputs: What they share.
-      specs: One a value.
+      session: The session.
+      name: The operation's name, for messages.
+      inputs: The values whose memory they share.
+      specs: The spec of each value.
       run: Makes the arrays.
-      view_of: Whose pieces the arrays are, as they are; None: each is one of its own placing's
-        client.
+      view_of: The value whose pieces the arrays are, unchanged; None: each is one of its own
+        placing's client.
     """
     outputs = [session.new_value(spec) for spec in specs]
     epochs: dict[Epoch, None] = {}
@@ -79,7 +79,7 @@ def derive(
 
 
 def _charges(values: Sequence[Value]) -> tuple[Charge, ...] | None:
-    """Returns what values hold of the devices' memory, each once: views of views do not pile up."""
+    """Returns the charges of values on the devices' memory, each once, even for views of views."""
     found: dict[Charge, None] = {}
     for value in values:
         held = value.charge
@@ -98,6 +98,6 @@ def joined(spec: Spec, pieces: Sequence[tuple[Value, int]]) -> Any:
 
 
 def donate(session: Session, handles: Sequence[int]) -> None:
-    """Gives arrays up, whose memory has gone, or is as good as gone, into others."""
+    """Gives up arrays whose memory goes, or has gone, into others."""
     for handle in handles:
         session.arrays[handle] = session.arrays[handle].tombstone()

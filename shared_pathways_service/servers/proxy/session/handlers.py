@@ -1,4 +1,4 @@
-"""What handles each kind of request, and which handles its results have."""
+"""Maps each kind of request to its handler, and to the handles of its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_pathways_service.servers.proxy.session import (
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
-#: What handles each kind of request, by its field in IfrtRequest.
+#: The handler of each kind of request, by its field in IfrtRequest.
 HANDLERS = {
     **client_requests.HANDLERS,
     **array_requests.HANDLERS,
@@ -22,7 +22,7 @@ HANDLERS = {
     **program_requests.HANDLERS,
     **program_descriptions.HANDLERS,
 }
-#: The handles that a request names for its results, by the same.
+#: The handles that a request names for its results, by the same field.
 NAMED_RESULTS = {
     **array_requests.NAMED_RESULTS,
     **move_requests.NAMED_RESULTS,

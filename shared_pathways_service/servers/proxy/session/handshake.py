@@ -1,4 +1,4 @@
-"""What a client shows when it opens a session, and what it and the proxy agree on."""
+"""Checks what a client sends when it opens a session, and agrees on a version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["check_token", "common_version", "compare_jaxlib", "parse", "transfer_dir"]
 
-#: Bytes of a message that holds a few numbers and names, and may come from anybody.
+#: The size of a message with a few numbers and names, which may come from anybody.
 _LARGEST_NUMBERS = 64 << 10
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -26,10 +26,10 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(kind: type[M], raw: bytes) -> M:
-    """Reads a message that comes beside a session's requests.
+    """Parses a message that accompanies a session's requests.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: it is none.
+      StatusError: INVALID_ARGUMENT: it is malformed.
     """
     name = kind.DESCRIPTOR.name
     if len(raw) > _LARGEST_NUMBERS:
@@ -41,19 +41,19 @@ def parse(kind: type[M], raw: bytes) -> M:
 
 
 def check_token(shown: bytes, due: str) -> None:
-    """Refuses a client that does not show the tenant's token.
+    """Refuses a client without the tenant's token.
 
     Raises:
       StatusError: UNAUTHENTICATED, PERMISSION_DENIED.
     """
     if not shown:
-        raise StatusError(Code.UNAUTHENTICATED, "this proxy asks for its tenant's token")
+        raise StatusError(Code.UNAUTHENTICATED, "this proxy requires its tenant's token")
     if not hmac.compare_digest(shown, due.encode()):
         raise StatusError(Code.PERMISSION_DENIED, "the token is not this tenant's")
 
 
 def compare_jaxlib(client: bytes) -> None:
-    """Has the log name a client of another release."""
+    """Logs the version of a client of another release."""
     server = jaxlib.version.__version__
     if client.decode(errors="replace") != server:
         glog("W", f"The client has jaxlib {client.decode(errors='replace')}, this proxy {server}")
@@ -64,15 +64,15 @@ def common_version(
     newest: proxy_pb2.IfrtProxyVersion,
     newest_here: int,
 ) -> proxy_pb2.IfrtProxyVersion:
-    """Returns the newest version that both sides speak.
+    """Returns the newest version that both sides support.
 
     Args:
-      oldest: That the client speaks.
-      newest: That the client speaks.
-      newest_here: Of the protocol, that this proxy speaks.
+      oldest: The client's oldest versions.
+      newest: The client's newest versions.
+      newest_here: This proxy's newest version of the protocol.
 
     Raises:
-      StatusError: FAILED_PRECONDITION: there is none.
+      StatusError: FAILED_PRECONDITION: there is no common version.
     """
     protocol = min(newest.protocol_version, newest_here)
     served = newest_served(jaxlib.version.__version__)
@@ -85,23 +85,23 @@ def common_version(
     ):
         raise StatusError(
             Code.FAILED_PRECONDITION,
-            f"no common version: the client speaks protocol {oldest.protocol_version} to "
+            f"no common version: the client supports protocol {oldest.protocol_version} to "
             f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
-            f"{newest.ifrt_serdes_version_number}; this proxy protocol {ifrt.PROTOCOL_MIN} to "
+            f"{newest.ifrt_serdes_version_number}; this proxy supports {ifrt.PROTOCOL_MIN} to "
             f"{newest_here} and serdes {ifrt.SERDES_MIN} to {served}",
         )
     return proxy_pb2.IfrtProxyVersion(protocol_version=protocol, ifrt_serdes_version_number=serdes)
 
 
 def transfer_dir(parent: Path | None, name: bytes) -> Path | None:
-    """Returns a session's directory for large buffers; None when it named none.
+    """Returns a session's directory for large buffers; None if it named none.
 
     Args:
-      parent: Where clients leave them; None: nowhere.
-      name: That the session gave.
+      parent: The parent of all such directories; None: not supported.
+      name: The name that the session gave.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: it cannot be used.
+      StatusError: INVALID_ARGUMENT: it is unusable.
     """
     if parent is None or not name:
         return None
@@ -110,13 +110,13 @@ def transfer_dir(parent: Path | None, name: bytes) -> Path | None:
     # A plain name, and no link that leads elsewhere.
     if not _PLAIN_NAME.fullmatch(text) or path.is_symlink():
         raise StatusError(
-            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is no directory of this proxy's"
+            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is not a directory of this proxy"
         )
     try:
-        # The client made it; a client that tries again finds it gone with its first session.
+        # The client made it; a client that retries finds it gone with its first session.
         path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StatusError(
-            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be made: {error}"
+            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be created: {error}"
         ) from error
     return path

@@ -1,4 +1,4 @@
-"""Requests that put arrays elsewhere: other devices, another sharding, another type or shape."""
+"""Handles requests that move arrays: other devices, another sharding, another type or shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shared_pathways_service.servers.proxy.xla.xla import parts_of
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
 _Kind = core_pb2.DTypeProto
-#: On a device several of them share a byte; on the host each has its own.
+#: On a device several elements of these share a byte; on the host each has its own.
 _PACKED = frozenset(
     {_Kind.KIND_S2, _Kind.KIND_U2, _Kind.KIND_S4, _Kind.KIND_U4, _Kind.KIND_F4E2M1FN}
 )
@@ -137,7 +137,7 @@ def _copied(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
         placing = spec.placing
         client = placing.client
         if value.client is not client:
-            # Nothing ever writes to either: one memory does for both.
+            # Nothing ever writes to either: both can share the memory.
             return [client.adopt(spec, parts_of(value.array))]
         parts = client.copy(parts_of(value.array), placing.device_ids, placing.memory_kind)
         for part in parts:
@@ -157,7 +157,7 @@ def _reshard(session: Session, request: proxy_pb2.ReshardArraysRequest, call: Ca
                 Code.INVALID_ARGUMENT,
                 f"to reshard {known.dtype}{known.shape} to {spec.dtype}{spec.shape}",
             )
-        # Both must tell who has what.
+        # Both shardings must tell which device has what.
         known.placing.pieces(spec.shape)
         spec.placing.pieces(spec.shape)
     outputs = [
@@ -173,7 +173,7 @@ def _resharded(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
     def run() -> Sequence[Any]:
         have = value.known_spec().placing.pieces(spec.shape)
         parts = map(np.asarray, parts_of(value.array))
-        # (Replicas are alike: any does.)
+        # (Replicas are equal: any will do.)
         held = {_bounds(index, spec.shape): part for index, part in zip(have, parts, strict=True)}
         wanted = [_bounds(index, spec.shape) for index in spec.placing.pieces(spec.shape)]
         cut = {bounds: _cut(bounds, held, spec.dtype) for bounds in wanted}
@@ -182,7 +182,7 @@ def _resharded(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
     return run
 
 
-#: Of each axis, where it begins, and the first index behind it.
+#: The start of each axis, and the first index behind it.
 _Bounds = tuple[tuple[int, int], ...]
 
 
@@ -220,7 +220,7 @@ def _moved(
 ) -> Value:
     """Returns a value with memory of its own, made of another's data."""
     if spec.kind == TOKEN:
-        # (Some releases of jaxlib end the process when they copy one.)
+        # (Some releases of jaxlib crash when they copy one.)
         raise StatusError(Code.UNIMPLEMENTED, f"a token has no data to {name}")
     output = session.new_value(spec)
     engine = session.engine

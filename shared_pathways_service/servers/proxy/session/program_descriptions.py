@@ -1,4 +1,4 @@
-"""Requests that describe programs: their metadata, their costs, their text."""
+"""Handles requests that describe programs: their metadata, costs and text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _metadata(
 def _fill_layouts(
     get: Callable[[], Sequence[Any]], found: _LayoutList, error: status_pb2.StatusProto
 ) -> None:
-    # Of tokens XLA tells no layouts, and of nothing beside them.
+    # XLA gives no layouts of tokens, nor of values with tokens.
     try:
         layouts = list(map(_layout, get()))
     except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
@@ -75,7 +75,7 @@ _ELEMENT_BITS = re.compile(r"E\((\d+)\)")
 
 
 def _layout(layout: Any) -> xla_pb2.LayoutProto:
-    """Reads a layout's text, the only form that jaxlib gives: ``{1,0}``, ``{0:E(4)}``."""
+    """Parses a layout's text, the only form that jaxlib gives: ``{1,0}``, ``{0:E(4)}``."""
     text = str(layout)
     match = _LAYOUT.fullmatch(text)
     if match is None:

@@ -1,4 +1,4 @@
-"""Requests that compile, run and drop programs."""
+"""Handles requests that compile, run and delete programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     if request.program.type_name != _PROGRAM:
         raise StatusError(
             Code.UNIMPLEMENTED,
-            f"programs of type {request.program.type_name!r}: this proxy runs those of XLA only",
+            f"programs of type {request.program.type_name!r}: this proxy runs only those of XLA",
         )
     engine = session.engine
     handle = session.new_handle()
@@ -60,7 +60,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
 
 
 def _options(session: Session, serialized: bytes) -> bytes:
-    """Returns an XlaCompileOptionsProto without what concerns files; says once what that is."""
+    """Returns an XlaCompileOptionsProto without options of files; logs the dropped ones once."""
     options = core_pb2.XlaCompileOptionsProto.FromString(serialized)
     if options.outputs_bundle_slice_sizes:
         raise StatusError(
@@ -109,7 +109,7 @@ def _execute(
     work = _run(session, program, arguments, results, donated)
     operation = Operation(
         program.name,
-        # (Called once the operation has been made, which callbacks refer to.)
+        # (Called once the operation exists, which callbacks refer to.)
         work if program.callbacks is None else lambda: _call_back(program, operation, work),
         inputs=arguments,
         outputs=results,
@@ -176,7 +176,7 @@ def _run(
             value.charge = charge
         arrays = _arrays(program, arguments, donated)
         for index in kept:
-            # XLA takes what the program was compiled to take: let it have a copy.
+            # XLA takes the memory of any donated argument: give it a copy.
             spec = arguments[index].known_spec()
             placing = spec.placing
             parts = placing.client.copy(
@@ -185,7 +185,8 @@ def _run(
             arrays[index] = placing.client.join(spec, parts)
         made = program.run(arrays)
         for index in donated:
-            # Now the results': nobody who still refers to the value may count it twice.
+            # Now the charge is the results': a remaining reference to the value must not count it
+            # again.
             arguments[index].charge = None
         del running
         return made
@@ -205,7 +206,7 @@ def _arrays(program: Program, arguments: Sequence[Value], donated: Sequence[int]
     return arrays
 
 
-# What these two refuse XLA refuses as well, but over several devices it ends the process.
+# XLA refuses these two cases as well, but crashes over several devices.
 
 
 def _check_donated(arguments: Sequence[Value], donated: Sequence[int]) -> None:
@@ -215,14 +216,14 @@ def _check_donated(arguments: Sequence[Value], donated: Sequence[int]) -> None:
         if sum(value is arguments[index] for value in arguments) > 1:
             raise StatusError(
                 Code.INVALID_ARGUMENT,
-                f"argument {index} is donated, and is another argument of the same call as well",
+                f"argument {index} is donated, and is also another argument of the same call",
             )
 
 
 def _check_shared(
     arguments: Sequence[Value], arrays: Sequence[Any], donated: Sequence[int]
 ) -> None:
-    """The same for arrays that are views of others."""
+    """As `_check_donated`, for arrays that are views of others."""
     shared = [index for index, value in enumerate(arguments) if value.shared]
     if any(xla.is_deleted(arrays[index]) for index in shared):
         raise StatusError(Code.INVALID_ARGUMENT, "Array has been deleted or donated.")

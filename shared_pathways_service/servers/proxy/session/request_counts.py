@@ -1,7 +1,7 @@
-"""Counts the requests of a session and the host buffers that clients send and receive.
+"""Counts the requests of a session, and the host buffers that clients send and receive.
 
-Counting a request costs a few additions in slots that the thread which handles it has to itself:
-no lock, and one look-up in a small dictionary.
+Counting a request costs a few additions in slots that belong to the thread which handles it: no
+lock, and one look-up in a small dictionary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["RequestCounts", "Transferred"]
 
 
 class RequestCounts:
-    """Requests of one session; written by the thread that handles them.
+    """The requests of one session; written by the thread that handles them.
 
     Attributes:
       answer_bytes: Written by the thread that writes answers.
@@ -23,7 +23,7 @@ class RequestCounts:
     __slots__ = ("_kinds", "answer_bytes")
 
     def __init__(self) -> None:
-        # Requests, those refused, nanoseconds in their handlers, bytes.
+        # Requests, refused requests, nanoseconds in their handlers, bytes.
         self._kinds: dict[str, list[int]] = {}
         self.answer_bytes = 0
 
@@ -37,15 +37,15 @@ class RequestCounts:
         count[3] += nbytes
 
     def refuse(self, kind: str) -> None:
-        """Counts that a request of this kind was answered with an error at once."""
+        """Counts an immediate error as the answer to a request of this kind."""
         self._kinds.setdefault(kind, [0, 0, 0, 0])[1] += 1
 
     def all_but(self, kinds: Container[str]) -> int:
-        """Returns how many requests there were that are of none of these kinds."""
+        """Returns the number of requests of other kinds."""
         return sum(count[0] for kind, count in list(self._kinds.items()) if kind not in kinds)
 
     def merge(self, other: RequestCounts) -> None:
-        """Adds another session's."""
+        """Adds another session's counts."""
         self.answer_bytes += other.answer_bytes
         # (A copy: its thread may add a kind meanwhile.)
         for kind, count in list(other._kinds.items()):
@@ -59,7 +59,7 @@ class RequestCounts:
 
 
 class Transferred:
-    """Host buffers that went one way. Thread-safe: each comes on a thread of its own."""
+    """Host buffers in one direction. Thread-safe: each arrives on a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -45,10 +45,10 @@ from shared_pathways_service.servers.serving.turns import wait_for_event
 
 __all__ = ["ProxyService"]
 
-#: Seconds that a session waits at most to hear that the tenant may compute. A client that did not
-#: wait for its slices begins without them after this.
+#: The longest wait of a session for the tenant's slices, in seconds. A client that did not wait for
+#: its slices starts without them after this.
 _GRANT_S = 3.0
-#: Bytes that name a session to its stream of callbacks.
+#: The size of the name by which a session's stream of callbacks finds it.
 _NONCE_BYTES = 16
 
 
@@ -56,17 +56,18 @@ class ProxyService:
     """Sessions, and the host buffers that belong to them. Every method may raise `StatusError`.
 
     Args:
-      engine: What computes.
-      token: What a session must show; None: nothing.
-      large_transfer_dir: Below it clients leave large buffers, each in the directory that it names
-        as `sps_transfer_dir` in its initialization_data; None: nowhere.
-      on_session_end: Told at the end of each session of its operations that run on.
-      limits: What clients are given at most.
-      newest_version: Of the protocol, that a client is given; None: the newest there is.
+      engine: The engine that computes.
+      token: The token that a session must send; None: none.
+      large_transfer_dir: The directory below which clients leave large buffers, each in the
+        directory that it names as `sps_transfer_dir` in its initialization_data; None: not
+        supported.
+      on_session_end: Called at the end of each session with its operations that still run.
+      limits: The limits of clients.
+      newest_version: The newest version of the protocol to offer; None: the newest supported.
 
     Attributes:
-      limits: The same.
-      host_memory: Of all host buffers.
+      limits: As given.
+      host_memory: The memory of all host buffers.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class ProxyService:
         self._large_transfer_dir = large_transfer_dir
         self._on_session_end = on_session_end
         self._sessions: dict[int, Session] = {}
-        # By what their clients named as sps_callbacks.
+        # By the names that their clients gave as sps_callbacks.
         self._callbacks: dict[bytes, SessionCallbacks] = {}
-        # Of sessions that have ended.
+        # The callbacks of ended sessions.
         self._ended = RequestCounts()
         self._opened = 0
         self._callbacks_made = 0
@@ -100,7 +101,7 @@ class ProxyService:
 
     @property
     def sessions(self) -> Sequence[Session]:
-        """Those that are open."""
+        """The open sessions."""
         with self._lock:
             return list(self._sessions.values())
 
@@ -116,7 +117,7 @@ class ProxyService:
         """
         session = self._sessions.get(session_id)
         if session is None:
-            raise StatusError(Code.NOT_FOUND, "there is no session of that id")
+            raise StatusError(Code.NOT_FOUND, "there is no session with that id")
         return session
 
     def get_version(self, raw: bytes) -> bytes:
@@ -126,10 +127,10 @@ class ProxyService:
         return proxy_pb2.GrpcGetVersionResponse(version=version).SerializeToString()
 
     def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
-        """Begins a session.
+        """Opens a session.
 
         Args:
-          metadata: Of the stream.
+          metadata: The metadata of the stream.
           answers: Takes the serialised responses.
         """
         message = parse(proxy_pb2.GrpcIfrtSessionMetadata, metadata.get(ifrt.SESSION_METADATA, b""))
@@ -143,8 +144,8 @@ class ProxyService:
         )
         if "sps_jaxlib_version" in offered:
             compare_jaxlib(offered["sps_jaxlib_version"].string_value)
-        # The client heard that its slices are placed by another way, and may be sooner here than
-        # the news: what it computed would then fail as if it had lost them.
+        # The client learns of its placements by another way, and may be here before this proxy
+        # does: its first programs would fail as if it had lost its slices.
         wait_for_event(self._engine.slices.granted, _GRANT_S)
         with self._lock:
             if len(self._sessions) >= self.limits.sessions:
@@ -153,7 +154,7 @@ class ProxyService:
                     "one more session is needed; the limit (--max_sessions) is "
                     f"{self.limits.sessions}, of which {len(self._sessions)} are open",
                 )
-            # What its other streams show in place of the token. An int64 in some clients: 63 bits.
+            # Its other streams send this instead of the token. An int64 in some clients: 63 bits.
             session_id = secrets.randbits(63)
             session = Session(
                 session_id,
@@ -176,7 +177,7 @@ class ProxyService:
         return session
 
     def close_session(self, session: Session) -> None:
-        """Ends a session, whose requests are all handled, and frees all that it held."""
+        """Ends a session whose requests are all handled, and frees all that it held."""
         with self._lock:
             if self._sessions.pop(session.session_id, None) is not None:
                 self._ended.merge(session.counts)
@@ -187,8 +188,8 @@ class ProxyService:
             directory = session.transfer_dir
             in_use = {other.transfer_dir for other in self._sessions.values()}
             if directory is not None and directory not in in_use:
-                # Before another session of the same directory may open, and leave files there.
-                # (Its client may remove it at the same time: what the session held goes anyhow.)
+                # Before another session of the same directory may open, and leave files there. (Its
+                # client may remove it at the same time: what the session held goes anyway.)
                 with contextlib.suppress(OSError):
                     remove_directory(directory)
         running = session.close()
@@ -197,10 +198,10 @@ class ProxyService:
         self._on_session_end(running)
 
     def callbacks_of(self, metadata: Mapping[str, Any]) -> SessionCallbacks:
-        """Returns what calls functions of the client that opens a stream for them.
+        """Returns the callbacks of the client that opens a stream for them.
 
         Args:
-          metadata: Of the stream.
+          metadata: The metadata of the stream.
         """
         if self._token is not None:
             shown = str(metadata.get("authorization", "")).encode()
@@ -214,14 +215,14 @@ class ProxyService:
         if len(nonce) != _NONCE_BYTES:
             text = f"sps_callbacks has {len(nonce)} bytes, not {_NONCE_BYTES}"
             raise StatusError(Code.INVALID_ARGUMENT, text)
-        # A client whose first attempt broke off names the same again.
+        # A client whose first attempt failed names the same again.
         session.callbacks = self._callbacks[nonce] = SessionCallbacks(self.host_memory)
 
     def count_buffers(self) -> int:
-        """Returns how many host buffers sessions hold, and how many they left as files to be read.
+        """Returns how many host buffers sessions hold, and how many are left as files to be read.
 
-        A client looks a buffer up when it was told that it is there, deletes it when it has it, and
-        names a file that it has written: each stands for one call that may be under way.
+        A client looks up a buffer after it was told of it, deletes it when it has it, and names a
+        file that it has written: each stands for one possible call.
         """
         sessions = self.sessions
         directories = {session.transfer_dir for session in sessions} - {None}
@@ -229,7 +230,7 @@ class ProxyService:
         return files + sum(len(session.buffers) for session in sessions)
 
     def store(self, metadata: Mapping[str, bytes], messages: Iterable[bytes]) -> None:
-        """Takes a host buffer from a stream of messages."""
+        """Receives a host buffer as a stream of messages."""
         header = parse(
             proxy_pb2.GrpcHostBufferStoreMetadata, metadata.get(ifrt.HOST_BUFFER_METADATA, b"")
         )
@@ -240,8 +241,7 @@ class ProxyService:
             session.buffers.put(header.handle, error)
             if error.code != Code.RESOURCE_EXHAUSTED:
                 raise
-            # JAX's client gives its session up when an upload fails: what is made of the buffer
-            # fails in its place.
+            # JAX's client ends its session if an upload fails: so instead, uses of the buffer fail.
             for _ in messages:
                 pass
             return
@@ -253,7 +253,7 @@ class ProxyService:
         session.buffers.put(header.handle, buffer)
 
     def lookup(self, raw: bytes, waiting: buffer_streams.Waiting) -> Iterator[bytes]:
-        """Brings a host buffer as a stream of messages.
+        """Sends a host buffer as a stream of messages.
 
         Args:
           raw: The request.
@@ -266,13 +266,13 @@ class ProxyService:
         yield from buffer_streams.send(buffer, self.host_memory)
 
     def delete(self, raw: bytes) -> bytes:
-        """Forgets a host buffer."""
+        """Removes a host buffer."""
         request = parse(proxy_pb2.GrpcHostBufferDeleteRequest, raw)
         self.session(request.session_id).buffers.take(request.handle)
         return b""
 
     def read_from_disk(self, raw: bytes) -> bytes:
-        """Takes a host buffer that the client left in the shared directory."""
+        """Reads a host buffer that the client left in the shared directory."""
         header = parse(proxy_pb2.GrpcHostBufferReadFromDiskRequest, raw).metadata
         session = self.session(header.session_id)
         if session.transfer_dir is None:
@@ -294,10 +294,10 @@ class ProxyService:
         return b""
 
     def get_counters(self, authorization: bytes) -> bytes:
-        """Tells what this proxy has done and what it holds.
+        """Returns the proxy's counters.
 
         Args:
-          authorization: Of the call: ``Bearer TOKEN``.
+          authorization: The call's metadata: ``Bearer TOKEN``.
         """
         if self._token is not None:
             check_token(authorization, dict(bearer(self._token))["authorization"])
@@ -322,7 +322,7 @@ class ProxyService:
         return message_of(found).SerializeToString()
 
     def work_done(self, passive: Container[str]) -> int:
-        """Returns a number that grows with what clients have this proxy do.
+        """Returns a number that grows with the clients' work on this proxy.
 
         Args:
           passive: Requests that do not count.
@@ -334,10 +334,10 @@ class ProxyService:
 
 
 def _take(path: Path, size: int, store: BufferStore) -> HostBuffer | StatusError:
-    """Takes a file as a host buffer; returns why not where that fails."""
+    """Reads a file as a host buffer; returns the error if that fails."""
     try:
         charge = buffer_streams.charge_for(store, size)
         return HostBuffer(take_file(path, size), charge)
     except Exception as error:  # noqa: BLE001 - whatever it is, what is made of it must fail
-        # (What was raised holds this frame, and the charge with it.)
+        # (The error refers to this frame, and so to the charge.)
         return from_exception(error).anew()

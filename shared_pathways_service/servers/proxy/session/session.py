@@ -1,4 +1,4 @@
-"""One client's session: its handles, and the handling of its requests in the order they come."""
+"""One client's session: its handles, and the handling of its requests in order."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["Call", "Handler", "Session"]
 
-#: Handles from here on are the server's; those below are the client's.
+#: The server's handles start here; those below are the client's.
 _FIRST_SERVER_HANDLE = 1 << 63
-#: They make a future, for the moment that it takes to ask for it.
+#: These make a future only for the moment until it is requested.
 _DELETIONS = frozenset({"delete_array_request", "loaded_executable_delete_request"})
-#: The host buffers that a request would have taken.
+#: The host buffers that a request would have used.
 _BUFFERS: dict[str, Callable[[Any], Sequence[int]]] = {
     "make_array_from_host_buffer_request": lambda r: [r.host_buffer_handle],
     "make_arrays_from_host_buffer_shards_request": lambda r: [
@@ -44,7 +44,7 @@ class Call:
     """One request and its answer, which is given once, now or later, on any thread.
 
     Attributes:
-      response: To be filled before `answer`.
+      response: To be filled in before `answer`.
     """
 
     __slots__ = ("_context", "_contexts", "_send", "response")
@@ -59,7 +59,7 @@ class Call:
         self.response.response_metadata.op_id = op_id
 
     def answer(self) -> None:
-        """Sends the response; an error in its place when too much waits for the client to read."""
+        """Sends the response; an error instead if too many answers are unread."""
         contexts, response = self._contexts, self.response
         if contexts is not None:
             contexts.give_back(response, self._context)
@@ -98,15 +98,15 @@ class Session:
     """The state of one client.
 
     Args:
-      session_id: Unguessable; what the client's host-buffer streams name.
-      engine: What computes.
-      handlers: By the name of the request's field in IfrtRequest.
-      named_results: By the same name, the handles that a request of that kind names for its
-        results: each gets the error of a request that fails.
-      version: Of the protocol, as agreed.
+      session_id: Unguessable; the client's host-buffer streams name it.
+      engine: The engine that computes.
+      handlers: The handlers by the name of the request's field in IfrtRequest.
+      named_results: By the same name, the handles that such a request names for its results: each
+        gets the error of a failed request.
+      version: The agreed version of the protocol.
       answers: Takes serialised responses.
-      limits: Of the proxy.
-      host_memory: What host buffers are charged to.
+      limits: The limits of the proxy.
+      host_memory: The memory to which host buffers are charged.
     """
 
     def __init__(
@@ -125,18 +125,18 @@ class Session:
         self.engine = engine
         self.version = version
         self.buffers = BufferStore(host_memory, limits.handles)
-        #: Where the client leaves large buffers; None: it does not.
+        #: The client's directory for large buffers; None if it has none.
         self.transfer_dir: Path | None = None
-        #: Calls functions of the client; None: it serves no callbacks.
+        #: Calls functions of the client; None if it serves no callbacks.
         self.callbacks: SessionCallbacks | None = None
         self.arrays: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
-        #: Those that are still compiled, by the handles that they will have.
+        #: Programs that are still compiled, by the handles that they will have.
         self.compiling: set[int] = set()
         self.executions: dict[int, Operation] = {}
-        #: Futures that are over; each with its error, if it has one.
+        #: Ended futures, each with its error if it has one.
         self.futures: dict[int, StatusError | None] = {}
-        #: Whether the log says which of its compile options are ignored.
+        #: Whether the log has named its ignored compile options.
         self.told_ignored = False
         self._handlers = handlers
         self._named_results = named_results
@@ -149,10 +149,10 @@ class Session:
         self._last_handle = _FIRST_SERVER_HANDLE - 1
 
     def handle(self, raw: bytes) -> None:
-        """Handles one request; waits first while too many are under way.
+        """Handles one request; waits first while too many are open.
 
         Raises:
-          StatusError: The bytes are no request: the session cannot go on.
+          StatusError: The bytes are not a request: the session cannot continue.
         """
         units = self.answers.admit(len(raw))
         began_ns = perf_counter_ns()
@@ -188,21 +188,21 @@ class Session:
         self.counts.add(kind, began_ns, len(raw))
 
     def let_go(self, epoch: Epoch) -> None:
-        """Frees the memory of all that was on a placement that is lost."""
+        """Frees the memory of all arrays on a lost placement."""
         for value in list(self.arrays.values()):
             if epoch in value.epochs:
                 value.let_go()
 
     def close(self) -> Sequence[Work]:
-        """Lets go of everything; what is under way is settled with an error.
+        """Drops everything; open operations are settled with an error.
 
         Returns:
-          What runs on all the same: XLA cannot be cancelled.
+          The operations that still run: XLA cannot cancel them.
         """
         self.buffers.close()
         self.engine.compilations.drop(self.session_id)
         error = StatusError(Code.CANCELLED, "the session has ended")
-        # Not by the handles: a client may have dropped those of what it waits for no more.
+        # Not by handles: a client may have dropped those of operations that it waits for no more.
         running = [
             operation
             for epoch in self.engine.slices.current()
@@ -218,29 +218,29 @@ class Session:
     # ---- for handlers
 
     def check_room(self, count: int) -> None:
-        """Refuses what has more results than this session may have handles for.
+        """Refuses a request with more results than the session has free handles.
 
         Raises:
           StatusError: RESOURCE_EXHAUSTED.
         """
         if len(self.arrays) + count > 2 * self._limits.handles:
-            # One request may name very many: what it does is not undone, yet it has an end.
+            # One request may name very many: what it does is not undone, but ends at the limit.
             raise self._too_many_handles("more")
 
     def new_handle(self) -> int:
-        """Returns a handle of the server's."""
+        """Returns a new handle of the server."""
         self._last_handle += 1
         return self._last_handle
 
     def store(self, value: Value, handle: int = 0) -> int:
-        """Puts a value behind the client's handle, or behind one of the server's."""
+        """Stores a value under the client's handle, or under one of the server's."""
         self.check_room(1)
         handle = handle or self.new_handle()
         self.arrays[handle] = value
         return handle
 
     def value(self, handle: int) -> Value:
-        """Returns what a handle stands for.
+        """Returns the value of a handle.
 
         Raises:
           StatusError: There is no such handle.
@@ -275,11 +275,11 @@ class Session:
         return Spec(dtype.kind, dtype_of(dtype.kind), dims, placing)
 
     def new_value(self, spec: Spec) -> Value:
-        """Returns a value that will lie on the present placements of its slices."""
+        """Returns a value for the current placements of its slices."""
         return Value(spec, self.engine.slices.epochs(spec.placing.slices))
 
     def _note(self, kind: str, request: proxy_pb2.IfrtRequest) -> None:
-        """Keeps the request's kind, and its program's name, should it be the last one."""
+        """Records the request's kind, and its program's name, for a report after a crash."""
         about = ""
         if kind == "loaded_executable_execute_request":
             handle = request.loaded_executable_execute_request.loaded_executable_handle
@@ -292,8 +292,8 @@ class Session:
         named = self._named_results.get(kind or "")
         if kind is not None and named is not None:
             for handle in named(getattr(request, kind)):
-                # Beyond the limit errors have handles too, so that whoever dropped the answer
-                # hears of it; but not without end.
+                # Beyond the limit errors get handles too, so that a client which dropped the answer
+                # learns of it; but not without end.
                 if handle and len(self.arrays) < 2 * self._limits.handles:
                     self.arrays[handle] = Value.failed(error)
         if kind in _BUFFERS:
@@ -304,7 +304,7 @@ class Session:
 
     @property
     def open_handles(self) -> int:
-        """Arrays, programs, executions and futures, also those that are errors."""
+        """The number of arrays, programs, executions and futures, with those that are errors."""
         return (
             len(self.arrays)
             + len(self.programs)
@@ -314,7 +314,7 @@ class Session:
         )
 
     def _check_handles(self, kind: str) -> None:
-        """Refuses what makes handles, at the limit or, where it also frees memory, at its double.
+        """Refuses a request that makes handles at the limit, or at twice it if it frees memory.
 
         Raises:
           StatusError: RESOURCE_EXHAUSTED.

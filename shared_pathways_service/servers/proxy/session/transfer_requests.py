@@ -1,4 +1,4 @@
-"""Requests that take arrays from host buffers and bring them back."""
+"""Handles requests that make arrays of host buffers, and copy arrays to host buffers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _make_arrays(session: Session, request: _Shards, call: Call) -> None:
     if request.array_handles and len(request.array_handles) != len(request.specs):
         raise StatusError(Code.INVALID_ARGUMENT, "one array handle a spec, or none")
     handles = request.array_handles or [0] * len(request.specs)
-    # All, or none: of those before one that is refused no client would know the handles.
+    # All, or none: the client would not know the handles of those before a refused one.
     values = [_make_one(session, item) for item in request.specs]
     call.response.make_arrays_from_host_buffer_shards_response.array_handles.extend(
         map(session.store, values, handles)
@@ -90,7 +90,7 @@ def _upload(
     handles: Sequence[int],
     shards: Callable[[Sequence[np.ndarray]], list[np.ndarray]],
 ) -> Value:
-    """Returns a value that comes to be when its host buffers have arrived."""
+    """Returns a value that gets its data when its host buffers have arrived."""
     value = session.new_value(spec)
     engine = session.engine
     ids = spec.placing.device_ids
@@ -135,15 +135,15 @@ def _view(
     if strides is None or size == 0:
         if len(buffer) < size:
             raise StatusError(
-                Code.INVALID_ARGUMENT, f"a host buffer of {len(buffer)} bytes where {size} are due"
+                Code.INVALID_ARGUMENT, f"a host buffer of {len(buffer)} bytes instead of {size}"
             )
         return buffer[:size].view(dtype).reshape(shape)
     if len(strides) == len(shape):
-        # The client refuses strides below 1, save where they lead nowhere.
+        # The client refuses strides below 1, except where they lead nowhere.
         strides = tuple(0 if n == 1 else s for s, n in zip(strides, shape, strict=True))
     if len(strides) != len(shape) or min(strides, default=0) < 0:
         raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for shape {shape}")
-    # Here, as numpy counts in 64 bits: what is beyond them it lets pass, and reads.
+    # Here, as numpy counts in 64 bits: it accepts overflows, and reads elsewhere.
     end = sum(s * (n - 1) for s, n in zip(strides, shape, strict=True)) + dtype.itemsize
     if end > len(buffer):
         raise StatusError(
@@ -160,7 +160,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
     call.response.copy_to_host_buffer_response.SetInParent()
 
     def failed(raised: Exception) -> None:
-        # (Data that was lost meanwhile may have been let go of while it was looked at.)
+        # (Data that was lost meanwhile may have been freed while it was read.)
         failure = value.failure() or from_exception(raised)
         session.buffers.refuse(handle, failure)
         call.fail(failure)
@@ -183,8 +183,8 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
             if error is not None:
                 raise error.anew()
             spec = value.known_spec()
-            # Now, before a program that takes the memory may run: XLA never overwrites what is
-            # looked at.
+            # Now, before a program that takes the memory may run: XLA never overwrites memory in
+            # use.
             pieces = [np.asarray(part) for part in parts_of(value.array)]
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             failed(raised)
@@ -199,7 +199,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
 def _to_host(
     spec: Spec, pieces: Sequence[np.ndarray], strides: tuple[int, ...] | None
 ) -> np.ndarray:
-    """Returns the bytes of an array's pieces, in the order that the strides ask for."""
+    """Returns the bytes of an array's pieces, in the order of the strides."""
     if len(pieces) == 1:
         whole = pieces[0]
     else:

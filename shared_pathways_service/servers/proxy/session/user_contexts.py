@@ -1,14 +1,14 @@
-"""What a client may forget: the places in its program that its requests came from.
+"""Tells a client which user contexts it may drop: the places in its program that made requests.
 
-With each request JAX's client names a *user context*, and keeps what that stands for (a traceback)
-until an answer says that nobody refers to it any more: half a kilobyte an execution. This server
-never refers to one, so each goes back with the answer to its own request.
+JAX's client names a *user context* with each request, and keeps its traceback until an answer says
+that nobody refers to it any more: half a kilobyte per execution. This server never refers to one,
+so each goes back with the answer to its own request.
 
-The client (jaxlib 0.10.2) takes these notices in the order of their answers' `seq_num`, from 0 up;
-it waits for one that is missing, and for an answer that it still refers to, as it does to the first
-of a session for good. So only those answers have a place in the order that a client is done with at
-once; the others' contexts go back with one of those. What it is told is believed: of a context that
-comes back more often than it was sent it dies.
+The client (jaxlib 0.10.2) handles these notices in the order of their answers' `seq_num`, from 0
+up; it waits for a missing one, and for an answer that it still refers to, as it does to the first
+of a session for good. So only answers that a client drops at once get a place in the order; the
+others' contexts go back with one of those. The client trusts the notices: it crashes if a context
+comes back more often than it was sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 
 __all__ = ["UserContexts"]
 
-#: Answers that have a place in the order: to what a program does over and over.
+#: Answers with a place in the order: to requests that programs repeat.
 _IN_ORDER = frozenset(
     f"{kind}_response"
     for kind in (
@@ -40,14 +40,14 @@ _IN_ORDER = frozenset(
 )
 #: The number of all others: its turn never comes.
 _ASIDE = (1 << 63) - 1
-#: Contexts that wait for an answer to give them back; of more a client is not told.
+#: Contexts that wait for an answer; beyond that the client is not told.
 _MOST_OWED = 4096
-#: Those that one answer gives back beside its own: it stays a small one.
+#: Contexts that one answer gives back in addition to its own, so that it stays small.
 _AT_ONCE = 256
 
 
 class UserContexts:
-    """Numbers a session's answers, and gives user contexts back. Called on any thread."""
+    """Numbers a session's answers, and gives user contexts back. Thread-safe."""
 
     __slots__ = ("_next", "_owed", "_unused")
 
@@ -58,11 +58,11 @@ class UserContexts:
         self._owed: deque[int] = deque(maxlen=_MOST_OWED)
 
     def give_back(self, response: proxy_pb2.IfrtResponse, context: int) -> None:
-        """Fills in an answer that brings a response.
+        """Fills in an answer with a response.
 
         Args:
-          response: The answer, else ready.
-          context: What the request named; 0: none.
+          response: The answer, otherwise complete.
+          context: The context of the request; 0: none.
         """
         metadata = response.response_metadata
         if response.WhichOneof("response") not in _IN_ORDER:
@@ -82,7 +82,7 @@ class UserContexts:
             self._owed.append(context)
 
     def undo(self, response: proxy_pb2.IfrtResponse) -> None:
-        """Takes back what was filled in, of an answer that was not sent."""
+        """Undoes `give_back` for an answer that was not sent."""
         metadata = response.response_metadata
         self._owed.extend(metadata.destroyed_user_context_ids)
         if metadata.seq_num != _ASIDE:
@@ -90,7 +90,7 @@ class UserContexts:
 
 
 def _taken(items: deque[int], count: int) -> list[int]:
-    """Takes up to so many; other threads take as well."""
+    """Takes some contexts; other threads take them as well."""
     taken = []
     try:
         for _ in range(count):

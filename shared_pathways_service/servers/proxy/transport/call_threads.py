@@ -1,4 +1,4 @@
-"""Threads for calls: each call has one to itself, and those beyond their number wait."""
+"""Threads for calls: each call has its own, and calls beyond their number wait."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _Work = tuple[futures.Future[Any], Callable[[], Any]]
 
 
 class CallThreads(futures.ThreadPoolExecutor):
-    """An executor that keeps nothing of what it had no thread for.
+    """An executor that drops a call for which it had no thread.
 
-    (The standard library's leaves in its queue what it raises for where the system gives no thread,
-    and counts one thread more as idle from then on than there is: a call that comes then waits.
-    A subclass of it all the same: grpcio's public API takes no other.)
+    (The standard library's keeps such a call in its queue after it raised an error because the
+    system had no thread, and counts one idle thread too many from then on: the next call waits.
+    This is a subclass all the same: grpcio's public API accepts no other.)
 
     Args:
-      most: Threads at a time; each is made when it is needed, and kept.
-      name: What their names begin with.
+      most: The most threads at a time; each is created when it is needed, and kept.
+      name: The prefix of their names.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -41,25 +41,25 @@ class CallThreads(futures.ThreadPoolExecutor):
 
     @property
     def most(self) -> int:
-        """How many threads there may be at a time."""
+        """The most threads at a time."""
         return self._most
 
     @property
     def waiting(self) -> int:
-        """How many wait for a thread."""
+        """The number of calls that wait for a thread."""
         return len(self._waiting)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
         """Runs a function on a thread of its own, as soon as there is one.
 
         Raises:
-          RuntimeError: The executor is shut down, or the system gives no thread.
+          RuntimeError: The executor is shut down, or the system has no thread.
         """
         future: futures.Future[T] = futures.Future()
         work = (future, functools.partial(fn, *args, **kwargs))
         with self._lock:
             if self._closed:
-                raise RuntimeError("no more calls are taken")
+                raise RuntimeError("no more calls are accepted")
             if self._idle:
                 self._idle.pop().put(work)
             elif len(self._running) < self._most:
@@ -75,7 +75,7 @@ class CallThreads(futures.ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Lets the threads end after what they do; see `concurrent.futures.Executor`."""
+        """Ends the threads after their current calls; see `concurrent.futures.Executor`."""
         with self._lock:
             self._closed = True
             for mailbox in self._idle:
@@ -91,7 +91,7 @@ class CallThreads(futures.ThreadPoolExecutor):
         while (work := mailbox.get()) is not None:
             while work is not None:
                 _settle(*work)
-                # Nothing of it may be kept alive while the next is waited for.
+                # Keep no reference to the call while waiting for the next.
                 work = None
                 with self._lock:
                     if self._waiting:

@@ -1,4 +1,4 @@
-"""What a transport does with each call, whatever server it is that brings them."""
+"""Maps methods to the service, the same for both gRPC servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared_pathways_service.servers.proxy.transport.unproven_requests import La
 
 __all__ = ["CALLBACKS", "DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
 
-#: Bytes of a message that are always taken: uploads come in pieces of 1 MiB.
+#: A message of this size is always accepted: uploads come in pieces of 1 MiB.
 _LARGEST_CHUNK = 4 << 20
 
 
@@ -36,11 +36,11 @@ CALLBACKS = f"/{callbacks_pb2.DESCRIPTOR.services_by_name['Callbacks'].full_name
 
 
 class Call(Waiting, Protocol):
-    """A call that is under way: it waits as long as its client does, on its own thread."""
+    """A call under way: it waits as long as its client does, on its own thread."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the client sent with it; bytes for keys that end in ``-bin``, else texts."""
+        """The client's metadata; bytes for keys that end in ``-bin``, else text."""
 
     def cancel(self) -> None:
         """Ends the call, on any thread."""
@@ -50,16 +50,17 @@ class Calls:
     """The methods of one proxy. Each may raise `StatusError`, the status of the call.
 
     Args:
-      service: What answers.
-      plain: The threads of calls of one request and one answer.
+      service: The service that answers.
+      plain: The threads of calls with one request and one answer.
 
     Attributes:
-      service: The same.
-      transfers: Have the threads of uploads and downloads.
-      late: Looks after requests that are awaited on the threads of `plain`.
-      late_downloads: The same on the threads of uploads and downloads.
-      plain: The methods of one request and one answer, by their paths.
-      longest_message: Bytes of a message that is read: one a little too long gets an answer.
+      service: As given.
+      transfers: The threads of uploads and downloads.
+      late: Watches requests that are awaited on the threads of `plain`.
+      late_downloads: Watches those on the threads of uploads and downloads.
+      plain: The methods with one request and one answer, by their paths.
+      longest_message: The longest message that is read: one that is a little too long gets an
+        answer.
     """
 
     def __init__(self, service: ProxyService, plain: CallThreads) -> None:
@@ -87,33 +88,33 @@ class Calls:
         }
 
     def upload(self, messages: Iterable[bytes], call: Call) -> bytes:
-        """Takes a host buffer."""
+        """Receives a host buffer."""
         with self.transfers.begin(call.cancel) as transfer:
             self.service.store(call.metadata, transfer.watched(messages))
         return b""
 
     def download(self, raw: bytes, call: Call) -> Iterator[bytes]:
-        """Brings a host buffer."""
+        """Sends a host buffer."""
         with self.transfers.begin(call.cancel) as transfer:
             yield from transfer.watched(self.service.lookup(raw, call))
 
     def close(self) -> None:
-        """Ends what looks after calls, which end with their server."""
+        """Ends the watching; the calls end with their server."""
         self.late.close()
         self.late_downloads.close()
         self.transfers.close()
 
     def note_end(self, error: StatusError | None) -> None:
-        """Logs that the requests of a session are over."""
+        """Logs the end of a session's requests."""
         if error is None:
-            # gRPC does not tell which.
+            # gRPC does not tell which of the two it was.
             glog(
                 "I",
-                "A session's stream is over: its client has ended it, or sent more than "
+                "A session's stream has ended: its client ended it, or sent more than "
                 f"{self.longest_message} bytes in one message (--max_message_bytes)",
             )
         else:
-            glog("W", f"A session is ended: {error}")
+            glog("W", f"Ending a session: {error}")
 
     def _get_counters(self, _raw: bytes, call: Call) -> bytes:
         return self.service.get_counters(call.metadata.get("authorization", "").encode())

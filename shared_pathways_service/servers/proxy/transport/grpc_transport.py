@@ -1,4 +1,4 @@
-"""The service on the wire: gRPC over raw bytes, by one of two servers."""
+"""Serves the calls by gRPC over raw bytes, with one of two servers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, Li
 
 __all__ = ["GrpcTransport", "warm_up"]
 
-#: Threads for sessions beyond their number, which are refused.
+#: Threads for sessions beyond the limit, which are refused.
 _SPARE_THREADS = 16
-#: Threads for calls that are answered at once: a few work, and those whose request is late go soon.
+#: Threads for calls that are answered at once: few work, and those with a late request end soon.
 _PLAIN_THREADS = 64
-#: Calls that wait to be taken in, which happens at once (what waits for a thread is counted by
-#: --max_calls), and the seconds they may: one step with many arguments uploads
-#: thousands of buffers at once, and gRPC by itself refuses from 1,000 on (RST_STREAM, error 7),
-#: which the client takes for the end of its session. So does a bound on streams: a client counts
-#: one as over before its server does.
+#: Calls that wait to be accepted, which happens at once (those that wait for a thread are counted
+#: by --max_calls), and their longest wait in seconds: one step with many arguments uploads
+#: thousands of buffers at once, and gRPC by default refuses from 1,000 on (RST_STREAM, error 7),
+#: which the client takes for the end of its session. So does a limit of streams: a client counts
+#: one as ended before its server does.
 _PATIENCE = (
     ("grpc.server.max_pending_requests", 1 << 15),
     ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
@@ -37,9 +37,9 @@ class GrpcTransport:
     """A gRPC server for one `ProxyService`.
 
     Args:
-      service: What is served.
+      service: The service.
       kind: One of `TRANSPORTS`.
-      connections: How many there may be, and for how long.
+      connections: The limits of connections and of their age.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class GrpcTransport:
         kind: str = "auto",
         connections: ConnectionOptions | None = None,
     ) -> None:
-        # What waits for another kind's threads holds up no session, which shows its token at once.
+        # Calls that wait for other threads delay no session, which sends its token at once.
         self._sessions = CallThreads(service.limits.sessions + _SPARE_THREADS, "call")
         self._plain = CallThreads(_PLAIN_THREADS, "plain")
         self._callbacks = CallThreads(service.limits.sessions + _SPARE_THREADS, "callbacks")
@@ -57,7 +57,7 @@ class GrpcTransport:
         options = (
             *SERVER_OPTIONS,
             *(connections or ConnectionOptions()).connection_options(),
-            # Of a server, not of a method: also what shows no token may be as long.
+            # Of a server, not of a method: calls without a token may be as long.
             ("grpc.max_receive_message_length", self._calls.longest_message),
             ("grpc.max_send_message_length", -1),
             *_PATIENCE,
@@ -72,14 +72,17 @@ class GrpcTransport:
                 slow_reader_s=limits.slow_reader_s,
             )
         else:
-            glog("I", "grpcio's public API serves: small requests take two or three times as long")
+            glog(
+                "I",
+                "Serving with grpcio's public API: small requests take two or three times as long",
+            )
             self._server = PublicServer(
                 options, self._calls, self._sessions, self._plain, self._callbacks
             )
 
     @property
     def transfers(self) -> Transfers:
-        """Uploads and downloads under way."""
+        """The uploads and downloads under way."""
         return self._calls.transfers
 
     def start(
@@ -112,5 +115,5 @@ def warm_up() -> None:
 def _core_is_fit() -> bool:
     fault = core_check.fault()
     if fault:
-        glog("W", f"The core of grpcio {grpc.__version__} is not driven directly: {fault}")
+        glog("W", f"Not using the core of grpcio {grpc.__version__} directly: {fault}")
     return not fault

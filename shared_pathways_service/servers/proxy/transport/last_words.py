@@ -1,4 +1,4 @@
-"""Calls that are over, and whose clients have not taken all of them yet."""
+"""Calls that are over, and whose clients have not read all messages yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["LastWords"]
 
-#: Seconds between two looks at them.
+#: Seconds between two checks.
 _LOOK_S = 0.2
 
 
@@ -29,12 +29,12 @@ class _Slow(NamedTuple):
 
 
 class LastWords:
-    """Waits for clients that take long to read the last of a call: some, and not for ever.
+    """Waits for clients that read the end of a call slowly: a limited number, for a limited time.
 
     Args:
-      is_drained: Looks whether a call is over, given the time it may take, in seconds.
-      most: Calls that may wait.
-      slow_reader_s: Seconds that one may.
+      is_drained: Returns whether a call is over; gets the time that it may wait, in seconds.
+      most: The most calls that may wait.
+      slow_reader_s: The most seconds that one may wait.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class LastWords:
         self._thread = threading.Thread(target=self._run, name="last-words", daemon=True)
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the thread."""
         self._thread.start()
 
     def put(self, call: _Call, events: Any) -> None:
-        """Takes a call that was ended, and the queue of its events; on any thread."""
+        """Adds an ended call, and the queue of its events; on any thread."""
         self._came.put(_Slow(call, events, time.monotonic()))
 
     def close(self, timeout_s: float) -> None:
-        """Waits, for so long at most, until none is left: the server has cancelled all."""
+        """Waits a limited time until none is left: the server has cancelled all."""
         self._serves = False
         self._came.put(None)
         if self._thread.ident is not None:
@@ -73,12 +73,12 @@ class LastWords:
                 taken = self._came.get(timeout=_LOOK_S if slow else None)
                 if taken is not None:
                     slow.append(taken)
-                # All that came, before the others are looked at again: they may be many.
+                # All new ones, before the others are checked again: they may be many.
                 while (taken := self._came.get_nowait()) is not None:
                     slow.append(taken)
             except queue.Empty:
                 pass
-            taken = None  # not kept while the next one is waited for
+            taken = None  # not kept while waiting for the next one
             slow = [one for one in slow if not self._is_drained(one.call, one.events, 0.0)]
             if slow:
                 slow = self._break_off(slow)
@@ -86,9 +86,9 @@ class LastWords:
                 return
 
     def _break_off(self, slow: list[_Slow]) -> list[_Slow]:
-        """Breaks off what has waited for too long, and the oldest of what is too much.
+        """Ends calls that have waited too long, and the oldest beyond the limit.
 
-        What is broken off is drained soon: its client is not waited for any more.
+        They are drained soon: nothing waits for their clients any more.
         """
         oldest = time.monotonic() - self._slow_reader_s
         surplus = len(slow) - self._most
@@ -103,7 +103,7 @@ class LastWords:
         if count:
             glog(
                 "W",
-                f"{count} calls are broken off: their clients did not read the last of them "
+                f"{count} calls are ended: their clients did not read the end of them "
                 f"(--slow_reader_s={self._slow_reader_s:g}, --max_calls={self._most})",
             )
         return kept

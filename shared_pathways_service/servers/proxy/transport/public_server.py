@@ -35,11 +35,11 @@ class PublicServer:
     """A gRPC server for one proxy.
 
     Args:
-      options: Of gRPC.
-      calls: What it serves.
-      sessions: Where sessions run.
-      plain: Where calls of one request and one answer run.
-      callbacks: Where streams of callbacks run.
+      options: Options of gRPC.
+      calls: The calls to serve.
+      sessions: The threads of sessions.
+      plain: The threads of calls with one request and one answer.
+      callbacks: The threads of callback streams.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PublicServer:
         self.add_insecure_port = self._server.add_insecure_port
         self.start = self._server.start
         handlers: dict[str, Any] = {
-            # As a stream, a call is handed over before its request has come.
+            # As a stream, a call is passed on before its request has arrived.
             path: grpc.stream_unary_rpc_method_handler(
                 _on_pool(_plain(self._with_request(answer)), plain)
             )
@@ -85,7 +85,7 @@ class PublicServer:
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         service = self._calls.service
         answers = QueuedAnswers(service.limits)
-        # Called also when the client goes away, which alone would not wake this thread.
+        # Also called when the client goes away, which alone would not wake this thread.
         if not context.add_callback(lambda: answers.end(None)):
             return
         try:
@@ -106,11 +106,11 @@ class PublicServer:
                     return
                 if isinstance(answer, StatusError):
                     _abort(context, answer)
-                # The next one is asked for when gRPC has taken this one, which it does as fast as
-                # the client reads.
+                # gRPC asks for the next one when it has taken this one, as fast as the client
+                # reads.
                 yield answer
         finally:
-            # The call is over, and with it its requests: none may be begun after the session's end.
+            # The call and its requests are over: none may start after the session's end.
             answers.close()
             if reader.ident is not None:
                 reader.join()
@@ -122,7 +122,7 @@ class PublicServer:
         try:
             for raw in requests:
                 session.handle(raw)
-                # It may be long until the next one comes.
+                # The next one may take long to arrive.
                 del raw
         except Exception as error:  # noqa: BLE001 - whatever it is; grpcio's say nothing
             if str(error):
@@ -172,7 +172,7 @@ class PublicServer:
 
 def _request(requests: Iterator[bytes], call: Call, late: LateRequests) -> bytes:
     def give_up(reason: str) -> None:
-        # gRPC lets nobody end a call with a status while its thread waits for a message.
+        # In gRPC nobody can end a call with a status while its thread waits for a message.
         glog("W", reason)
         call.cancel()
 
@@ -184,7 +184,7 @@ def _request(requests: Iterator[bytes], call: Call, late: LateRequests) -> bytes
 
 
 def _on_pool(behave: Callable[..., Any], pool: futures.ThreadPoolExecutor) -> Callable[..., Any]:
-    """Returns what gRPC runs on the threads of this pool."""
+    """Returns a function that gRPC runs on the threads of this pool."""
 
     def on_pool(*arguments: Any) -> Any:
         return behave(*arguments)
@@ -237,7 +237,7 @@ def _read_answers(
             receive(raw)
     except Exception as error:  # noqa: BLE001 - the stream ends with it
         if str(error):
-            glog("W", f"A stream of callbacks is ended: {error}")
+            glog("W", f"Ending a stream of callbacks: {error}")
     outbox.end()
 
 

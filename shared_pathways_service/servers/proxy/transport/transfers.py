@@ -1,9 +1,9 @@
-"""Threads for uploads and downloads, and an end to those that hold up others and do not move.
+"""Threads for uploads and downloads; ends stalled transfers that delay others.
 
-JAX's client has thousands of uploads under way at once where a step has many arguments, and takes
-the refusal of one for the end of its session: so those beyond the threads wait. A client that
-stops amid its transfers, or reads nothing, would let everybody else wait for ever. A client that is
-alone holds up only itself: on a slow link its transfers may take as long as they do.
+JAX's client has thousands of uploads under way if a step has many arguments, and takes the refusal
+of one for the end of its session: so those beyond the threads wait. A client that stops in its
+transfers, or does not read, would delay all others for ever. A client that is alone delays only
+itself: on a slow link its transfers may take their time.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from shared_pathways_service.servers.proxy.transport.call_threads import CallThr
 __all__ = ["Transfers"]
 
 T = TypeVar("T")
-#: Looks in the time after which a transfer stands still.
+#: The number of checks in the time after which a transfer counts as stalled.
 _LOOKS = 4
 
 
 class Transfers:
-    """The transfers under way, of all sessions.
+    """The transfers of all sessions under way.
 
     Args:
-      count: At a time; each has a thread.
-      patience_s: Seconds after which one that does not move is ended, if others wait. They are
-        counted in looks of a thread: time in which this process does not run does not count.
+      count: The most at a time; each has a thread.
+      patience_s: Seconds after which a stalled one is ended, if others wait. They are counted in
+        checks of a thread, so time in which this process does not run does not count.
       is_shared: Whether there is more than one session.
 
     Attributes:
-      pool: Where each runs.
+      pool: The threads that run them.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Transfers:
 
     @contextlib.contextmanager
     def begin(self, cancel: Callable[[], object]) -> Iterator[_Transfer]:
-        """Counts a transfer as under way; `cancel`, called once at most, ends it."""
+        """Counts a transfer as under way; `cancel`, called at most once, ends it."""
         transfer = _Transfer(cancel)
         self._under_way[transfer] = None
         try:
@@ -59,7 +59,7 @@ class Transfers:
             del self._under_way[transfer]
 
     def moved_since(self, when: float) -> bool:
-        """Whether one that is under way has moved since a time of the monotonic clock."""
+        """Whether a running one has moved since a time of the monotonic clock."""
         return any(transfer.moved_at >= when for transfer in list(self._under_way))
 
     def close(self) -> None:
@@ -77,8 +77,8 @@ class Transfers:
             if stalled:
                 glog(
                     "W",
-                    f"{len(stalled)} transfers have not moved for {self._patience_s:g} s and hold "
-                    "up others: they are ended",
+                    f"{len(stalled)} transfers have not moved for {self._patience_s:g} s and delay "
+                    "others: ending them",
                 )
             for transfer in stalled:
                 transfer.end()
@@ -93,7 +93,7 @@ class _Transfer:
         self._still_looks = 0
 
     def is_still(self) -> bool:
-        """Takes a look; returns whether it has not moved for as many as make up the patience."""
+        """Checks it; returns whether it has stalled for the number of checks in the patience."""
         self._still_looks = self._still_looks + 1 if self._seen_at == self.moved_at else 0
         self._seen_at = self.moved_at
         return self._still_looks >= _LOOKS
@@ -103,7 +103,7 @@ class _Transfer:
         self._cancel()
 
     def watched(self, messages: Iterable[T]) -> Iterator[T]:
-        """Passes messages on, and takes note of each."""
+        """Passes messages on, and records each."""
         for message in messages:
             self.moved_at = time.monotonic()
             yield message

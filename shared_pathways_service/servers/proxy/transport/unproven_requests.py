@@ -1,13 +1,14 @@
-"""The requests of calls that show no token: strangers' may not hold up others, nor much memory.
+"""Limits the requests of calls without a token, so that strangers cannot delay others.
 
-A call of one request has its thread before its request has come, as gRPC says of a message only
-that it is there. A stranger who opens such calls and sends nothing, or a long message slowly, would
-have all threads. So only a few requests may be late at a time: one more ends the oldest.
+A call with one request has its thread before the request has arrived, as gRPC reports a message
+only when it is complete. A stranger who opens such calls and sends nothing, or a long message
+slowly, would take all threads. So only a few requests may be late at a time: one more ends the
+oldest.
 
-The tenant's own clients use the same methods, and nothing on the wire tells them apart (on a Unix
-socket every peer has the same name). But how many of these calls they may have open is known: one
-for each host buffer that a session holds. So many more may be late, as on a machine that is short
-of processor time all of them are.
+The tenant's own clients use the same methods, and nothing in the protocol distinguishes them (on a
+Unix socket every peer has the same name). But the number of their open calls is known: one for each
+host buffer of a session. So many more may be late, as all are on a machine without enough processor
+time.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["Awaited", "LateRequests"]
 
-#: Seconds of a round; a request is late that was awaited for all of one. Mostly it comes together
-#: with its call.
+#: Seconds of a round; a request is late if it was awaited for a whole one. Usually it arrives with
+#: its call.
 _ROUND_S = 0.02
-#: Late ones at a time beside those that sessions may have. Each may hold a message of the longest
+#: Late requests at a time in addition to those of sessions. Each may hold a message of the longest
 #: kind.
 _MOST_LATE = 8
-#: Threads of a pool for each one that no late request holds for longer than its time while calls
-#: wait.
+#: Threads of a pool for each one that no late request holds longer than its time while calls wait.
 _THREADS_PER_RESERVED = 16
 
 
@@ -38,19 +38,19 @@ def _nobody() -> int:
 
 
 class LateRequests:
-    """Looks after requests that are awaited on the threads of one pool. Thread-safe.
+    """Watches requests that are awaited on the threads of one pool. Thread-safe.
 
-    Time is counted in rounds of the thread that looks: where this process gets no processor time,
-    no request becomes late.
+    Time is counted in rounds of the watching thread: without processor time for this process no
+    request becomes late.
 
     Args:
-      timeout_s: Seconds that a request may take where few others are late.
+      timeout_s: The seconds for a request to arrive, if few others are late.
       expected: Returns how many requests the tenant's own sessions may have open. So many of the
-        late ones are spared, the last that came. While calls wait, fewer are spared than the pool
-        has threads; while calls wait and no request comes, none is.
+        late ones are spared, the newest first. While calls wait, fewer are spared than the pool has
+        threads; while calls wait and no request arrives, none is.
       waiting: Returns how many calls wait for a thread of the pool.
-      threads: Of the pool.
-      most: Late ones at a time beside those that are expected.
+      threads: The number of threads in the pool.
+      most: Late ones at a time, in addition to the expected ones.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LateRequests:
         self._most_spared = threads - math.ceil(threads / _THREADS_PER_RESERVED)
         self._most = most
         self._awaited: dict[Awaited, None] = {}
-        # Rounds since a request last came (or none was awaited).
+        # Rounds since a request last arrived (or none was awaited).
         self._rounds_stuck = 0
         self._last_fault = ""
         self._news = threading.Event()
@@ -80,10 +80,10 @@ class LateRequests:
 
     @contextlib.contextmanager
     def awaited(self, give_up: Callable[[str], object]) -> Iterator[Awaited]:
-        """Counts a request as awaited; set `has_come` of the result when it has come.
+        """Registers an awaited request; set `has_come` of the result when it has arrived.
 
         Args:
-          give_up: Ends the wait, on another thread, with the reason; called once at most.
+          give_up: Ends the wait, on another thread, with the reason; called at most once.
         """
         awaited = Awaited(give_up)
         self._awaited[awaited] = None
@@ -93,12 +93,12 @@ class LateRequests:
             yield awaited
         finally:
             del self._awaited[awaited]
-            # (Not where the client has ended the call before.)
+            # (Not if the client has ended the call before.)
             if awaited.has_come and not awaited.told:
                 self._rounds_stuck = 0
 
     def close(self) -> None:
-        """Gives nothing up any more."""
+        """Gives up no more requests."""
         self._closed = True
         self._news.set()
         self._thread.join()
@@ -112,7 +112,7 @@ class LateRequests:
             self._sleeps = False
             self._news.clear()
             if not self._closed:
-                # Whatever comes within this is not looked at.
+                # Requests that arrive within this time are not checked.
                 time.sleep(_ROUND_S)
                 self._look_safely()
 
@@ -121,9 +121,9 @@ class LateRequests:
             self._look()
         except Exception as error:  # noqa: BLE001 - the next round may succeed
             fault = f"{type(error).__name__}: {error}"
-            # A fault that stays would fill the log.
+            # A lasting fault would fill the log.
             if fault != self._last_fault:
-                glog("E", f"late requests cannot be looked after: {fault}")
+                glog("E", f"cannot check for late requests: {fault}")
             self._last_fault = fault
 
     def _look(self) -> None:
@@ -137,7 +137,7 @@ class LateRequests:
             self._choose(late)
 
     def _choose(self, late: Sequence[Awaited]) -> None:
-        """Gives up those that are too many, or take too long, in the order in which they came."""
+        """Gives up those that are too many, or take too long, the oldest first."""
         expected = self._expected()
         surplus = len(late) - self._most - expected
         spared = expected
@@ -148,14 +148,16 @@ class LateRequests:
         for index, one in enumerate(late):
             if index < surplus:
                 allowed = self._most + expected
-                self._give_up(one, f"{allowed} later ones have not come whole either")
+                self._give_up(one, f"{allowed} newer ones have not arrived either")
             elif index < spared_from and one.rounds > self._patience:
                 self._give_up(one, f"it took more than {self._timeout_s:g} s")
 
     def _give_up(self, one: Awaited, reason: str) -> None:
         one.told = True
         try:
-            one.give_up(f"the call's request is awaited no longer: {reason} (--request_timeout_s)")
+            one.give_up(
+                f"the call's request did not arrive in time: {reason} (--request_timeout_s)"
+            )
         except Exception as error:  # noqa: BLE001 - the others are looked after all the same
             glog("E", f"a call cannot be ended: {type(error).__name__}: {error}")
 
@@ -164,12 +166,12 @@ class Awaited:
     """A request that is awaited.
 
     Attributes:
-      has_come: Whether it has come.
+      has_come: Whether it has arrived.
     """
 
     def __init__(self, give_up: Callable[[str], object]) -> None:
         self.has_come = False
         self.give_up = give_up
-        # Rounds whose end it has seen.
+        # The rounds whose end it has seen.
         self.rounds = 0
         self.told = False

@@ -1,4 +1,4 @@
-"""XLA's clients: one for each slice, and one for each set of slices that something is placed on."""
+"""XLA's clients: one for each slice, and one for each used set of several slices."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
 
 __all__ = ["Clients"]
 
-#: Sets of several slices at a time. Each has threads of its own, a dozen on two processors.
+#: The most sets of several slices at a time. Each has threads, a dozen on two processors.
 _MOST_SETS = 32
 
 
 class Clients:
-    """Makes clients when they are asked for. Thread-safe.
+    """Makes clients when they are needed. Thread-safe.
 
-    That of a set of several slices goes with the last that refers to it: a placing, and so an
-    array, or a program. As long as it is there, whoever asks gets the same.
+    The client of a set of several slices lives as long as something refers to it: a placing, and so
+    an array, or a program. Until then all requests get the same client.
 
     Args:
       slice_of: The virtual slice of each device.
-      platform: Whose devices they are.
-      let_go: Called where there are too many: lets go of what is only remembered.
+      platform: The platform of the devices.
+      let_go: Called if there are too many: drops cached references.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Clients:
         if len(self._of_several) < _MOST_SETS:
             return
         self._let_go()
-        # XLA's threads go with what only cycles hold, too.
+        # Reference cycles hold XLA's threads as well.
         gc.collect()
         if len(self._of_several) >= _MOST_SETS:
             raise StatusError(

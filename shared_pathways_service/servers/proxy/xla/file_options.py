@@ -1,13 +1,13 @@
-"""A client's compile options without those that would make the proxy write or read files.
+"""Removes a client's compile options that would make the proxy write or read files.
 
-XLA's debug options name files and directories, and its flags come along with each program: whoever
-sets ``XLA_FLAGS=--xla_dump_to=…`` on a laptop would have the proxy fill another machine's disk.
-So what a client says of files does not count, and the proxy's own flags do: its operator may have
-dumps (``--xla_dump_to=…`` among the proxy's flags). As these options are no part of a program any
-more, they do not change its key in the cache of compiled programs either.
+XLA's debug options name files and directories, and its flags accompany each program:
+``XLA_FLAGS=--xla_dump_to=…`` on a laptop would make the proxy fill another machine's disk. So a
+client's options of files are ignored, and the proxy's own flags are used: its operator may request
+dumps (``--xla_dump_to=…`` among the proxy's flags). As these options are no longer part of a
+program, they do not change its key in the cache of compiled programs either.
 
-Options are told apart by their numbers, which XLA never gives to another one. What carries text
-and is not known here to be harmless is taken for a file's name.
+Options are identified by their numbers, which XLA never reuses. A text option that is not listed
+here as harmless is treated as the name of a file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["FILES", "HARMLESS", "TEXTS", "check_overrides", "without_files"]
 
-#: Of XLA's DebugOptions: what makes it write or read files, or hands such options on (to LLVM, to
-#: ptxas, to a table of configurations), or says what a dump is like.
+#: XLA's DebugOptions that make it write or read files, pass such options on (to LLVM, to ptxas, to
+#: a table of configurations), or describe the form of dumps.
 FILES = {
     "xla_backend_extra_options": 500,
     "xla_candidate_configs_file": 544,
@@ -81,7 +81,7 @@ FILES = {
     "xla_gpu_target_config_filename": 261,
     "xla_gpu_topology_filename": 554,
 }
-#: Text that names no file: passes, timeouts, kinds of processors and of collectives.
+#: Text options that name no file: passes, timeouts, kinds of processors and of collectives.
 TEXTS = {
     "xla_cpu_max_isa": 333,
     "xla_disable_hlo_passes": 30,
@@ -94,8 +94,8 @@ TEXTS = {
     "xla_gpu_override_gemm_autotuner": 295,
     "xla_run_hlo_passes_starting_from": 496,
 }
-#: Lists of choices, and messages, which protobuf writes as it writes text; and a switch whose name
-#: reads like a file's.
+#: Lists of choices, and messages, which protobuf encodes as text; and a switch whose name resembles
+#: a file's.
 HARMLESS = {
     "xla_cpu_experimental_onednn_fusion_type": 399,
     "xla_cpu_experimental_xnn_fusion_type": 400,
@@ -116,16 +116,16 @@ HARMLESS = {
 _NAMES = {number: name for name, number in (FILES | TEXTS | HARMLESS).items()}
 _DROPPED = frozenset(FILES.values())
 _KEPT = frozenset((TEXTS | HARMLESS).values())
-#: What an override of another XLA's is called that concerns files.
+#: Parts of names of options of other XLA versions that concern files.
 _LIKE_FILES = re.compile(r"(^|_)dump(_|ing|$)|_(file|filename|dir|directory|path)s?$|_(to|from)$")
 _NAME = re.compile(r"[A-Za-z0-9_]*")
-#: Text that is a switch, a number, or a choice (XLA refuses it if it is none).
+#: Text that is a switch, a number, or a choice (XLA refuses other text).
 _NO_FILE = re.compile(r"\w*|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 #: CompileOptionsProto.env_option_overrides, its keys and values, and the text of a value.
 _OVERRIDES, _KEY, _VALUE, _TEXT = 7, 1, 2, 1
 _VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
-#: Of the fields of a value: text, a truth value, an integer, a floating-point number.
+#: The fields of a value: text, boolean, integer, floating-point number.
 _WIRE_TYPES = {_TEXT: _LENGTH, 2: _VARINT, 3: _VARINT, 4: _FIXED_64}
 
 
@@ -136,7 +136,7 @@ class _Field(NamedTuple):
     whole: bytes
 
     def is_value(self) -> bool:
-        """Whether this is the value of an override, as protobuf writes it."""
+        """Whether this is the value of an override, as protobuf encodes it."""
         if _WIRE_TYPES.get(self.number) != self.wire_type:
             return False
         if self.number == _TEXT:
@@ -148,16 +148,16 @@ def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
     """Drops the options that concern files.
 
     Args:
-      options: A client's, a serialised xla.CompileOptionsProto.
-      own: The proxy's debug options, serialised: its files count instead.
+      options: A client's serialised xla.CompileOptionsProto.
+      own: The proxy's serialised debug options: its files are used instead.
 
     Returns:
-      The options without them, and the names of those that asked for something.
+      The options without them, and the names of those that were set.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: text is no UTF-8, or an override is malformed; the message
-        names the option.
-      DecodeError: The bytes are no options.
+      StatusError: INVALID_ARGUMENT: text is not UTF-8, or an override is malformed; the message has
+        the name of the option.
+      DecodeError: The bytes are not options.
     """
     message = xla_pb2.CompileOptionsProto.FromString(options)
     ignored: dict[str, None] = {}
@@ -187,12 +187,12 @@ def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
 
 
 def check_overrides(overrides: Iterable[tuple[str, object]]) -> None:
-    """Refuses overrides that concern files, as XLA itself has read them.
+    """Refuses overrides that concern files, as XLA itself has parsed them.
 
-    `without_files` has dropped them before. This holds even where XLA reads other bytes than it.
+    `without_files` has dropped them before. This holds even if XLA parses other bytes.
 
     Raises:
-      StatusError: INVALID_ARGUMENT, naming the option.
+      StatusError: INVALID_ARGUMENT, with the name of the option.
     """
     for name, value in overrides:
         if _concerns_files(name, value if isinstance(value, str) else ""):
@@ -211,7 +211,7 @@ def _override_of_files(field: _Field) -> str:
     """Returns the name of an override that concerns files; empty for another override.
 
     XLA ignores a field of the wrong wire type and merges a value that is given twice. So only the
-    one form that writers of protobuf use is accepted, and this reads what XLA will read.
+    form that protobuf's writers use is accepted, and this reads what XLA will read.
     """
     if field.wire_type != _LENGTH:
         raise _malformed("an entry")
@@ -247,7 +247,7 @@ def _malformed(what: str) -> StatusError:
 
 
 def _written(number: int, content: bytes) -> bytes:
-    """Returns a field of bytes as protobuf writes it."""
+    """Returns a field of bytes as protobuf encodes it."""
     size = len(content)
     length = bytearray()
     while size > 0x7F:
@@ -266,9 +266,9 @@ def _check_text(name: str, data: bytes) -> str:
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    """Yields the fields of a serialised message, in their order.
+    """Yields the fields of a serialised message, in order.
 
-    Protobuf's own reader gives away what a message has, and no way to write a part of it.
+    Protobuf's own reader can return the content of a message, but not write a part of it.
     """
     at = 0
     while at < len(data):
@@ -288,13 +288,13 @@ def _fields(data: bytes) -> Iterator[_Field]:
             at = len(data) + 1  # groups: XLA has none
         if at > len(data):
             raise StatusError(
-                Code.INVALID_ARGUMENT, f"compile options: field {tag >> 3} is none of XLA's"
+                Code.INVALID_ARGUMENT, f"compile options: field {tag >> 3} is not an option of XLA"
             )
         yield _Field(tag >> 3, wire_type, data[inner:at], data[begin:at])
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a number and where it ends."""
+    """Returns a number and the offset after it."""
     number = shift = 0
     while at < len(data):
         byte = data[at]
@@ -303,4 +303,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         shift += 7
-    raise StatusError(Code.INVALID_ARGUMENT, "compile options: a number is cut off")
+    raise StatusError(Code.INVALID_ARGUMENT, "compile options: a number is truncated")

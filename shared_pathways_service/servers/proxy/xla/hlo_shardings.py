@@ -1,9 +1,8 @@
-"""Shardings that a program's operations have in XLA's own form, as texts of tiles.
+"""Handles shardings of a program's operations in XLA's own form, as texts of tiles.
 
 Programs for Shardy have none, except for functions that were exported for GSPMD. With
 ``xla_enable_hlo_sharding_v3`` (on by default from jaxlib 0.11 on, and a client may set it) XLA
-expects named axes instead, and ends the process where Shardy meets tiles. Without it XLA takes
-both.
+expects named axes instead, and crashes if Shardy finds tiles. Without it XLA accepts both.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _OF_VALUES = ("arg_attrs", "res_attrs")
 
 
 def adapt_options(options: Any, module: Any) -> None:
-    """Has XLA take tiles as shardings, where Shardy would meet some in a program.
+    """Makes XLA accept tiles as shardings, if Shardy would find some in a program.
 
     Args:
       options: XLA's compile options.
-      module: The program, checked.
+      module: The checked program.
     """
     build = options.executable_build_options
     if build.use_shardy_partitioner and _has_shardings(module) and is_known(_NAMED_AXES):

@@ -1,4 +1,4 @@
-"""What compiled programs depend on of the machine they were compiled on."""
+"""The properties of a machine that compiled programs depend on."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _CPU_LINES = frozenset(
 
 
 def machine_identity(cpuinfo: Callable[[], str] | None = None) -> bytes | None:
-    """Returns what compiled programs depend on of this machine.
+    """Returns the properties of this machine that compiled programs depend on.
 
-    XLA loads a program that was compiled for another CPU with no more than a line in its log, and
-    the first instruction that this CPU lacks ends the process.
+    XLA loads a program that was compiled for another CPU with only a line in its log, and the first
+    instruction that this CPU lacks ends the process.
 
     Args:
-      cpuinfo: Reads what the system tells of its CPUs.
+      cpuinfo: Reads the system's description of its CPUs.
 
     Returns:
-      CPUs, their features, and how many of them this process may use; None: the system does not
-      tell.
+      CPUs, their features, and how many of them this process may use; None if the system does not
+      report them.
     """
     try:
         text = (cpuinfo or _cpuinfo)()

@@ -1,4 +1,4 @@
-"""Reads programs as MLIR modules, tells what their main functions take, and writes them."""
+"""Reads and writes programs as MLIR modules, and determines their main functions' types."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorType:
-    """An argument or result of a program: element type as StableHLO writes it, and shape.
+    """An argument or result of a program: StableHLO's element type, and shape.
 
-    A token's element is ``token``; it has no dimensions.
+    A token's element type is ``token``; it has no dimensions.
     """
 
     element: str
@@ -40,10 +40,10 @@ class TensorType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MainTypes:
-    """What a program's main function takes and returns, globally.
+    """The arguments and results of a program's main function, globally.
 
     Attributes:
-      donated: Indices of arguments whose memory the program is offered.
+      donated: The indices of arguments that are donated.
     """
 
     arguments: tuple[TensorType, ...]
@@ -53,7 +53,7 @@ class MainTypes:
 
 @functools.cache
 def mlir_context() -> Any:
-    """Returns a context that knows every dialect of a program."""
+    """Returns a context with every dialect of programs."""
     return _jax_mlir.make_ir_context()
 
 
@@ -67,7 +67,7 @@ def parse(program: bytes) -> Any:
       An MLIR module, for `main_types` and `canonical`.
 
     Raises:
-      StatusError: INVALID_ARGUMENT: the parser would end the process.
+      StatusError: INVALID_ARGUMENT: the parser would crash.
     """
     check_text(program)
     context = mlir_context()
@@ -91,7 +91,7 @@ def name_of(module: Any) -> str:
 
 
 def main_types(module: Any) -> MainTypes:
-    """Returns what the main function of a parsed program takes and returns."""
+    """Returns the arguments and results of a parsed program's main function."""
     with mlir_context():
         for operation in module.body.operations:
             if operation.operation.name == "func.func" and operation.name.value == "main":
@@ -104,9 +104,9 @@ def main_types(module: Any) -> MainTypes:
 
 
 def canonical(module: Any) -> bytes:
-    """Returns a parsed program's bytes without where in which file it was written.
+    """Returns a parsed program's bytes without the source locations.
 
-    The module itself loses that too.
+    The module itself loses these too.
     """
     with mlir_context():
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)

@@ -1,10 +1,10 @@
-"""XLA's shardings by named axes of a mesh, written as tiles: what every release of jaxlib reads.
+"""Converts XLA's shardings by named axes of a mesh into tiles, which every jaxlib can read.
 
-XLA has two forms of one sharding. The older one gives the tiles of each dimension and the order of
-the devices; the newer one (HloShardingV3 in XLA's sources) gives a mesh with named axes and, for
-each dimension, the axes that divide it. JAX 0.12 sends the newer form; jaxlib before it cannot
-read it, and JAX's own Python code works with tiles in every release. The proxy therefore turns the
-newer form into the older one where it comes in, and where an executable reports it.
+XLA has two forms of a sharding. The older one has the tiles of each dimension and the order of the
+devices; the newer one (HloShardingV3 in XLA's sources) has a mesh with named axes and, for each
+dimension, the axes that divide it. JAX 0.12 sends the newer form; older jaxlib cannot read it, and
+JAX's own Python code uses tiles in every release. So the proxy converts the newer form into the
+older one in requests, and in the shardings that an executable reports.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 
 __all__ = ["as_tiles"]
 
-#: Devices of a mesh. No service has as many; a request may name any number.
+#: The most devices of a mesh. No service has as many; a request may name any number.
 _MOST_DEVICES = 1 << 16
-#: Dimensions of an iota_transform: an array of numpy has no more.
+#: The most dimensions of an iota_transform: numpy's arrays have no more.
 _MOST_AXES = 64
 
 _Type = xla_pb2.OpSharding
@@ -34,7 +34,7 @@ def as_tiles(sharding: xla_pb2.OpSharding) -> xla_pb2.OpSharding:
     """Returns a sharding without named axes; the same object if it has none.
 
     Args:
-      sharding: Over the devices from 0 up, in the order of a device list.
+      sharding: A sharding over the devices from 0 up, in the order of a device list.
 
     Raises:
       StatusError: INVALID_ARGUMENT for axes that do not make a sharding; UNIMPLEMENTED for a
@@ -74,7 +74,7 @@ def as_tiles(sharding: xla_pb2.OpSharding) -> xla_pb2.OpSharding:
 
 
 def _without_axes(named: xla_pb2.NamedShardingProto) -> xla_pb2.OpSharding:
-    """Returns what a mesh without axes means: one device, or all of them alike."""
+    """Returns the meaning of a mesh without axes: one device, or all of them with equal data."""
     if len(named.mesh.device_ids) > 1:
         raise _wrong(f"a mesh of {len(named.mesh.device_ids)} devices without axes")
     lists = [named.manual_axes, named.unreduced_axes, named.replicated_axes]
@@ -120,7 +120,7 @@ class _Mesh:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the split axes."""
+        """The sizes of the split axes."""
         return self.devices.shape
 
     def size(self, axes: Iterable[int]) -> int:
@@ -128,7 +128,7 @@ class _Mesh:
         return math.prod(self.sizes[i] for i in axes)
 
     def find(self, references: Iterable[xla_pb2.AxisRefProto]) -> list[int]:
-        """Returns the indices of the split axes that some references name, in their order."""
+        """Returns the indices of the split axes that some references name, in order."""
         firsts = [0, *itertools.accumulate(len(ends) - 1 for ends in self.cuts)]
         found: list[int] = []
         for reference in references:
@@ -149,7 +149,7 @@ def _references(named: xla_pb2.NamedShardingProto) -> Iterable[xla_pb2.AxisRefPr
 
 
 def _ends(reference: xla_pb2.AxisRefProto, size: int) -> tuple[int, int]:
-    """Returns the products of the sizes before a part of an axis of a size, and up to its end."""
+    """Returns the products of the sizes before and including a part of an axis."""
     if not reference.HasField("sub_axis_info"):
         return 1, size
     part = reference.sub_axis_info
@@ -167,7 +167,7 @@ def _device_ids(mesh: xla_pb2.MeshProto, count: int) -> np.ndarray:
         if _product(shape, "a dimension of its iota_transform") != count:
             raise _wrong(f"an iota_transform of other than its {count} devices")
         if len(shape) > _MOST_AXES or sorted(order) != list(range(len(shape))):
-            raise _wrong("a transpose_perm that is no permutation of its reshape_dims")
+            raise _wrong("a transpose_perm that is not a permutation of its reshape_dims")
         return np.arange(count).reshape(shape).transpose(order)
     if mesh.device_ids and len(mesh.device_ids) != count:
         raise _wrong(f"{len(mesh.device_ids)} device_ids for axes of {count} devices")

@@ -1,4 +1,4 @@
-"""XLA's own shardings as clients send them: those for which it ends the process are refused."""
+"""Refuses clients' shardings in XLA's own form with which XLA would crash."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
 
 __all__ = ["checked_op_sharding"]
 
-#: Numbers of a list that an error shows.
+#: The most numbers of a list that an error shows.
 _SHOWN = 16
 _TYPES = frozenset(xla_pb2.OpSharding.Type.values())
 
 
 def checked_op_sharding(serialized: bytes, num_devices: int) -> bytes:
-    """Refuses what jaxlib does not check: it would abort, write out pieces without end, or misread.
+    """Refuses shardings that jaxlib does not check: it would abort, not end, or misread them.
 
     Args:
       serialized: An xla.OpSharding.
-      num_devices: Over which it is.
+      num_devices: The number of its devices.
 
     Returns:
       The same sharding as tiles, serialised.
 
     Raises:
-      StatusError: INVALID_ARGUMENT, or UNIMPLEMENTED for what JAX never sends.
+      StatusError: INVALID_ARGUMENT, or UNIMPLEMENTED for forms that JAX never sends.
     """
     try:
         sharding = xla_pb2.OpSharding.FromString(serialized)
@@ -50,7 +50,7 @@ def checked_op_sharding(serialized: bytes, num_devices: int) -> bytes:
         or sharding.iota_reshape_dims
         or sharding.last_tile_dims
     ):
-        # Elsewhere XLA does without, but JAX looks at them.
+        # XLA ignores these in most places, but JAX reads them.
         raise _wrong("tiles, of a type that has none")
     return sharding.SerializeToString()
 
@@ -68,7 +68,7 @@ def _check_tiles(sharding: xla_pb2.OpSharding, num_devices: int) -> None:
     sizes = sharding.tile_assignment_dimensions
     _check_product("tile_assignment_dimension", sizes, num_devices)
     if len(sharding.last_tile_dims) > len(sizes):
-        # (XLA would take the rest for a number below 0 without a sign.)
+        # (XLA would read the rest as an unsigned negative number.)
         raise _wrong(f"{len(sharding.last_tile_dims)} last_tile_dims of {len(sizes)} dimensions")
     if sharding.last_tile_dims and sharding.replicate_on_last_tile_dim:
         raise _wrong("both last_tile_dims and replicate_on_last_tile_dim")

@@ -1,4 +1,4 @@
-"""Attributes of a program's operations: names that several checks use, and how to read them."""
+"""Attributes of a program's operations: names that several checks use, and their readers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = [
 ]
 
 CUSTOM_CALL = "stablehlo.custom_call"
-#: Of a custom call: the function's name, the calling convention, and what the function is given.
+#: Attributes of custom calls: the target, the calling convention, and the configuration.
 TARGET, VERSION = "call_target_name", "api_version"
 CONFIG, TYPED_CONFIG = "backend_config", "mhlo.backend_config"
-#: Which results share memory with which operands, and the functions of the program that it calls.
+#: Which results share memory with which operands, and the called functions of the program.
 ALIASES, COMPUTATIONS = "output_operand_aliases", "called_computations"
 LAYOUTS = ("operand_layouts", "result_layouts")
 FRONTEND, SHARDING = "mhlo.frontend_attributes", "mhlo.sharding"
 SHARDING_RULE = "sdy.sharding_rule"
-#: Of a custom call that stands for an operation of CHLO: the attributes of that operation.
+#: The attributes of the CHLO operation that a custom call stands for.
 ATTRIBUTES = "mhlo.attributes"
 #: The type of values that order operations, as it is printed.
 TOKEN_TYPE = "!stablehlo.token"  # noqa: S105
@@ -44,5 +44,5 @@ def entries(operation: Any) -> list[Any]:
 
 
 def has_items(operation: Any, name: str) -> bool:
-    """Whether an operation has a list of that name which is not empty."""
+    """Whether an operation has a non-empty list of that name."""
     return name in operation.attributes and len(operation.attributes[name]) > 0

@@ -1,4 +1,4 @@
-"""What a proxy computes on: the machine's CPU, or its GPUs, one a device."""
+"""The devices of a proxy: the machine's CPU, or its GPUs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PLUGIN: Final = "cuda"
 
 
 class Platform(Protocol):
-    """Where XLA's clients come from.
+    """The source of XLA's clients.
 
     Attributes:
-      name: As JAX lowers programs for it.
+      name: The platform for which JAX lowers programs.
     """
 
     @property
@@ -40,7 +40,7 @@ class _Cpu:
 
     def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
         """Makes a client."""
-        # Executors wait for each program: nothing is gained by XLA's own asynchrony.
+        # Executors wait for each program: XLA's own asynchrony would not help.
         with _threads_that_compute():
             client = xla_client.make_cpu_client(asynchronous=False, num_devices=len(device_ids))
         return client, sorted(client.local_devices(), key=lambda device: device.id)
@@ -48,15 +48,16 @@ class _Cpu:
 
 @contextlib.contextmanager
 def _threads_that_compute() -> Iterator[None]:
-    """Has threads that are begun meanwhile compute, and not interrupt those that answer clients.
+    """Gives threads that start meanwhile a lower urgency than those that answer clients.
 
-    XLA has a thread a device at least, and each looks for more to do for a while before it sleeps.
-    As a batch's they have the same share of the processor, and when they wake they let who runs go
-    on: over 8 devices on two cores that is worth a third more programs a second.
+    XLA has at least one thread per device, and each looks for more work for a while before it
+    sleeps. With the batch policy they have the same share of the processor, but do not interrupt
+    running threads when they wake: over 8 devices on two cores that gives a third more programs per
+    second.
     """
-    # (Of 0 is meant the calling thread; what it begins inherits it.)
+    # (0 is the calling thread; its new threads inherit the policy.)
     if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield  # of Linux alone; or somebody has chosen already
+        yield  # on Linux only; or somebody has chosen already
         return
     try:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -75,16 +76,16 @@ CPU: Final[Platform] = _Cpu()
 class Cuda:
     """The machine's GPUs, by jaxlib's CUDA plug-in.
 
-    There is one client of all of them: each GPU has its own streams, so a program that does not end
-    holds up its own devices only; and a second client would take memory from the first.
+    There is one client of all GPUs: each GPU has its own streams, so a program that does not end
+    delays only its own devices; and a second client would take memory from the first.
 
     Args:
-      count: Devices that the tenant's slices have.
-      plugins: Finds what the `jax_plugins` entry points of this environment name.
-      make_client: Makes XLA's client, once the plug-in is there.
+      count: The number of devices of the tenant's slices.
+      plugins: Finds the `jax_plugins` entry points of this environment.
+      make_client: Makes XLA's client, once the plug-in is loaded.
 
     Raises:
-      InvalidRequestError: There is no plug-in, no GPU that it can use, or there are too few.
+      InvalidRequestError: There is no plug-in, no usable GPU, or there are too few.
     """
 
     name = "cuda"
@@ -102,11 +103,11 @@ class Cuda:
             raise InvalidRequestError(
                 _FLAG,
                 self.name,
-                "cpu, as JAX's CUDA plug-in is not installed beside the proxy",
+                "cpu, as JAX's CUDA plug-in is not installed with the proxy",
                 hint="pip install 'jax[cuda12]' or 'jax[cuda13]', of the same version as jaxlib",
             )
         try:
-            # (It registers itself with JAX too, and the functions that programs call by name.)
+            # (It also registers itself with JAX, and the functions that programs call by name.)
             plugin.load().initialize()
             self._client = (make_client or _make_client)()
         except Exception as error:  # its types are the plug-in's and jaxlib's own
@@ -114,7 +115,7 @@ class Cuda:
                 _FLAG,
                 self.name,
                 f"cpu, or a machine with a GPU that CUDA can use ({_first_line(error)})",
-                hint="nvidia-smi shows a machine's GPUs; a container must be given them",
+                hint="nvidia-smi shows a machine's GPUs; a container needs access to them",
             ) from error
         self._gpus = sorted(self._client.local_devices(), key=lambda device: device.id)
         if count > len(self._gpus):
@@ -135,10 +136,10 @@ def make_platform(name: str, count: int) -> Platform:
 
     Args:
       name: ``cpu`` or ``cuda``.
-      count: Devices that the tenant's slices have.
+      count: The number of devices of the tenant's slices.
 
     Raises:
-      InvalidRequestError: It cannot be had here.
+      InvalidRequestError: It is not available here.
     """
     return Cuda(count) if name == Cuda.name else CPU
 

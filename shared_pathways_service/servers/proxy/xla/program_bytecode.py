@@ -1,9 +1,9 @@
-"""Checks a program in MLIR's bytecode before StableHLO's verifier sees it.
+"""Checks a program in MLIR's bytecode before StableHLO's verifier reads it.
 
-The verifier takes for granted that a custom call whose results share memory with operands has
-results, and ends the process otherwise. It runs wherever MLIR reads StableHLO, and cannot be
-switched off there. But JAX sends portable artifacts, whose operations are of VHLO, StableHLO's
-versioned form: those can be read, and looked at, before they become StableHLO's.
+The verifier assumes that a custom call whose results share memory with operands has results, and
+crashes otherwise. It runs whenever MLIR reads StableHLO, and cannot be disabled. But JAX sends
+portable artifacts, whose operations are of VHLO, StableHLO's versioned form: those can be read and
+checked before they become StableHLO's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["check_bytecode"]
 _BYTECODE = b"ML\xefR"
 _CALL = "vhlo.custom_call"
 _ALIASES, _NO_ALIASES = "output_operand_aliases", "#vhlo.array_v1<[]>"
-#: How bytecode names an operation: the dialect and the rest apart, or both as one.
+#: How bytecode names an operation: as dialect and name, or as one string.
 _DIALECT, _NAME = b"stablehlo", b"custom_call"
 _WHOLE = b"stablehlo.custom_call"
 _STRINGS = 0
@@ -29,20 +29,20 @@ _IS_ALIGNED = 0x80
 
 
 def check_bytecode(program: bytes) -> None:
-    """Refuses bytecode at which StableHLO's verifier may end the process; accepts all texts.
+    """Refuses bytecode with which StableHLO's verifier may crash; accepts all texts.
 
     Args:
       program: MLIR as text or bytecode. MLIR's context must be entered.
 
     Raises:
-      StatusError: INVALID_ARGUMENT, naming the operation.
+      StatusError: INVALID_ARGUMENT, with the name of the operation.
     """
     if not program.startswith(_BYTECODE) or _NAME not in program:
         return
     if _DIALECT in program:
         strings = set(_strings(program))
         if {_DIALECT, _NAME} <= strings or _WHOLE in strings:
-            raise _wrong("has custom calls, and is no portable artifact of StableHLO")
+            raise _wrong("has custom calls, but is not a portable artifact of StableHLO")
     try:
         module = ir.Module.parse(program)
     except Exception:  # noqa: BLE001 - its type is jaxlib's; whoever reads it next says what is wrong
@@ -56,7 +56,7 @@ def check_bytecode(program: bytes) -> None:
 
     module.operation.walk(look)
     if wrong:
-        raise _wrong(f"has a custom call with {_ALIASES}, and without results")
+        raise _wrong(f"has a custom call with {_ALIASES}, but without results")
 
 
 def _has_aliases_only(operation: Any) -> bool:
@@ -66,10 +66,10 @@ def _has_aliases_only(operation: Any) -> bool:
 
 
 def _strings(program: bytes) -> Iterator[bytes]:
-    """Yields the strings of a program, by which it names its dialects and operations."""
+    """Yields the strings of a program, with the names of its dialects and operations."""
     try:
         _, offset = _number(program, len(_BYTECODE))
-        offset = program.index(b"\0", offset) + 1  # behind the producer's name
+        offset = program.index(b"\0", offset) + 1  # after the producer's name
         while offset < len(program):
             section = program[offset]
             size, offset = _number(program, offset + 1)
@@ -80,22 +80,22 @@ def _strings(program: bytes) -> Iterator[bytes]:
                 yield from _strings_of(program[offset : offset + size])
             offset += size
     except (IndexError, ValueError, ZeroDivisionError) as error:
-        raise _wrong(f"is not whole: {error}") from error
+        raise _wrong(f"is incomplete: {error}") from error
 
 
 def _strings_of(section: bytes) -> Iterator[bytes]:
-    """Yields the strings of a section: their number, their sizes, the last first, and they."""
+    """Yields the strings of a section, which has their number, reversed sizes, and bytes."""
     count, offset = _number(section, 0)
     end = len(section)
     for _ in range(count):
         size, offset = _number(section, offset)
-        # (A size includes a byte of zero, whose value MLIR does not look at.)
+        # (A size includes a byte of zero, whose value MLIR ignores.)
         yield section[max(end - size, 0) : max(end - 1, 0)]
         end -= size
 
 
 def _number(data: bytes, offset: int) -> tuple[int, int]:
-    """Reads a number of variable length; returns it, and the offset behind it."""
+    """Reads a number of variable length; returns it, and the offset after it."""
     first = data[offset]
     if not first:
         return int.from_bytes(data[offset + 1 : offset + 9], "little"), offset + 9

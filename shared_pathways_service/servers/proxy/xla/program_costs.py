@@ -1,4 +1,4 @@
-"""Tells which programs are sure to end at once, so that no thread need be woken for them."""
+"""Determines which programs are sure to end at once, so that no thread need be woken for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_pathways_service.servers.proxy.xla.operation_attributes import TOKEN
 
 __all__ = ["is_quick"]
 
-#: Operations of StableHLO that do something once for each element, or less.
+#: StableHLO's operations that do at most one thing per element.
 _ONCE_AN_ELEMENT = """
 abs add and atan2 bitcast_convert broadcast_in_dim cbrt ceil clamp compare complex concatenate
 constant convert cosine count_leading_zeros create_token divide dynamic_slice dynamic_update_slice
@@ -26,19 +26,19 @@ _QUICK = frozenset(f"stablehlo.{name}" for name in _ONCE_AN_ELEMENT.split()) | {
     "func.func",
     "func.return",
 }
-#: Operations of a program, and elements of each value, up to which it is a quick one.
+#: The most operations of a quick program, and the most elements of each value.
 _FEW = 64
 _SMALL = 16 << 10
 
 
 def is_quick(module: Any, custom_calls: Container[str] = ()) -> bool:
-    """Whether a parsed program is sure to end at once, whatever its arguments are.
+    """Whether a parsed program is sure to end at once, for any arguments.
 
-    It is small, and has no loop, no calls within calls and nothing that may wait.
+    It is small, and has no loop, no nested calls and nothing that may wait.
 
     Args:
       module: The program.
-      custom_calls: Names of those that take no time.
+      custom_calls: The names of those that take no time.
     """
     with mlir_context():
         functions: dict[str, Any] = {}
@@ -55,12 +55,12 @@ def is_quick(module: Any, custom_calls: Container[str] = ()) -> bool:
 
 
 def _cost(function: Any, callees: Mapping[str, int], custom_calls: Container[str]) -> int:
-    """Returns how many operations a function does; too many, if one is large or may take long.
+    """Returns the number of a function's operations; too many if one is large or may take long.
 
     Args:
-      function: Of a module.
-      callees: What it may call, each with its cost.
-      custom_calls: As of `is_quick`.
+      function: A function of a module.
+      callees: The functions that it may call, each with its cost.
+      custom_calls: As in `is_quick`.
     """
     cost = 0
 
@@ -88,5 +88,5 @@ def _is_small(mlir_type: Any) -> bool:
     if not isinstance(mlir_type, ir.RankedTensorType):
         return str(mlir_type) == TOKEN_TYPE
     shape = mlir_type.shape
-    # (An unknown dimension is below 0.)
+    # (An unknown dimension is negative.)
     return min(shape, default=0) >= 0 and math.prod(shape) <= _SMALL

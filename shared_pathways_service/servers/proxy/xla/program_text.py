@@ -1,4 +1,4 @@
-"""Checks a program's text before MLIR parses it: the parser recurses, and may overflow its stack.
+"""Checks a program's text before MLIR's recursive parser reads it, which may overflow its stack.
 
 Programs in MLIR's bytecode, as JAX sends them, have no text to check.
 """
@@ -14,14 +14,14 @@ from shared_pathways_service.servers.proxy.status_errors import Code, StatusErro
 __all__ = ["check_text"]
 
 _BYTECODE = b"ML\xefR"
-#: Brackets inside each other, at most; the parser survives some 5000. JAX writes a few dozen.
+#: The deepest nesting of brackets; the parser survives some 5000. JAX writes a few dozen.
 _DEEPEST = 400
-#: Names for attributes and types, each of which may nest others as deep; JAX names locations only.
+#: Names for attributes and types, each of which may nest as deep; JAX names locations only.
 _MOST_ALIASES = 8
 _NOT_CODE = re.compile(rb'"(?:[^"\\]|\\.)*"|//[^\n]*', re.DOTALL)
-#: Tokens of brackets that do not nest anything.
+#: Tokens with brackets that nest nothing.
 _NOT_NESTING = re.compile(rb"->|>=")
-#: Of StableHLO's custom calls: the verifier takes for granted that a call with aliases has results.
+#: StableHLO's custom calls: the verifier assumes that a call with aliases has results.
 _ALIASES, _NO_RESULTS = b"output_operand_alias", re.compile(rb"->\s*\(\s*\)")
 #: What the parser recurses for without brackets: `- - - d0` and `d0 + d0 + d0`.
 _AFFINE = re.compile(rb"\baffine_(?:map|set)\b")
@@ -33,14 +33,14 @@ _STEPS = np.array([1 if byte in _OPENING else -1 for byte in range(256)], np.int
 
 
 def check_text(program: bytes, *, verified: bool = False) -> None:
-    """Refuses a text on which MLIR's parser would end the process; accepts all bytecode.
+    """Refuses a text with which MLIR's parser would crash; accepts all bytecode.
 
     Args:
       program: MLIR as text or bytecode.
-      verified: Whether MLIR has written it itself.
+      verified: Whether MLIR itself has written it.
 
     Raises:
-      StatusError: INVALID_ARGUMENT, naming the limit.
+      StatusError: INVALID_ARGUMENT, with the limit.
     """
     if program.startswith(_BYTECODE):
         return

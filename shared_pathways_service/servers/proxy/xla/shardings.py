@@ -1,4 +1,4 @@
-"""Where an array's pieces lie: IFRT's shardings, turned into XLA's once and remembered."""
+"""Converts IFRT's shardings into XLA's, and caches them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SINGLE = "xla::ifrt::SingleDeviceSharding"
 _HLO = "xla::ifrt::HloSharding"
 _CONCRETE_EVEN = "xla::ifrt::ConcreteEvenSharding"
 _REMEMBERED = 4096
-# A serialised xla.OpSharding with every field at its default says "replicated".
+# A serialised xla.OpSharding with every field at its default means "replicated".
 _REPLICATED = b""
 
 Index = tuple[slice, ...]
@@ -35,15 +35,15 @@ class Placing:
     """A sharding over known devices.
 
     Attributes:
-      device_ids: One a piece, in the sharding's order.
-      slices: Indices of the virtual slices concerned, ascending.
-      client: Whose arrays those of this placing are: every set of slices has a client of its own.
-      proto: As the wire has it.
-      sharding: As XLA's arrays have it.
-      op_sharding: The serialised xla.OpSharding; None for a single device, and where the wire
-        does not tell how the pieces make up the whole.
-      memory_kind: Which of its devices' memories it is in.
-      shard: The shape of each piece, where the wire tells that and no more.
+      device_ids: The device of each piece, in the sharding's order.
+      slices: The indices of its virtual slices, ascending.
+      client: The client of its arrays: every set of slices has a client of its own.
+      proto: The protocol's form.
+      sharding: XLA's form, for arrays.
+      op_sharding: The serialised xla.OpSharding; None for a single device, and if the protocol's
+        form does not tell how the pieces make up the whole.
+      memory_kind: The kind of memory on its devices.
+      shard: The shape of each piece, if the protocol's form tells only that.
     """
 
     __slots__ = (
@@ -81,10 +81,10 @@ class Placing:
         self._pieces: dict[tuple[int, ...], tuple[Index, ...]] = {}
 
     def pieces(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
-        """Returns, for each device, which part of an array of this shape it has.
+        """Returns, for each device, its part of an array of this shape.
 
         Raises:
-          StatusError: The shape cannot be split so.
+          StatusError: The shape cannot be split this way.
         """
         if self.shard is not None and self.shard != shape:
             raise StatusError(
@@ -98,9 +98,10 @@ class Placing:
                 by_device = self.sharding.devices_indices_map(shape)
             except ValueError as error:
                 raise StatusError(Code.INVALID_ARGUMENT, str(error)) from error
-            except AssertionError as error:  # JAX's own, where the dimensions are others
+            except AssertionError as error:  # JAX's own, if the number of dimensions differs
                 raise StatusError(
-                    Code.INVALID_ARGUMENT, f"an array of shape {shape} cannot be split so: {error}"
+                    Code.INVALID_ARGUMENT,
+                    f"an array of shape {shape} cannot be split this way: {error}",
                 ) from error
             found = tuple(tuple(index) for index in by_device.values())
             if len(self._pieces) < _REMEMBERED:
@@ -127,7 +128,7 @@ class Placings:
 
     Args:
       slice_of: The virtual slice of each device.
-      platform: Whose devices they are.
+      platform: The platform of the devices.
     """
 
     def __init__(self, slice_of: Sequence[int], platform: Platform = CPU) -> None:
@@ -148,7 +149,7 @@ class Placings:
     def hlo(
         self, device_ids: Sequence[int], op_sharding: bytes, memory_kind: str = DEVICE_MEMORY
     ) -> Placing:
-        """Returns the placing that XLA's own sharding describes."""
+        """Returns the placing for XLA's own sharding."""
         message = core_pb2.HloShardingProto(
             xla_op_sharding=op_sharding, memory_kind=_on_the_wire(memory_kind)
         )
@@ -159,7 +160,7 @@ class Placings:
         """Returns the placing that a request names.
 
         Raises:
-          StatusError: Unknown devices, or a kind of sharding that this server does not know.
+          StatusError: Unknown devices, or an unknown kind of sharding.
         """
         serialized = proto.serialized_sharding
         return self._remembered(serialized.type_name, serialized.data)
@@ -194,7 +195,7 @@ class Placings:
 
     @functools.cached_property
     def memory_kinds(self) -> tuple[str, ...]:
-        """The kinds of memory of each device, the usual one first."""
+        """The kinds of memory of each device, the default first."""
         return self.client(self.slices((0,))).memory_kinds
 
     def _memory_kind(self, message: _HasMemoryKind) -> str:
@@ -273,7 +274,7 @@ class Placings:
             slices,
             client,
             proto=_proto(_CONCRETE_EVEN, data),
-            # For XLA's bookkeeping only: programs look at the pieces.
+            # For XLA's bookkeeping only: programs use the pieces.
             sharding=client.hlo_sharding(device_ids, _REPLICATED, memory_kind),
             memory_kind=memory_kind,
             shard=tuple(message.shard_shape.dims),

@@ -1,11 +1,11 @@
-"""XLA's client: all that the proxy uses of jaxlib, and of jax where jaxlib alone does not do.
+"""XLA's client: all use of jaxlib, and of jax where jaxlib does not suffice.
 
-Nothing here knows of requests, handles or slices. The private names that are used, and why:
-`jaxlib._jax` has compile options, device lists and copies between devices, none of which has a
-public name; `jax._src` has the sharding of several devices.
-What of them differs between releases is in `xla_internals`; programs as MLIR modules are read and
-written in `mlir`, compiled ones are read in `xla_executables`.
-No backend of JAX is ever made in this process: the devices are those of clients made here.
+Nothing here knows requests, handles or slices. Private names: `jaxlib._jax` has compile options,
+device lists and copies between devices, none of which has a public name; `jax._src` has the
+sharding of several devices. Differences of these between releases are handled in `xla_internals`;
+programs as MLIR modules are read and written in `mlir`, compiled ones are read in
+`xla_executables`. This process never makes a backend of JAX: the devices are those of clients made
+here.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ __all__ = [
     "warm_up",
 ]
 
-Array = Any  # jaxlib's array; it has no type that mypy could know
+Array = Any  # jaxlib's array, which has no type for mypy
 
 
 class HasSharding(Protocol):
-    """Where an array lies."""
+    """The place of an array."""
 
     @property
     def device_ids(self) -> Sequence[int]:
-        """One a piece."""
+        """The device of each piece."""
 
     @property
     def sharding(self) -> Any:
-        """As XLA's arrays have it."""
+        """XLA's sharding, for arrays."""
 
 
 class ArraySpec(Protocol):
-    """What an array is: `Spec`, as far as XLA needs it."""
+    """A description of an array: the part of `Spec` that XLA needs."""
 
     @property
     def dtype(self) -> Any:
-        """As numpy has it."""
+        """The numpy type."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,13 +75,13 @@ class ArraySpec(Protocol):
 
     @property
     def placing(self) -> HasSharding:
-        """Where its pieces lie."""
+        """The place of its pieces."""
 
 
-#: The memory that an array is in unless its sharding says otherwise.
+#: The memory of an array unless its sharding names another.
 DEVICE_MEMORY = "device"
 _COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
-#: XLA reads no other text as a truth value.
+#: XLA accepts no other text as a boolean.
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -93,21 +93,19 @@ _NO_CRASHES = tuple(
 
 
 class XlaClient:
-    """Some devices, and arrays and programs on them.
+    """Some devices, with their arrays and programs.
 
-    A client runs its programs over several devices one after the other, whichever devices they
-    are on: one that does not end holds up all others of the same client. Several clients in one
-    process know nothing of each other but share the host's memory, so an array passes from one
-    to another without a copy.
+    A client runs its programs over several devices one after the other, whatever their devices: one
+    that does not end delays all others of the same client. Several clients in one process are
+    independent but share the host's memory, so an array passes from one to another without a copy.
 
     Args:
-      device_ids: What its devices are called outside.
-      platform: Whose devices they are.
+      device_ids: The proxy's numbers of its devices.
+      platform: The platform of the devices.
 
     Attributes:
-      platform: The name of what its programs are compiled for.
-      memory_kinds: Of each device, the one that an array is in unless its sharding says otherwise
-        first. What is in one is not in another.
+      platform: The name of the platform that its programs are compiled for.
+      memory_kinds: Those of each device, the default first. They are separate memories.
     """
 
     def __init__(self, device_ids: Sequence[int], platform: Platform = CPU) -> None:
@@ -129,7 +127,7 @@ class XlaClient:
         return self._single[device_id, memory_kind]
 
     def hlo_sharding(self, device_ids: Sequence[int], serialized: bytes, memory_kind: str) -> Any:
-        """Returns the sharding that a serialised xla.OpSharding describes."""
+        """Returns the sharding for a serialised xla.OpSharding."""
         sharding = xla_client.OpSharding()
         sharding.ParseFromString(serialized)
         devices = tuple(self._devices[i] for i in device_ids)
@@ -138,7 +136,7 @@ class XlaClient:
     # ---- arrays
 
     def put(self, spec: ArraySpec, shards: Sequence[Any]) -> Array:
-        """Makes an array of one host array a device, without a copy where memory is aligned."""
+        """Makes an array from one host array per device, without a copy if memory is aligned."""
         devices = [self._devices[i] for i in spec.placing.device_ids]
         aval = shaped_array(spec.shape, spec.dtype)
         return xla_client.batched_device_put(
@@ -150,7 +148,7 @@ class XlaClient:
         return single_array(spec.shape, spec.dtype, spec.placing.sharding, list(parts))
 
     def adopt(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
-        """Makes an array of another client's arrays, without a copy where XLA can do without."""
+        """Makes an array of another client's arrays, without a copy if XLA needs none."""
         return self.put(spec, [np.asarray(part) for part in parts])
 
     def copy(
@@ -172,7 +170,7 @@ class XlaClient:
     # ---- programs
 
     def identity(self) -> bytes:
-        """Returns what programs compiled here depend on, beside themselves and the machine."""
+        """Returns what programs compiled here depend on, besides themselves and the machine."""
         topology = xla_client.get_topology_for_devices(list(self._devices.values()))
         told = (
             jaxlib.version.__version__,
@@ -191,19 +189,19 @@ class XlaClient:
         device_ids: Sequence[int],
         flags: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """Reads compile options, for devices of this client.
+        """Parses compile options, for devices of this client.
 
         Args:
           options: A serialised xla.CompileOptionsProto.
-          device_ids: In the order of the device assignment.
-          flags: XLA's flags, names and values, that go before what the options say.
+          device_ids: The devices in the order of the device assignment.
+          flags: XLA's flags, names and values, which override the options.
 
         Raises:
-          StatusError: XLA would end the process for one of them, or write or read files.
+          StatusError: XLA would crash with one of them, or write or read files.
         """
         message = xla_pb2.CompileOptionsProto.FromString(options)
-        # XLA ends the process at another number below 0, or at one beyond the devices, and needs
-        # none beside a device assignment.
+        # XLA crashes with another negative number, or one beyond the devices, and needs none with a
+        # device assignment.
         message.executable_build_options.device_ordinal = -1
         parsed = _jax.CompileOptions.ParseFromString(message.SerializeToString())
         check_debug_options(
@@ -229,11 +227,11 @@ class XlaClient:
         """Compiles a program for some devices.
 
         Args:
-          program: Portable StableHLO, as `CompileRequest.program.data` has it, or MLIR as text; a
-            module where it calls functions.
-          device_ids: In the order of the device assignment.
+          program: Portable StableHLO, as in `CompileRequest.program.data`, or MLIR as text; a
+            module if it calls functions.
+          device_ids: The devices in the order of the device assignment.
           options: Made by `options` for the same devices.
-          callbacks: Functions that it calls by their index; they take and return numpy arrays.
+          callbacks: The functions that it calls by index; they take and return numpy arrays.
         """
         devices = self._device_list(device_ids)
         if callbacks:
@@ -241,9 +239,9 @@ class XlaClient:
         return self._client.compile_and_load(program, devices, options)
 
     def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> Any:
-        """Loads what `serialized` made of a program compiled with the same arguments.
+        """Loads the result of `serialized` for a program compiled with the same arguments.
 
-        It must be known to come from there: it is run as it is.
+        The caller must know that it comes from there: it is run unchecked.
         """
         devices = self._device_list(device_ids)
         return self._client.deserialize_executable(serialized, devices, options)
@@ -257,8 +255,8 @@ class XlaClient:
         """Returns a function that runs a program to its end.
 
         Args:
-          executable: What `compile` made.
-          results: What each result is.
+          executable: The result of `compile`.
+          results: The spec of each result.
         """
         handlers = [
             result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
@@ -287,24 +285,24 @@ def _memory_kinds(device: Any) -> tuple[str, ...]:
 
 
 def forget() -> None:
-    """Lets go of clients that JAX only remembers, by the shardings that it has looked at."""
+    """Drops clients that JAX refers to only in its cache of shardings."""
     jax.clear_caches()
 
 
 def dumps(options: Any) -> bool:
-    """Whether these options have XLA write down what it does while it compiles."""
+    """Whether these options make XLA write dumps while it compiles."""
     if options.executable_build_options.debug_options.xla_dump_to:
         return True
-    # (XLA_FLAGS of the environment are in the debug options of the program that compiles.)
+    # (XLA_FLAGS of the environment are in the debug options of the compiling process.)
     names = [name for name, _ in options.env_option_overrides]
     return any(name.startswith("xla_dump_") for name in names)
 
 
 @functools.cache
 def own_debug_options() -> bytes:
-    """Returns this process's debug options, serialised: XLA's defaults and its flags."""
+    """Returns this process's serialised debug options: XLA's defaults and its flags."""
     options = _jax.CompileOptions()
-    _ = options.executable_build_options.debug_options  # (Only made when it is looked at.)
+    _ = options.executable_build_options.debug_options  # (Created when it is read first.)
     message = xla_pb2.CompileOptionsProto.FromString(options.SerializeAsString())
     return message.executable_build_options.debug_options.SerializeToString()
 
@@ -312,7 +310,7 @@ def own_debug_options() -> bytes:
 @functools.cache
 def warm_up() -> None:
     """Loads what is slow to load; does not read XLA's flags."""
-    # A program that calls LAPACK before this ends the process with a segmentation fault.
+    # Without this a program that calls LAPACK crashes with a segmentation fault.
     _lapack.initialize()
     # (JAX registers these with jax.experimental.sparse only.)
     for name, kernel, version in cpu_sparse.registrations()["cpu"]:
@@ -321,17 +319,17 @@ def warm_up() -> None:
 
 
 def parts_of(array: Array) -> list[Array]:
-    """Returns an array's pieces, one a device, in the order of its sharding's devices."""
+    """Returns an array's pieces, one per device, in the order of its sharding's devices."""
     parts: list[Array] = array._arrays  # noqa: SLF001 - addressable_shards is far slower
     return parts
 
 
 def is_deleted(array: Array) -> bool:
-    """Whether a piece of the array is deleted, or has been given to a program."""
+    """Whether a piece of the array is deleted, or was donated to a program."""
     deleted: bool = array.is_deleted()
     return deleted
 
 
 def pointers(array: Array) -> list[int]:
-    """Returns where in memory the array's pieces lie."""
+    """Returns the addresses of the array's pieces."""
     return [part.unsafe_buffer_pointer() for part in parts_of(array)]

@@ -12,8 +12,8 @@ from shared_pathways_service.servers.proxy.xla.xla_internals import sharding_pro
 
 __all__ = ["aliased_parameters", "op_sharding", "serialized"]
 
-#: Object files of a program that can be loaded again. XLA's loader nests one deeper for each,
-#: 2.1 kB of a thread's stack that nobody can enlarge: of 2 MiB on Linux, where the process ends at
+#: The most object files of a program that can be loaded again. XLA's loader recurses once per file,
+#: with 2.1 kB of a thread's stack that cannot be enlarged: with 2 MiB on Linux the process ends at
 #: 998.
 _LOADABLE_OBJECTS = 400 if sys.platform == "linux" else 100
 _OBJECT_FILES = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
@@ -22,7 +22,7 @@ _ALIASED_PARAMETER = re.compile(r"\((\d+), \{")
 
 
 def serialized(executable: Any) -> bytes | None:
-    """Returns a program as `xla.XlaClient.load` takes it; None: it could not be loaded."""
+    """Returns a program in the form for `xla.XlaClient.load`; None if it could not be loaded."""
     data: bytes = executable.serialize()
     if executable.local_devices()[0].platform != "cpu":
         return data
@@ -33,7 +33,7 @@ def serialized(executable: Any) -> bytes | None:
 def aliased_parameters(executable: Any) -> frozenset[int]:
     """Returns the indices of arguments whose memory the program takes for its results.
 
-    Slow: the whole program is printed, the only form in which jaxlib tells it.
+    Slow: the whole program is printed, as jaxlib gives it in no other form.
     """
     header = executable.hlo_modules()[0].to_string().split("\n", 1)[0]
     found = _ALIASES.search(header)

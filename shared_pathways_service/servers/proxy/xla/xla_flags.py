@@ -1,4 +1,4 @@
-"""XLA's own flags: checked, and handed to XLA before it is loaded; those of programs checked."""
+"""Checks XLA's own flags and passes them to XLA before it is loaded; checks those of programs."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ __all__ = ["allow_long_callbacks", "check_debug_options", "is_known", "use_xla_f
 _FORM = re.compile(r"--(xla_[a-z0-9_]+)(=\S*)?")
 #: Flags of libtpu, which does not run here.
 _FOR_TPUS = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_msa_")
-#: Numbers that XLA takes without a look: those below 0 end the process, and each part into which a
-#: program may be split costs time and memory, 2^31 of them without end.
+#: Numbers that XLA does not check: negative ones crash it, and each part into which a program may
+#: be split costs time and memory, without end for 2^31.
 _RANGES = {
     "xla_cpu_parallel_codegen_split_count": range(1025),
     "xla_reduce_window_rewrite_base_length": range(1 << 63),
 }
-#: Switches by which a right program ends the process.
+#: Switches with which a valid program crashes the process.
 _NEVER_ON = ("xla_disable_all_hlo_passes",)
 _OFF = ("false", "0")
 _PATIENCE = "xla_cpu_collective_call_terminate_timeout_seconds=3600"
 
 
 def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
-    """Puts flags into XLA_FLAGS; those that only TPUs know are left out with a warning.
+    """Puts flags into XLA_FLAGS; those of TPUs are left out with a warning.
 
     Returns:
-      Names and values of the flags used: a client's compile options carry a value for every flag,
-      so that XLA_FLAGS alone would concern no program.
+      Names and values of the flags used: a client's compile options have a value for every flag, so
+      that XLA_FLAGS alone would affect no program.
 
     Raises:
-      InvalidRequestError: A flag is none, or none that the installed jaxlib knows, or has a value
-        that no program can have (XLA itself would end the process).
+      InvalidRequestError: It is not a flag, or unknown to the installed jaxlib, or has a value that
+        no program can have (XLA itself would crash).
     """
     used = []
     values = []
@@ -51,7 +51,7 @@ def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
         if form is None:
             raise InvalidRequestError(flag, flag, "an XLA flag --xla_NAME or --xla_NAME=value")
         if form[1].startswith(_FOR_TPUS):
-            glog("W", f"{flag} concerns TPUs only and is left out")
+            glog("W", f"{flag} is for TPUs only and is left out")
         elif not is_known(form[1]):
             raise InvalidRequestError(
                 f"--{form[1]}", flag, "a flag of XLA", message=f"unknown XLA flag --{form[1]}"
@@ -68,10 +68,10 @@ def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def allow_long_callbacks() -> None:
-    """Lets devices wait an hour for one that calls a function of its client.
+    """Makes devices wait for an hour for one that calls a function of its client.
 
-    XLA ends the process after 40 s otherwise. It takes the time from XLA_FLAGS alone, not from the
-    options of a program, when it first reads them.
+    Otherwise XLA ends the process after 40 s. It reads the time once, from XLA_FLAGS, not from a
+    program's options.
     """
     others = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"--{_PATIENCE} {others}".strip()
@@ -80,31 +80,31 @@ def allow_long_callbacks() -> None:
 def check_debug_options(
     options: xla_pb2.DebugOptions, overrides: Iterable[tuple[str, object]]
 ) -> None:
-    """Refuses what XLA does not check, and ends the process for.
+    """Refuses options that XLA does not check and that crash it.
 
     Args:
-      options: Of a program.
-      overrides: Names and values that go before them.
+      options: The options of a program.
+      overrides: Names and values that override them.
 
     Raises:
-      StatusError: INVALID_ARGUMENT, naming option, value, and what would be right.
+      StatusError: INVALID_ARGUMENT, with the option, its value, and the allowed values.
     """
     told = [(name, getattr(options, name)) for name in (*_RANGES, *_NEVER_ON)]
     for name, value in (*told, *overrides):
         if expected := _expected(name, value):
             raise StatusError(
                 Code.INVALID_ARGUMENT,
-                f"{name}={value} would end XLA's process or hold it up: expected {expected}",
+                f"{name}={value} would crash or block XLA: expected {expected}",
             )
 
 
 def _expected(name: str, value: object) -> str:
-    """Returns what would be right instead of a value that ends the process; empty: it is right."""
+    """Returns the allowed values if a value would crash the process; empty if it would not."""
     if name in _NEVER_ON and str(value).lower() not in _OFF:
         return "false; xla_backend_optimization_level=0 leaves out what can be left out"
     if name in _RANGES:
         right = _RANGES[name]
-        # (What is no number XLA refuses by itself.)
+        # (XLA itself refuses a text that is not a number.)
         with contextlib.suppress(ValueError):
             if int(str(value)) not in right:
                 return f"a number from {right.start} to {right.stop - 1}"
@@ -113,7 +113,7 @@ def _expected(name: str, value: object) -> str:
 
 @functools.cache
 def is_known(name: str) -> bool:
-    """Whether XLA has a flag: jaxlib's library holds the names of its flags as whole strings."""
+    """Whether XLA has a flag: jaxlib's library contains the names of its flags as whole strings."""
     spec = importlib.util.find_spec("jaxlib")
     if spec is None or spec.origin is None:
         return False

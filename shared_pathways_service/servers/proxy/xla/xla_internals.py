@@ -1,8 +1,8 @@
-"""The private parts of jaxlib and JAX that the proxy uses, and what differs between releases.
+"""The private parts of jaxlib and JAX that the proxy uses, and differences between releases.
 
-Tried with the releases that `pyproject.toml` allows. `check` names the parts that another release
-does not have, wherever the proxy uses them. Calls that differ between releases are made here alone,
-so that the rest of the proxy knows one form.
+Tested with the releases that `pyproject.toml` allows. `check` names the parts that another release
+lacks, for all uses in the proxy. Calls that differ between releases are made only here, so that the
+rest of the proxy has one form.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def _module(name: str) -> Any:
-    """Returns a module; None where this release has none."""
+    """Returns a module; None if this release lacks it."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -48,7 +48,7 @@ _ir = _module("jaxlib.mlir.ir")
 _sdy = _module("jaxlib.mlir.dialects.sdy")
 _stablehlo = _module("jaxlib.mlir.dialects.stablehlo")
 
-#: Of MLIR's bindings, the classes by which programs are checked.
+#: The classes of MLIR's bindings for the checks of programs.
 _OF_IR = """
 ArrayAttr Attribute BoolAttr ComplexType DenseElementsAttr DictAttr FlatSymbolRefAttr FloatAttr
 FloatType FunctionType InsertionPoint IntegerAttr MLIRError Module OpView Operation RankedTensorType
@@ -59,7 +59,7 @@ DimMappingAttr ManualAxesAttr MeshAttr MeshAxisAttr OpShardingRuleAttr TensorMap
 TensorShardingAttr TensorShardingPerValueAttr
 """
 
-#: Where each part is, its name, and what the proxy needs it for.
+#: Each part's place, its name, and what the proxy needs it for.
 _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_jax, "jaxlib._jax", "CompileOptions", "compile options"),
     (_jax, "jaxlib._jax", "DeviceList", "the devices of a program"),
@@ -90,12 +90,12 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_stablehlo, "jaxlib.mlir.dialects.stablehlo", "constant", "indices of sparse matrices"),
 )
 
-#: Of jaxlib, major and minor.
+#: The version of jaxlib, major and minor.
 _RELEASE = release_of(jaxlib.version.__version__)
 
 
 def check() -> None:
-    """Looks whether this jaxlib and this JAX have all the private parts.
+    """Checks that this jaxlib and this JAX have all the private parts.
 
     Raises:
       VersionSkew: They lack some; the message names them.
@@ -114,7 +114,7 @@ def check() -> None:
 
 
 def shaped_array(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Returns the type of an array, as jaxlib's functions for arrays want it."""
+    """Returns the type of an array, as jaxlib's functions expect it."""
     return _core.ShapedArray(shape, dtype)
 
 
@@ -125,7 +125,7 @@ def single_array(shape: tuple[int, ...], dtype: Any, sharding: Any, parts: list[
 
 
 def result_handler(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
-    """Returns what makes an array of the pieces that a program returns."""
+    """Returns a function that makes an array from a program's pieces."""
     # From 0.11.2 on jaxlib has no checks here. Those of 0.11.0 and 0.11.1 refuse a single device.
     unchecked = {"_skip_checks": True} if _RELEASE < (0, 11, 2) else {}
     return xla_client.array_result_handler(
@@ -134,12 +134,12 @@ def result_handler(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Any:
 
 
 def fingerprint(topology: Any) -> Any:
-    """Returns what two topologies differ by; None with jaxlib 0.9, which has no name for it."""
+    """Returns a topology's fingerprint; None with jaxlib 0.9, which has no name for it."""
     return topology.fingerprint() if hasattr(topology, "fingerprint") else None
 
 
 def sharding_proto(sharding: Any) -> bytes:
-    """Returns the serialised xla.OpSharding of a sharding of jaxlib's.
+    """Returns the serialised xla.OpSharding of a sharding of jaxlib.
 
     The shardings of an executable are messages of Python in some releases; in others, and for some
     executables, they are objects of C++.
@@ -149,12 +149,12 @@ def sharding_proto(sharding: Any) -> bytes:
     return serialized
 
 
-#: How nanobind, by which jaxlib's bindings are made, reports bytes that are not UTF-8.
+#: The error for bytes that are not UTF-8 of nanobind, which makes jaxlib's bindings.
 _CONVERSION_ERROR = re.compile(r"nanobind::[\w:]*\w*str\w*(\(\))?: conversion error!")
 
 
 def is_not_utf8(error: BaseException) -> bool:
-    """Whether an error of MLIR's bindings says that a text is not UTF-8."""
+    """Whether an error of MLIR's bindings means that a text is not UTF-8."""
     if isinstance(error, UnicodeDecodeError):
         return True
     return isinstance(error, RuntimeError) and bool(_CONVERSION_ERROR.fullmatch(str(error)))
@@ -164,8 +164,8 @@ def read_portable_artifact(program: bytes, context: Any) -> Any:
     """Reads portable StableHLO.
 
     Args:
-      program: As `CompileRequest.program.data` has it.
-      context: Of MLIR, entered.
+      program: As in `CompileRequest.program.data`.
+      context: MLIR's context, entered.
 
     Returns:
       An MLIR module, or its text.

@@ -288,7 +288,7 @@ def test_too_many_that_wait_are_refused(
     monkeypatch.setattr(compilations, "_MOST_ASIDE", 1)
     first = session.begin_compile(INSPECTING, [0, 1])
     number, _ = asked(stream)
-    fails(session.begin_compile(INSPECTING, [0, 1]), Code.RESOURCE_EXHAUSTED, "that is the limit")
+    fails(session.begin_compile(INSPECTING, [0, 1]), Code.RESOURCE_EXHAUSTED, "which is the limit")
     asked(stream)
     answer(stream, number, pb.CompileAnswer())
     first.result()

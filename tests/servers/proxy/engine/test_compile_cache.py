@@ -468,7 +468,7 @@ def test_a_proxy_does_without_a_directory_that_it_refuses(
 ) -> None:
     directory.mkdir(mode=0o755)
     proxy = start_proxy(f"--compile_cache_dir={directory}")
-    proxy.wait_for_line("Compiled programs are not kept: .* can be accessed by other users")
+    proxy.wait_for_line("Compiled programs are not cached: .* can be accessed by other users")
     assert run_double(connect(address_of(proxy))) == (2 * FOUR).tobytes()
     assert list(directory.iterdir()) == []
     assert proxy.stop() == 0

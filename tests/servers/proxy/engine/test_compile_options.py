@@ -113,7 +113,7 @@ def test_values_of_options_for_which_xla_ends_or_never_ends_are_refused(
         build = xla_pb2.CompileOptionsProto()
         setattr(build.executable_build_options.debug_options, name, value)
         options.compile_options += build.SerializeToString()
-        told = f"{name}={value} would end .* expected (a number from 0 to|false)"
+        told = f"{name}={value} would crash .* expected (a number from 0 to|false)"
         with pytest.raises(Failed, match=told) as raised:
             compile_with(session, options.SerializeToString())
         assert raised.value.code == INVALID_ARGUMENT

@@ -147,7 +147,7 @@ def test_arrays_in_another_memory(session: RawClient) -> None:
 def test_an_array_that_is_donated_twice(session: RawClient) -> None:
     program = session.compile(TWO, DEVICES)
     array = session.put(EIGHT, split(DEVICES))
-    assert "is another argument" in refused(session, program, [array, array], 2)
+    assert "is also another argument" in refused(session, program, [array, array], 2)
     # Refused as a whole: nothing was taken.
     np.testing.assert_array_equal(session.fetch(array), EIGHT)
     still_serves(session)

@@ -174,12 +174,12 @@ def chain(length: int) -> str:
     ("functions", "body", "said"),
     [
         (f"{HEAD} {{ {CALL} return %r : tensor<4xf32> }}", CALL, "f calls itself"),
-        (HEAD, CALL, "f is called, and has no body"),
+        (HEAD, CALL, "f is called but has no body"),
         (chain(1200), CALL, "1000 deep"),
         ("", CUSTOM.format("MoveToHost", "zz"), "MoveToHost must not have called_computations"),
         (SAME, CUSTOM.format("mhlo.erf", "g"), "mhlo.erf must not have called_computations"),
         ("", CUSTOM.format("TopK", "main"), "main calls itself"),
-        ("", CUSTOM.format("TopK", "zz"), "zz is called, and has no body"),
+        ("", CUSTOM.format("TopK", "zz"), "zz is called but has no body"),
         (SAME, CUSTOM.format("\\FF\\FE", "g"), "not UTF-8"),
     ],
 )

@@ -71,7 +71,7 @@ def test_what_the_library_writes_is_accepted() -> None:
         (ARGUMENT, ARGUMENT.replace("@mesh", "@mush"), "the mesh 'mush'"),
         (ARGUMENT, r"#sdy.sharding<@mesh, [{}]>", "a sharding of 1 dimensions"),
         (MESHES, "garbage", "Unable to parse attribute"),
-        (MESHES, "[1]", "xla.sdy.meshes is no dictionary"),
+        (MESHES, "[1]", "xla.sdy.meshes is not a dictionary"),
         (MESHES, "{mesh = 1}", "Cannot cast attribute to MeshAttr"),
         (r"manual_axes{\22a\22, \22b\22}", r"manual_axes{\22c\22}", "that its meshes do not have"),
         ("call @xla.sdy.manual_computation_body", "call @other", "whose results go elsewhere"),
@@ -290,8 +290,8 @@ def test_a_program_for_one_device_may_have_an_abstract_mesh(size: int, is_accept
     [
         ('{xla.sdy.sharding = "garbage"}', "xla.sdy.sharding where it is not expected"),
         ('{xla.sdy.meshes = "garbage"}', "xla.sdy.meshes where it is not expected"),
-        ("{xla.sdy.meshes = 1 : i32}", "xla.sdy.meshes is no text"),
-        ('"xla.sdy.meshes"', "mhlo.frontend_attributes is no dictionary"),
+        ("{xla.sdy.meshes = 1 : i32}", "xla.sdy.meshes is not a text"),
+        ('"xla.sdy.meshes"', "mhlo.frontend_attributes is not a dictionary"),
         ('{a = "b"}', ""),
     ],
 )

@@ -491,7 +491,7 @@ def test_programs_that_are_none_are_refused(client: RawClient, text: str) -> Non
 
 def test_programs_of_another_kind_are_refused_by_its_name(client: RawClient) -> None:
     # What pathwaysutils sends for Google's own server, say.
-    with pytest.raises(Failed, match=r"xla::ifrt::PluginProgram.* XLA only") as raised:
+    with pytest.raises(Failed, match=r"xla::ifrt::PluginProgram.* only those of XLA") as raised:
         client.call("compile", program={"type_name": "xla::ifrt::PluginProgram", "data": b"{}"})
     assert raised.value.code == UNIMPLEMENTED
     with pytest.raises(Failed, match="host callbacks") as raised:

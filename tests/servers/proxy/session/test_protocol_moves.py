@@ -58,9 +58,9 @@ def pieces(client: RawClient, array: int) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"from_start": [0, 0]}, "not as many, or not as long"),
-        ({"from_end": [0]}, "not as many, or not as long"),
-        ({"to_end": [0]}, "not as many, or not as long"),
+        ({"from_start": [0, 0]}, "different numbers or lengths"),
+        ({"from_end": [0]}, "different numbers or lengths"),
+        ({"to_end": [0]}, "different numbers or lengths"),
         ({"from_step": [0]}, "a step below 1"),
         ({"from_end": [2]}, "absent shards"),
         ({"to_end": [2]}, "absent shards"),
@@ -68,7 +68,7 @@ def pieces(client: RawClient, array: int) -> list[list[float]]:
         ({"from_start": [-1], "to_start": [-1]}, "absent shards"),
         ({"from_start": [-1 << 62], "to_start": [-1 << 62]}, "absent shards"),
         ({"from_end": [1 << 62], "to_end": [1 << 62]}, "absent shards"),
-        ({"in_array": 1}, "arrays that are not there"),
+        ({"in_array": 1}, "absent arrays"),
     ],
 )
 def test_remap_plans_that_are_none(
@@ -166,8 +166,8 @@ def test_a_remap_plan_that_fills_a_shard_again_and_again_is_refused_at_the_secon
         ([(0, [(0, [0, 0])])], "fills shard 0 of output 0 more than once"),
         ([(0, [(0, [0])]), (0, [(0, [0])])], "fills shard 0 of output 0 more than once"),
         ([(0, [(0, [-1])])], "absent shards"),
-        ([(0, [(1, [0])])], "arrays that are not there"),
-        ([(1, [(0, [0])])], "arrays that are not there"),
+        ([(0, [(1, [0])])], "absent arrays"),
+        ([(1, [(0, [0])])], "absent arrays"),
         ([(0, [])], "leaves shards out"),
         ([], "leaves shards out"),
     ],
@@ -192,7 +192,7 @@ def test_a_remap_changes_no_memory(client: RawClient) -> None:
     mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
     mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
     plan = {"input_specs": [spec([4], pinned(0))], "output_specs": [spec([4], single(0))]}
-    with pytest.raises(Failed, match=r"'device'.* of such of .*'pinned_host'") as raised:
+    with pytest.raises(Failed, match=r"'device'.* from shards of .*'pinned_host'") as raised:
         client.call("remap_arrays", plan={**plan, "mappings": [mapping]}, array_handles=[array])
     assert raised.value.code == INVALID
 

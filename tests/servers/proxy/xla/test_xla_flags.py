@@ -33,7 +33,7 @@ def test_refused_at_the_start(
     monkeypatch.setenv("XLA_FLAGS", "--xla_before=1")
     with pytest.raises(InvalidRequestError, match=message):
         use_xla_flags(["--xla_tpu_of_another_machine=1", flag])
-    assert "--xla_tpu_of_another_machine=1 concerns TPUs only" in capfd.readouterr().err
+    assert "--xla_tpu_of_another_machine=1 is for TPUs only" in capfd.readouterr().err
 
 
 def test_devices_wait_for_callbacks_unless_a_flag_says_how_long(

@@ -1,4 +1,4 @@
-"""A gRPC server on grpcio's private core, fenced off in this folder.
+"""A gRPC server on grpcio's private core, isolated in this folder.
 
-`core_check` tries it before it is used; `--transport=public` (or `SPS_TRANSPORT`) switches it off.
+`core_check` tests it before use; `--transport=public` (or `SPS_TRANSPORT`) disables it.
 """

@@ -1,4 +1,4 @@
-"""One call of a `CoreServer`: begins operations of grpcio's core and waits for their ends."""
+"""One call of a `CoreServer`: starts operations of grpcio's core and waits for their ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_FLAGS = 0
 #: More messages follow: core may hold this one back, to write several at once.
 _MORE_FOLLOWS = 1
 
-#: Tags of operations: a message has come, or none will; one is sent, or could not be.
+#: Tags of operations: a message arrived, or none will; one was sent, or could not be.
 RECEIVED, SENT = "received", "sent"
 _CLOSED, _ENDED, _WOKEN = "closed", "ended", "woken"
 
@@ -30,13 +30,13 @@ class CoreCall:
     """One call; all but `send_soon`, `cancel`, `wake` and `fail` is for the call's own thread.
 
     Args:
-      call: Of gRPC's core.
-      events: The queue where the ends of its operations come; this call's alone.
-      metadata: That the client sent.
+      call: The call of gRPC's core.
+      events: The queue for the ends of its operations; of this call only.
+      metadata: The client's metadata.
 
     Attributes:
-      metadata: The same, as pairs; values of keys that end in ``-bin`` are bytes.
-      is_over: Nobody waits for it any more.
+      metadata: As pairs; values of keys that end in ``-bin`` are bytes.
+      is_over: Whether nobody waits for the call any more.
     """
 
     def __init__(self, call: Any, events: Any, metadata: Any) -> None:
@@ -47,23 +47,23 @@ class CoreCall:
         self._opened = False
         self._woken = False
         self._failure: StatusError | None = None
-        # Operations: begun by the call's thread, by any thread, and ended.
+        # Operations: started by the call's thread, by any thread, and ended.
         self._begun_here = 0
         self._begun = 0
         self._finished = 0
-        # Messages are sent by other threads too: none may be once the call's thread has ended it.
+        # Other threads send messages too, but none may once the call's thread has ended it.
         self._lock = threading.Lock()
         self._ended = False
 
     def begin(self) -> None:
-        """Begins to watch for the end of the call."""
+        """Starts watching for the end of the call."""
         self._begin_here(_CLOSED, cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
 
     def messages(self) -> Iterator[bytes]:
-        """Brings the client's messages.
+        """Yields the client's messages.
 
         Raises:
-          CallOver: It went away amid them.
+          CallOver: The client has gone meanwhile.
         """
         while True:
             message = self.receive()
@@ -72,11 +72,11 @@ class CoreCall:
             yield message
 
     def receive(self) -> bytes | None:
-        """Returns the next message; None: the client sends no more.
+        """Returns the next message; None if the client sends no more.
 
         Raises:
-          CallOver: It has gone.
-          StatusError: As `fail` was told.
+          CallOver: The client has gone.
+          StatusError: The argument of `fail`.
         """
         self.receive_soon()
         while (event := self.next_event()).tag is not RECEIVED:
@@ -100,15 +100,15 @@ class CoreCall:
             raise CallOver
 
     def receive_soon(self) -> None:
-        """Asks for the next message; `next_event` tells of it."""
+        """Requests the next message; `next_event` returns its arrival."""
         self._begin_here(RECEIVED, cygrpc.ReceiveMessageOperation(_NO_FLAGS))
 
     def send_soon(self, message: bytes, *, more_follows: bool) -> bool:
-        """Sends a message, on any thread, one at a time; `next_event` tells when it is sent.
+        """Sends a message, on any thread, one at a time; `next_event` returns its end.
 
         Args:
-          message: Serialised.
-          more_follows: Whether another one is sent for certain.
+          message: The serialised message.
+          more_follows: Whether another one is certain to follow.
 
         Returns:
           False: the call has ended, and there will be no event.
@@ -124,10 +124,11 @@ class CoreCall:
         """Waits for the end of an operation.
 
         Args:
-          deadline: Of the clock (`time.time`); None: for ever, as a call that is over ends all.
+          deadline: By the clock (`time.time`); None: no limit, as the end of the call ends all
+            operations.
 
         Returns:
-          Its event; its tag tells which one.
+          The event; its tag tells which operation it was.
         """
         event = self._events.poll(deadline=deadline)
         if event.completion_type == cygrpc.CompletionType.queue_timeout:
@@ -138,7 +139,7 @@ class CoreCall:
         return event
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until `wake` is called or the call is over, for so long at most."""
+        """Waits until `wake` is called or the call is over, at most for the given time."""
         deadline = time.time() + timeout_s
         while not (self._woken or self.is_over):
             event = self.next_event(deadline)
@@ -151,9 +152,9 @@ class CoreCall:
         self._stir()
 
     def fail(self, error: StatusError) -> None:
-        """Has `receive`, which waits now, raise an error, on any thread.
+        """Lets the waiting `receive` raise an error, on any thread.
 
-        Where the message came first, nothing comes of it: what waits next passes the event over.
+        If the message came first, nothing happens: the next wait ignores the event.
         """
         self._failure = error
         self._stir()
@@ -161,21 +162,21 @@ class CoreCall:
     def _stir(self) -> None:
         with self._lock:
             if not self._ended:
-                # A batch of nothing ends at once.
+                # An empty batch ends at once.
                 self._begin(_WOKEN)
 
     def cancel(self) -> None:
-        """Ends the call, on any thread: what is under way fails."""
+        """Ends the call, on any thread: open operations fail."""
         with self._lock:
             if not self._ended:
                 self._call.cancel()
 
     def end(self, error: StatusError | None, message: bytes | None = None) -> None:
-        """Gives the call its status, once; nothing else can be begun from then on.
+        """Sends the call's status, once; after that no operation can start.
 
         Args:
-          error: The status; None: it went well.
-          message: The last one of those that it sends.
+          error: The status; None: success.
+          message: The last message to send.
         """
         code, details = (0, "") if error is None else (error.code.value, error.message)
         with self._lock:
@@ -197,11 +198,11 @@ class CoreCall:
             self._call.cancel()
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits until nothing is under way of a call that was ended; returns whether that is so.
+        """Waits for the open operations of an ended call; returns whether none are left.
 
         It takes as long as the client takes to read.
         """
-        # (A deadline of now would be waited for, for a millisecond.)
+        # (core would wait a millisecond for a deadline of now.)
         deadline = time.time() + timeout_s if timeout_s else 0.0
         while self._under_way():
             event = self.next_event(deadline)
@@ -214,7 +215,7 @@ class CoreCall:
             return self._begun_here + self._begun - self._finished
 
     def _opening(self) -> list[Any]:
-        """Returns what has to go before the first message or status."""
+        """Returns the operations before the first message or status."""
         if self._opened:
             return []
         self._opened = True
@@ -225,17 +226,17 @@ class CoreCall:
         self._begun_here += 1
 
     def _begin(self, tag: str, *operations: Any) -> None:
-        """Begins operations; the lock is held."""
+        """Starts operations; the lock is held."""
         self._start(tag, *operations)
         self._begun += 1
 
     def _start(self, tag: str, *operations: Any) -> None:
         refusal = self._call.start_server_batch(operations, tag)
         if refusal:
-            raise RuntimeError(f"grpcio's core refuses what should be {tag}: error {refusal}")
+            raise RuntimeError(f"grpcio's core refuses the operation {tag}: error {refusal}")
 
 
 def message_of(event: Any) -> bytes | None:
-    """Returns the message that was received; None: there are no more."""
+    """Returns the received message; None if there are no more."""
     message: bytes | None = event.batch_operations[-1].message()
     return message

@@ -18,10 +18,10 @@ __all__ = ["CoreOutbox"]
 
 
 class CoreOutbox:
-    """Messages to the client: sent by whoever puts them, or when the one before is written.
+    """Messages to the client, sent when they are put, or when the one before is written.
 
     Args:
-      call: The stream.
+      call: The call of the stream.
     """
 
     def __init__(self, call: CoreCall) -> None:
@@ -32,7 +32,7 @@ class CoreOutbox:
         self._queue: deque[tuple[bytes, HostCharge | None]] = deque()
 
     def put(self, message: bytes, charge: HostCharge | None) -> None:
-        """Sends a message; holds `charge` until that is done."""
+        """Sends a message; holds `charge` until it is sent."""
         with self._lock:
             if self._is_sending:
                 self._queue.append((message, charge))

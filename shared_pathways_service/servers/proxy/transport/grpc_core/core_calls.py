@@ -22,8 +22,8 @@ from shared_pathways_service.servers.proxy.transport.unproven_requests import La
 
 __all__ = ["routes"]
 
-#: Bytes of a message up to which it is kept until it is known whether it is a download's last one,
-#: which goes together with the status.
+#: A message up to this size is kept until it is known whether it is the last of a download, which
+#: is sent together with the status.
 _SMALL = 64 << 10
 
 
@@ -33,13 +33,13 @@ def routes(
     plain: futures.Executor,
     callbacks: futures.Executor,
 ) -> Mapping[str, Route]:
-    """Returns what becomes of each method.
+    """Returns the route of each method.
 
     Args:
-      calls: What is served.
-      sessions: Where sessions run.
-      plain: Where calls of one request and one answer run.
-      callbacks: Where streams of callbacks run.
+      calls: The calls to serve.
+      sessions: The threads of sessions.
+      plain: The threads of calls with one request and one answer.
+      callbacks: The threads of callback streams.
     """
     transfers = calls.transfers.pool
     found = {path: Route(plain, _plain(answer, calls.late)) for path, answer in calls.plain.items()}

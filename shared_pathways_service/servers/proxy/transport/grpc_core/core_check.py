@@ -1,4 +1,4 @@
-"""Whether the installed grpcio's core behaves as `core_server` needs it."""
+"""Tests whether the installed grpcio's core behaves as `core_server` needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS
 
 __all__ = ["fault"]
 
-#: Seconds for one call of the check.
+#: The time for one call of the test, in seconds.
 _DEADLINE_S = 5.0
 _ECHO, _STAY = "/check/Echo", "/check/Stay"
 _KEY, _VALUE = "check-bin", b"\x00\xff"
@@ -28,10 +28,10 @@ _MESSAGES = (b"", b"one", bytes(100_000))
 
 @functools.cache
 def fault() -> str:
-    """Tries a server with a client of grpcio's public API, once a process.
+    """Tests a server with a client of grpcio's public API, once per process.
 
     Returns:
-      What went otherwise than it must; empty: nothing.
+      What failed; empty if nothing did.
     """
     pool = CallThreads(2, "check")
     try:
@@ -39,7 +39,7 @@ def fault() -> str:
     except Exception as error:  # noqa: BLE001 - of what is private anything may be missing
         return f"{type(error).__name__}: {error}"
     finally:
-        # Not waited for: what is wrong may be that a call never ends.
+        # Not waited for: the failure may be that a call never ends.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -60,7 +60,7 @@ def _try(pool: futures.Executor) -> str:
         stack.callback(server.stop)
         port = server.add_insecure_port(f"{LOOPBACK}:0")
         server.start()
-        # (No proxy of the environment's is for this.)
+        # (Without the environment's proxy.)
         channel = stack.enter_context(
             grpc.insecure_channel(f"{LOOPBACK}:{port}", [("grpc.enable_http_proxy", 0)])
         )
@@ -69,7 +69,7 @@ def _try(pool: futures.Executor) -> str:
         if not _unknown_is_refused(channel):
             return "an unknown method is not refused"
         _go_away(channel)
-        return "" if left.wait(_DEADLINE_S) else "a client that goes is not noticed"
+        return "" if left.wait(_DEADLINE_S) else "the end of a client is not noticed"
 
 
 def _echo(call: CoreCall) -> bytes:

@@ -1,9 +1,9 @@
 """A gRPC server on grpcio's core, without the layers of its public API.
 
-The public API hands each message through several threads, which is most of what a small request
-costs. Here each call has a completion queue of its own, and one thread, which starts the call's
+The public API passes each message through several threads, which is most of the cost of a small
+request. Here each call has a completion queue of its own, and one thread, which starts the call's
 operations and waits for their ends. `grpc._cython.cygrpc` is private to grpcio and may change:
-`core_check` tries it before it is used.
+`core_check` tests it before use.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from shared_pathways_service.servers.serving.listening import STOP_S
 
 __all__ = ["CoreServer", "Route"]
 
-#: Seconds for which a call's thread waits until its last words are taken.
+#: Seconds that a call's thread waits until its last message is read.
 _LAST_WORDS_S = 0.2
-#: Seconds after a failure to take calls in.
+#: Seconds to wait after a failure to accept calls.
 _PAUSE_S = 0.1
-#: Queues that are kept for calls to come.
+#: The number of queues that are kept for later calls.
 _SPARE_QUEUES = 64
 _CALL, _STOPPED = "call", "stopped"
 
 
 class Route(NamedTuple):
-    """What becomes of the calls of one method.
+    """How the calls of one method are handled.
 
     Attributes:
-      pool: Of which a call takes one thread.
-      behave: Runs there; returns the call's last message, if there is one more. What it raises is
-        the call's status.
+      pool: The threads; each call takes one.
+      behave: Runs there; returns the call's last message, if there is one more. An error that it
+        raises is the call's status.
     """
 
     pool: futures.Executor
@@ -53,14 +53,14 @@ def _refuse(code: Code, text: str, _call: CoreCall) -> NoReturn:
 
 
 class CoreServer:
-    """A server whose calls each have a thread, and nothing in between.
+    """A server whose calls each have a thread, with nothing in between.
 
     Args:
-      options: Of gRPC, as `grpc.server` takes them.
-      routes: By the methods' paths.
-      pool: Where calls of other methods are refused.
-      max_calls: At a time; one more is refused.
-      slow_reader_s: Seconds that a client has to take the last of a call.
+      options: Options of gRPC, as `grpc.server` takes them.
+      routes: The routes by the methods' paths.
+      pool: The threads that refuse calls of other methods.
+      max_calls: The most calls at a time; one more is refused.
+      slow_reader_s: The time for a client to read the last message of a call.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CoreServer:
         self._last_words = LastWords(self._is_drained, most=max_calls, slow_reader_s=slow_reader_s)
 
     def add_insecure_port(self, address: str) -> int:
-        """Binds; returns the port.
+        """Binds an address; returns the port.
 
         Raises:
           RuntimeError: It cannot be bound.
@@ -99,14 +99,14 @@ class CoreServer:
         return port
 
     def start(self) -> None:
-        """Serves."""
+        """Starts serving."""
         self._server.start()
         self._serves = True
         self._thread.start()
         self._last_words.start()
 
     def stop(self) -> None:
-        """Ends every call, and the server, if it serves."""
+        """Ends every call, and the server if it serves."""
         if not self._serves:
             return
         self._serves = False
@@ -133,20 +133,20 @@ class CoreServer:
                 wants = self._serves
                 if event.success:
                     self._hand_on(event, events)
-                # What ended refers to its call.
+                # The event refers to its call.
                 del event
             except Exception as error:  # noqa: BLE001 - other calls are to be taken all the same
                 wants = wants and self._serves
                 if self._serves:
-                    glog("E", f"a call was not taken: {type(error).__name__}: {error}")
+                    glog("E", f"a call was not accepted: {type(error).__name__}: {error}")
                     time.sleep(_PAUSE_S)
 
     def _hand_on(self, event: Any, events: Any) -> None:
         call = CoreCall(event.call, events, event.invocation_metadata)
         route = self._routes.get(event.call_details.method, self._unknown)
         if len(self._open) >= self._max_calls:
-            text = f"the limit of calls at a time (--max_calls) is {self._max_calls}"
-            self._turn_away(call, events, f"{text}, all of them under way")
+            text = f"the limit of concurrent calls (--max_calls) is {self._max_calls}"
+            self._turn_away(call, events, f"{text}, which are all under way")
             return
         self._open.add(call)
         try:
@@ -172,7 +172,7 @@ class CoreServer:
         except CallOver:
             error = StatusError(Code.CANCELLED, "the call is over")
         except StatusError as raised:
-            # (What was raised refers to this frame: kept here, it would keep all that it passed.)
+            # (The error refers to this frame, and so to all that it passed through.)
             error = raised.anew()
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             glog("E", f"a call failed: {type(raised).__name__}: {raised}")

@@ -1,4 +1,4 @@
-"""Sessions on a `CoreServer`: one thread reads, handles and writes, and hands nothing on."""
+"""Sessions on a `CoreServer`: one thread reads, handles and writes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import 
 
 __all__ = ["CoreAnswers"]
 
-#: Bytes of a request up to which the next one is received while it is handled.
+#: While a request of up to this size is handled, the next one is received.
 _SMALL = 64 << 10
 
 
 class CoreAnswers(Answers):
     """The requests of one call, and their answers.
 
-    An answer is sent by whoever settles it where none is being sent, else by the call's thread when
-    the one before is written. That thread also reads: while it waits for room, it writes.
+    An answer is sent by the thread that settles it if none is being sent, else by the call's thread
+    when the one before is written. That thread also reads: while it waits for room, it writes.
 
     Args:
-      limits: Of the proxy.
-      call: The session's.
+      limits: The limits of the proxy.
+      call: The session's call.
     """
 
     def __init__(self, limits: Limits, call: CoreCall) -> None:
@@ -39,14 +39,14 @@ class CoreAnswers(Answers):
         self._sending = threading.Lock()
         self._being_sent: Answer | None = None
         self._queue: deque[Answer] = deque()
-        # Of a request that came while the one before waited for room.
+        # A request that arrived while the one before waited for room.
         self._early: Any = None
 
     def serve(self, session: Session) -> None:
         """Handles requests until the client ends them, or the call is over.
 
         Raises:
-          StatusError: What came is no request.
+          StatusError: A message is not a request.
         """
         call = self._call
         call.receive_soon()
@@ -56,13 +56,13 @@ class CoreAnswers(Answers):
             if early:
                 call.receive_soon()
             session.handle(raw)
-            # It may be long until the next one comes.
+            # The next one may take long to arrive.
             del raw
             if not early:
                 call.receive_soon()
 
     def flush(self) -> None:
-        """Sends the answers that are there, as fast as the client reads."""
+        """Sends the waiting answers, as fast as the client reads."""
         while self._being_sent is not None and not self._call.is_over:
             self._process(self._call.next_event())
 
