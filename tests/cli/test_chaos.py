@@ -165,7 +165,7 @@ def test_who_sits_at_a_terminal_is_asked() -> None:
         ):
             assert asking.stderr
             asked = ""
-            while "Go on? [y/N]:" not in asked:
+            while "Continue? [y/N]:" not in asked:
                 asked += asking.stderr.read(1)
                 assert asking.poll() is None, asked
             assert "it is not in use now" in asked

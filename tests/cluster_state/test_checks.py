@@ -126,7 +126,7 @@ def test_head_and_slices() -> None:
     assert preflight_checks.slices_check(half, (KIND, KIND), 1).outcome is Outcome.WARNING
     check = preflight_checks.slices_check(half, (KIND, KIND), 0)
     assert check.outcome is Outcome.FAILED
-    assert "slice 1 of worker lacks 1 of 1 pods" in check.found
+    assert "1 of 1 pods of slice 1 of worker are missing" in check.found
 
 
 def test_waiting_mends_readiness_and_nothing_else() -> None:

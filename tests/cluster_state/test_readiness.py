@@ -121,7 +121,7 @@ def test_what_is_enough_for_the_request() -> None:
 
 def test_a_slice_without_pods_is_named() -> None:
     found = read(head(), *WORKERS[:3])
-    assert found.troubles == ("slice 1 of worker lacks 1 of 2 pods",)
+    assert found.troubles == ("1 of 2 pods of slice 1 of worker are missing",)
 
 
 def test_a_pod_on_its_way_out_does_not_count_beside_its_successor() -> None:
@@ -192,7 +192,7 @@ def test_the_log_adds_detail_and_proves_nothing() -> None:
     ("asked", "says"),
     [
         (("tpuv5e:2x2",), "has no slice of tpuv5e:2x2"),
-        (("tpuv6e:2x4",) * 3, "has 2 slices of tpuv6e:2x4, and 3 are asked for"),
+        (("tpuv6e:2x4",) * 3, "has 2 slices of tpuv6e:2x4, and 3 are requested"),
     ],
 )
 def test_a_request_that_the_service_can_never_meet(asked: tuple[str, ...], says: str) -> None:

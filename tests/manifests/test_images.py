@@ -164,4 +164,4 @@ def test_a_sidecar_with_another_jax_is_warned_of() -> None:
 
 
 def test_a_sidecar_that_does_not_tell_is_warned_of() -> None:
-    assert "does not tell" in sidecar_skew(Versions(jax="0.10.2", python="3.12"), "r.io/x/s:latest")
+    assert "does not name" in sidecar_skew(Versions(jax="0.10.2", python="3.12"), "r.io/x/s:latest")

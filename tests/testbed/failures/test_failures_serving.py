@@ -108,4 +108,4 @@ def test_each_end_of_a_proxy_that_serves(namespace: Namespace) -> None:
 
         error = bench.failure(vanished, lambda *_: namespace.testbed.vanish(vanished))
         assert error["type"] == "ProxyFailed", error
-        assert f"{vanished} is gone" in error["message"]
+        assert f"{vanished} was lost" in error["message"]

@@ -87,8 +87,9 @@ def common_version(
             Code.FAILED_PRECONDITION,
             f"no common version: the client supports protocol {oldest.protocol_version} to "
             f"{newest.protocol_version} and serdes {oldest.ifrt_serdes_version_number} to "
-            f"{newest.ifrt_serdes_version_number}; this proxy supports {ifrt.PROTOCOL_MIN} to "
-            f"{newest_here} and serdes {ifrt.SERDES_MIN} to {served}",
+            f"{newest.ifrt_serdes_version_number}; this proxy supports "
+            f"protocol {ifrt.PROTOCOL_MIN} to {newest_here} and serdes "
+            f"{ifrt.SERDES_MIN} to {served}",
         )
     return proxy_pb2.IfrtProxyVersion(protocol_version=protocol, ifrt_serdes_version_number=serdes)
 

@@ -61,7 +61,7 @@ def test_as_many_more_may_be_late_as_sessions_may_have() -> None:
         wait_until(lambda: late.told == [0, 1])
         late.come()
         wait_until(lambda: late.told == [0, 1, 2])
-        assert "5 later ones have not come" in late.reasons[0]
+        assert "5 newer ones have not arrived" in late.reasons[0]
 
 
 def test_the_last_that_sessions_may_have_are_not_given_up_for_their_time() -> None:
@@ -207,7 +207,7 @@ def test_requests_are_looked_after_although_a_look_failed(
         late.come()
         wait_until(lambda: late.told == [0])
     said = capfd.readouterr().err
-    assert said.count("cannot be looked after: FileNotFoundError: the directory is gone") == 1
+    assert said.count("for late requests: FileNotFoundError: the directory is gone") == 1
 
 
 def test_a_directory_that_cannot_be_read_has_no_files(

@@ -85,7 +85,7 @@ def test_zeros_behind_names_need_not_be_there() -> None:
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    with pytest.raises(StatusError, match="bytecode is not whole"):
+    with pytest.raises(StatusError, match="bytecode is incomplete"):
         mlir.parse(b"ML\xefR\x0dMLIR stablehlo.custom_call")
 
 
