@@ -144,7 +144,7 @@ class Manager:
         self.process.wait(LIMIT_S)
         self._start(f"--server_port={self._port}")
 
-    def ignore_event(self) -> int | None:
+    def unheard(self) -> int | None:
         """Returns how many slices did not come back before it granted again; None: it waits."""
         found = re.search(r"rm.recovered .*slices_unheard=(\d+)", self._log.read_text())
         return None if found is None else int(found[1])
@@ -315,14 +315,14 @@ async def _restart(manager: Manager) -> dict[str, Any]:
     """Measures how everybody comes back to a manager that was killed."""
     manager.restart()
     began, cpu = time.monotonic(), manager.cpu_s()
-    while (ignore_event := manager.ignore_event()) is None:  # noqa: ASYNC110 - another process wrote it
+    while (unheard := manager.unheard()) is None:  # noqa: ASYNC110 - another process wrote it
         await asyncio.sleep(0.1)
     wall, cpu = time.monotonic() - began, manager.cpu_s() - cpu
     return {
         "wall_s": wall,
         "cpu_s": cpu,
         "cpu_to_limit": cpu / RECOVERING_S,
-        "slices_unheard": ignore_event,
+        "slices_unheard": unheard,
     }
 
 

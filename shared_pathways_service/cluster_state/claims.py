@@ -140,8 +140,8 @@ def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Short
     if not short:
         return None
     parts = [
-        f"{mine.slices[kind]} x {kind} wanted, and other connections hold "
-        f"{service.instances[kind] - free[kind]} of {service.instances[kind]}"
+        f"other connections hold {service.instances[kind] - free[kind]} of "
+        f"{service.instances[kind]} {kind} slices ({mine.slices[kind]} wanted)"
         for kind in short
     ]
     queue = tuple(str(c.holder) for c in waiting if any(c.slices.get(k) for k in short))

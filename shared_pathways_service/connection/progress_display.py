@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.runtime.terminal import LastingStream, lasting_console
+from shared_pathways_service.session.holdings import holdings
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -60,7 +61,7 @@ def told(event: Event) -> str | None:
     text = f"in the queue at position {event.position}"
     if event.reason:
         text += f": {event.reason}"
-    return f"{text}; held by {', '.join(event.holders)}" if event.holders else text
+    return f"{text}; {holdings(event.holders)}" if event.holders else text
 
 
 def warned(event: Event) -> str | None:
@@ -201,7 +202,7 @@ class Progress:
             self._print(f"{outcome} after {time.monotonic() - self._began:.1f} s")
 
     def warn(self, text: str) -> None:
-        """Says what must not go ignore_event, however quiet the rest is."""
+        """Says what must not go unheard, however quiet the rest is."""
         self._print(text)
 
     def _show_live(self) -> None:

@@ -650,7 +650,7 @@ class TenantQueued(_message.Message):
     position: _builtins.int
     """from 1: the farthest back of its places in the lines of its types"""
     reason: _builtins.str
-    """e.g. "2 x tpuv6e:2x2 wanted, 0 free" """
+    """e.g. "no tpuv6e:2x2 slice is free (2 wanted)" """
     @_builtins.property
     def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """"ada@laptop: 2 x tpuv6e:2x2"; of many the first"""

@@ -297,15 +297,15 @@ class Recovery:
         self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
-        ignore_event = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
-        for found in ignore_event:
+        unheard = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
+        for found in unheard:
             if found.tenant is not None:
                 reason = f"{found.id} did not report after the resource manager's restart"
                 self._workers.lose(found, reason)
-        self._decide(DecisionKind.RECOVERED, f"{len(ignore_event)} slices were not heard of")
+        self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
         tenants = len(self._ledger.tenants)
         self._speaker.announce(
-            partial(ManagerRecovered, tenants=tenants, slices_unheard=len(ignore_event))
+            partial(ManagerRecovered, tenants=tenants, slices_unheard=len(unheard))
         )
         for pool in self._ledger.pools.values():
             self._ledger.unserved[pool] = None

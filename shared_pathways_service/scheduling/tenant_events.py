@@ -358,8 +358,8 @@ class Tenants:
 
 def _too_many(wants: Mapping[Pool, int]) -> str:
     return "; ".join(
-        f"{count} x {pool.name} wanted, {pool.usable} in the whole service"
-        + (f" beside {pool.spares} kept as spare" if pool.spares else "")
+        f"the service has only {pool.usable} x {pool.name} ({count} wanted"
+        + (f"; spares: {pool.spares})" if pool.spares else ")")
         for pool, count in wants.items()
     )
 

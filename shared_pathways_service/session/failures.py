@@ -22,6 +22,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.events.tenants import TenantRefused
+from shared_pathways_service.session.holdings import holdings
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = [
@@ -73,7 +74,7 @@ def when_refused(request: SessionRequest, news: TenantRefused) -> SharedPathways
     if kind == "slices_taken":
         waiting = _QUEUE_HINT if tenant.queue_timeout_s is None else "a longer queue_timeout helps"
         return SlicesTaken(
-            message + _held_by(news.holders),
+            _with_sentence(message, holdings(news.holders, wanted)),
             wanted=dict(news.wanted) or wanted,
             free=dict(news.free),
             holders=news.holders,
@@ -292,8 +293,13 @@ def _spares_hint(spares: Mapping[str, int]) -> list[str]:
     return [f"{counts} would do, but the service keeps spares: {without}"]
 
 
+def _with_sentence(message: str, more: str) -> str:
+    """Returns a message as a sentence before another one; as it is if there is none."""
+    return f"{message[0].upper()}{message[1:]}. {more}." if more else message
+
+
 def _held_by(holders: Sequence[str]) -> str:
-    return f"; held by {', '.join(holders)}" if holders else ""
+    return f"; {holdings(holders)}" if holders else ""
 
 
 def _why(reason: str | None, exit_code: int | None) -> str:

@@ -114,7 +114,7 @@ def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
         with pytest.raises(SlicesTaken) as caught:
             serve(session)
         assert caught.value.holders == ("bob@b: 1",)
-        assert caught.value.message == "taken; held by bob@b: 1"
+        assert caught.value.message == "Taken. bob@b holds 1."
         assert session.close("failed") is None
     assert bench.nothing_left()
 

@@ -111,7 +111,7 @@ def test_a_second_service_is_refused_naming_the_first() -> None:
 def test_what_it_says_of_policies_is_what_the_resource_manager_goes_by() -> None:
     with serving("--max-slices-per-tenant", "1"):
         refused = sps("run", "--slices", f"{KIND}=2", "--", "true")
-        assert "2 slices wanted, and a tenant may have 1 at most" in refused.stderr
+        assert "the limit of slices per tenant is 1 (2 wanted)" in refused.stderr
 
 
 def test_who_lacks_a_slice_is_told_of_the_spare_that_would_do() -> None:
@@ -122,7 +122,7 @@ def test_who_lacks_a_slice_is_told_of_the_spare_that_would_do() -> None:
         client.create()
         wait_for_line(process, "slice.placed")
         taken = sps("run", "--slices", f"{KIND}=1", "--", "true")
-        assert "held by" in taken.stderr
+        assert " holds 1" in taken.stderr
         assert f"1 x {KIND} would do, but the service keeps spares" in taken.stderr
 
 
@@ -131,7 +131,7 @@ def test_who_lacks_a_slice_is_not_told_of_spares_where_there_are_none() -> None:
         client.create()
         wait_for_line(process, "slice.placed")
         taken = sps("run", "--slices", f"{KIND}=1", "--", "true")
-        assert "held by" in taken.stderr
+        assert " holds 1" in taken.stderr
         assert "spare" not in taken.stderr
 
 

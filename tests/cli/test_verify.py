@@ -77,7 +77,7 @@ def test_a_failure_says_what_to_look_at_and_the_rest_is_skipped() -> None:
         other.expect("holds")
         done = sps("verify", f"--slices={KIND}=1", "--timeout=30", check=False)
         assert done.returncode == 1
-        assert "failed   connect: 1 x tpuv6e:2x2 wanted, 0 free" in done.stderr
+        assert "failed   connect: No tpuv6e:2x2 slice is free (1 wanted)" in done.stderr
         assert "skipped  second tenant: the first tenant could not connect" in done.stderr
         assert "connect: look at" in done.stderr
         other.tell("leave")

@@ -47,7 +47,7 @@ def test_a_proxy_that_started_earlier_holds_its_slices() -> None:
     short = shortage_of("eve", pods)
     assert (short.wanted, short.free) == ({V6: 2}, {V6: 1})
     assert short.holders == (f"ada@laptop: 2 x {V6}",)
-    assert short.reason == f"2 x {V6} wanted, and other connections hold 2 of 3"
+    assert short.reason == f"other connections hold 2 of 3 {V6} slices (2 wanted)"
     assert shortage_of("ada", pods) is None, "it came first"
 
 
@@ -66,7 +66,7 @@ def test_a_proxy_that_only_waits_holds_no_slices() -> None:
     assert short.holders == (f"cy@laptop: 1 x {V6}", f"bob@laptop: 1 x {V6}")
     assert short.waiting == (f"ada@laptop: 2 x {V6}",)
     assert short.reason == (
-        f"1 x {V6} wanted, and other connections hold 2 of 2; "
+        f"other connections hold 2 of 2 {V6} slices (1 wanted); "
         f"waiting for longer: ada@laptop: 2 x {V6}"
     )
 

@@ -21,15 +21,15 @@ def queued(position: int) -> Event:
     return Event.of(
         "tenant.queued",
         source="rm",
-        reason="2 x tpuv6e:2x2 wanted, 0 free",
+        reason="no tpuv6e:2x2 slice is free (2 wanted)",
         data={"position": position, "holders": "ada@a: 1 x tpuv6e:2x2\nbob@b: 1 x tpuv6e:2x2"},
     )
 
 
 def test_the_queue_is_told_with_position_and_holders() -> None:
     assert told(queued(2)) == (
-        "in the queue at position 2: 2 x tpuv6e:2x2 wanted, 0 free; "
-        "held by ada@a: 1 x tpuv6e:2x2, bob@b: 1 x tpuv6e:2x2"
+        "in the queue at position 2: no tpuv6e:2x2 slice is free (2 wanted); "
+        "ada@a holds 1 x tpuv6e:2x2, bob@b holds 1 x tpuv6e:2x2"
     )
 
 

@@ -36,7 +36,7 @@ def test_a_tenant_that_wants_too_much_is_refused_with_the_limit() -> None:
     rm.ask("ada", 3, queue=math.inf)
     refused = rm.refusal("ada")
     assert refused.kind is m.RefusalKind.LIMIT
-    assert refused.message == "3 slices wanted, and a tenant may have 2 at most"
+    assert refused.message == "the limit of slices per tenant is 2 (3 wanted)"
     rm.ask("bob", 2)
     assert len(rm.placed("bob")) == 2
 
@@ -47,17 +47,17 @@ def test_who_would_wait_too_long_is_refused() -> None:
     assert rm.on("ada") == ["slice-0"]
     for tenant, queue in (("bob", 61.0), ("eve", math.inf)):
         rm.ask(tenant, 1, queue=queue)
-        assert "may wait 60 s at most" in rm.refusal(tenant).message
+        assert "the longest allowed wait is 60 s" in rm.refusal(tenant).message
 
 
 def test_a_team_has_slices_and_tenants_in_common() -> None:
     rm = Rm(8, limits=Limits(team_slices=3, team_tenants=2))
     ask(rm, "ada", 1, team="red")
     ask(rm, "bob", 3, team="red")
-    assert "team red has 1 of the 3 that it may have" in rm.refusal("bob").message
+    assert "the limit of slices for team red is 3 (1 in use" in rm.refusal("bob").message
     ask(rm, "eve", 1, team="red")
     ask(rm, "joe", 1, team="red")
-    assert "team red has 2 tenants, and may have 2 at most" in rm.refusal("joe").message
+    assert "the limit of tenants for team red is 2 (2 exist)" in rm.refusal("joe").message
     ask(rm, "kim", 2, team="blue")
     ask(rm, "lee", 2)
     assert (len(rm.placed("kim")), len(rm.placed("lee"))) == (2, 2)

@@ -50,7 +50,7 @@ def test_two_slices_and_a_spare_are_two_slices_for_requests() -> None:
     rm.ask("bob", 1)
     rm.ask("eve", 1)
     assert rm.refusal("eve").kind is m.RefusalKind.SLICES_TAKEN
-    assert "kept as spare" in rm.refusal("eve").message
+    assert "reserved as" in rm.refusal("eve").message
     assert rm.refusal("eve").spares == {"tpuv6e:2x2": 1}
     rm.ask("max", 3)
     assert rm.refusal("max").kind is m.RefusalKind.TOO_MANY

@@ -474,7 +474,7 @@ def test_who_ran_on_more_slices_than_there_are_is_refused_once_it_must_wait() ->
     rm.after(60.0)
     [refused] = rm.heard("big", m.RefuseTenant)
     assert refused.kind is m.RefusalKind.TOO_MANY
-    assert "4 x tpuv6e:2x2 wanted, 3 in the whole service" in refused.message
+    assert "the service has only 3 x tpuv6e:2x2 (4 wanted)" in refused.message
     rm.ask("other", 1, queue=math.inf)
     assert rm.on("other")
 

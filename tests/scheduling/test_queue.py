@@ -26,7 +26,7 @@ def test_who_waits_is_told_position_reason_and_holders() -> None:
     (bob,) = rm.heard("bob", m.TellQueued)
     (eve,) = rm.heard("eve", m.TellQueued)
     assert (bob.position, eve.position) == (1, 2)
-    assert bob.reason == "1 x tpuv6e:2x2 wanted, 0 free"
+    assert bob.reason == "no tpuv6e:2x2 slice is free (1 wanted)"
     assert bob.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
     assert rm.announced() == ["tenant.queued", "tenant.queued"]
     entry = rm.core.status(rm.now).queue[0]

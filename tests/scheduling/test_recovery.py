@@ -434,7 +434,7 @@ def test_who_wants_more_than_a_smaller_service_has_blocks_nobody() -> None:
     assert fresh.on("small") == ["slice-1"]
     fresh.come_back("big")
     assert fresh.refusal("big").kind is m.RefusalKind.TOO_MANY
-    assert "2 in the whole service" in fresh.refusal("big").message
+    assert "the service has only 2 x " in fresh.refusal("big").message
 
 
 def test_without_the_disk_a_proxy_is_told_no_generation_below_one_that_it_knows() -> None:

@@ -42,7 +42,7 @@ def test_from_its_start_on_slices_are_kept_for_whom_they_are_reserved() -> None:
     rm.ask("bob", 1)
     assert rm.on("eve") == ["slice-0"]
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
-    assert "2 kept for user ada until " in rm.refusal("bob").message
+    assert "2 reserved for user ada until " in rm.refusal("bob").message
     rm.ask("ada", 2)
     assert len(rm.on("ada")) == 2
     (told,) = rm.core.status(rm.now).reservations
@@ -453,5 +453,5 @@ def test_the_history_and_the_explanation_tell_of_it() -> None:
     assert told is not None
     said = "\n".join(told.sentences)
     assert "0 free" not in said
-    assert "1 kept for team vision until 2001-09-09T02:46:40Z" in said
+    assert "1 reserved for team vision until 2001-09-09T02:46:40Z" in said
     assert "1 x tpuv6e:2x2 are reserved for team vision from " in said

@@ -597,7 +597,7 @@ def test_taken_slices_name_their_holders() -> None:
     assert isinstance(error, CapacityError)
     assert (error.wanted, error.free) == ({TYPE: 2}, {TYPE: 1})
     assert (error.holders, error.position) == (("ada@laptop: 1 x tpuv6e:2x2",), 3)
-    assert error.message.endswith("no, because; held by ada@laptop: 1 x tpuv6e:2x2")
+    assert error.message.endswith("No, because. ada@laptop holds 1.")
     assert "queue_timeout" in error.hint
     assert error.spares == {}
     assert "spare" not in error.hint
@@ -669,7 +669,7 @@ def test_a_refusal_may_stand_in_the_report_of_the_proxy_that_ended() -> None:
     driver = to_probe()
     report = {
         "kind": "slices_taken",
-        "reason": "2 x tpuv6e:2x2 wanted, 0 free",
+        "reason": "no tpuv6e:2x2 slice is free (2 wanted)",
         "wanted": {TYPE: 2},
         "free": {TYPE: 0},
         "holders": ["ada@laptop: 2 x tpuv6e:2x2"],
@@ -680,7 +680,7 @@ def test_a_refusal_may_stand_in_the_report_of_the_proxy_that_ended() -> None:
     assert isinstance(error, SlicesTaken)
     assert (error.wanted, error.free, error.position) == ({TYPE: 2}, {TYPE: 0}, None)
     assert error.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
-    assert error.message == ("2 x tpuv6e:2x2 wanted, 0 free; held by ada@laptop: 2 x tpuv6e:2x2")
+    assert error.message == ("No tpuv6e:2x2 slice is free (2 wanted). ada@laptop holds 2.")
     ends_clean(driver, m.Phase.FAILED)
 
 

@@ -133,7 +133,7 @@ class Ledger(Journal):
     def _touch(self, pool: Pool) -> None:
         """Notes that what is said of a pool has changed."""
         self.untold[pool] = None
-        pool.words = None
+        pool.text = None
 
     def _count_free(self, changed: Slice, was_free: bool) -> None:
         free = changed.free

@@ -65,20 +65,20 @@ class Teams:
     def _exceeded(self, event: TenantAsked) -> Iterable[str]:
         limits, wanted, team = self._limits, len(event.virtual_slices), event.team
         if limits.tenant_slices is not None and wanted > limits.tenant_slices:
-            yield f"{wanted} slices wanted, and a tenant may have {limits.tenant_slices} at most"
+            yield f"the limit of slices per tenant is {limits.tenant_slices} ({wanted} wanted)"
         waits = event.queue_timeout_s
         if limits.wait_s is not None and waits is not None and waits > limits.wait_s:
-            yield f"queue_timeout={waits:g} s, and a tenant may wait {limits.wait_s:g} s at most"
+            yield f"the longest allowed wait is {limits.wait_s:g} s (queue_timeout={waits:g} s)"
         if not team:
             return
         has, tenants = self._slices.get(team, 0), self._tenants.get(team, 0)
         if limits.team_slices is not None and has + wanted > limits.team_slices:
             yield (
-                f"{wanted} slices wanted, and team {team} has {has} of the {limits.team_slices} "
-                "that it may have"
+                f"the limit of slices for team {team} is {limits.team_slices} ({has} in use, "
+                f"{wanted} wanted)"
             )
         if limits.team_tenants is not None and tenants >= limits.team_tenants:
-            yield f"team {team} has {tenants} tenants, and may have {limits.team_tenants} at most"
+            yield f"the limit of tenants for team {team} is {limits.team_tenants} ({tenants} exist)"
 
     def _count(self, tenant: Tenant, sign: int) -> None:
         team = tenant.team

@@ -12,6 +12,7 @@ import re
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book.holders import Holders
 from shared_pathways_service.scheduling.book.lines import Entry, Line
+from shared_pathways_service.scheduling.book.pool_text import PoolText
 from shared_pathways_service.scheduling.book.reserved import Reserved
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState, TenantState
 
@@ -24,7 +25,6 @@ __all__ = [
     "Pool",
     "Slice",
     "Tenant",
-    "Words",
     "Worker",
 ]
 
@@ -301,19 +301,6 @@ class Tenant:
         return self.preempted or self.idled
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Words:
-    """What is said of a pool.
-
-    Attributes:
-      free: Goes behind the number wanted.
-      holders: Who holds its slices.
-    """
-
-    free: str
-    holders: tuple[str, ...]
-
-
 @dataclasses.dataclass(eq=False, slots=True)
 class Pool:
     """The slices of one instance type, and who waits for them.
@@ -337,7 +324,7 @@ class Pool:
       yielding: Who holds slices of this type, as they would be preempted.
       reserved: What is reserved of this type; None: nothing.
       holders: Who holds slices of this type, as others are told, in the order they came.
-      words: What the speaker says of it to all who wait, until something changes.
+      text: Its description for waiting tenants, until something changes.
       told_at: When the line was last told of changes.
       retell_at: When it is told of changes since; None: there are none.
     """
@@ -363,7 +350,7 @@ class Pool:
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     reserved: Reserved[Tenant] | None = None
     yielding: Holders[Tenant] = dataclasses.field(default_factory=Holders)
-    words: Words | None = None
+    text: PoolText | None = None
     told_at: float = float("-inf")
     retell_at: float | None = None
     hosts: int = dataclasses.field(init=False)

@@ -26,7 +26,8 @@ from shared_pathways_service.scheduling.book.messages import (
     TellRunning,
     TellUnplaced,
 )
-from shared_pathways_service.scheduling.book.records import Notice, Pool, Slice, Tenant, Words
+from shared_pathways_service.scheduling.book.pool_text import PoolText, describe
+from shared_pathways_service.scheduling.book.records import Notice, Pool, Slice, Tenant
 
 __all__ = ["Speaker"]
 
@@ -321,30 +322,29 @@ def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
     """Returns who holds slices of these types, as others are told."""
     if len(pools) == 1:
         (pool,) = pools
-        return _words(pool).holders
-    return tuple(holder for pool in pools for holder in _words(pool).holders)
+        return _text(pool).holders
+    return tuple(holder for pool in pools for holder in _text(pool).holders)
 
 
 def reason_of(tenant: Tenant) -> str:
-    """Returns what a tenant wants, and what there is of it."""
+    """Returns why a tenant waits: the free slices, and how many it wants."""
     if len(tenant.wants) == 1:
-        return f"{len(tenant.pools)}{_words(tenant.pools[0]).free}"
-    return "; ".join(f"{count}{_words(pool).free}" for pool, count in tenant.wants.items())
+        return _text(tenant.pools[0]).reason(len(tenant.pools))
+    return "; ".join(_text(pool).reason(count) for pool, count in tenant.wants.items())
 
 
-def _words(pool: Pool) -> Words:
-    """Returns what is said of a pool; made once for all who wait, until something changes."""
-    if pool.words is None:
-        free = f" x {pool.name} wanted, {pool.grantable} free"
-        if kept := min(pool.free, pool.spares_kept):
-            free += f" beside {kept} kept as spare"
-        if pool.reserved is not None:
-            free += pool.reserved.words()
-        if pool.ready < pool.count:
-            free += f", {pool.ready} of {pool.count} ready"
-        first = itertools.islice(pool.holders.items(), _HOLDERS)
-        holders = [f"{tenant.label}: {count} x {pool.name}" for tenant, count in first]
-        if len(pool.holders) > _HOLDERS:
-            holders.append(f"and {len(pool.holders) - _HOLDERS} more of {pool.name}")
-        pool.words = Words(free, tuple(holders))
-    return pool.words
+def _text(pool: Pool) -> PoolText:
+    """Returns the description of a pool; made once for all waiting tenants, until it changes."""
+    if pool.text is None:
+        holders = pool.holders.items()
+        pool.text = describe(
+            pool.name,
+            free=pool.grantable,
+            spares=min(pool.free, pool.spares_kept),
+            reserved="" if pool.reserved is None else pool.reserved.words(),
+            ready=pool.ready,
+            count=pool.count,
+            holders=[(one.label, held) for one, held in itertools.islice(holders, _HOLDERS)],
+            others=len(holders) - _HOLDERS,
+        )
+    return pool.text

@@ -143,12 +143,12 @@ class ReservedSlices:
         """Tells those who wait of what is kept and will be; empty: there is nothing to tell."""
         lacking = self._lacking()
         kept = [
-            f", {lacking[one.name]} kept for {one.owner} until {moment(one.ends)}"
+            f"; {lacking[one.name]} reserved for {one.owner} until {moment(one.ends)}"
             for one in self._now()
             if lacking[one.name]
         ]
         to_come = [
-            f", {one.count} reserved {one.said}"
+            f"; {one.count} reserved {one.said}"
             for one in sorted(self.entries, key=lambda one: one.starts)
             if one.name not in self.in_force
         ]

@@ -90,7 +90,7 @@ def test_the_status_has_every_field(make_service: MakeService) -> None:
     assert (bob.state, [v.state for v in bob.slices]) == ("waiting", ["queued"])
     (entry,) = status.queue
     assert (entry.tenant, entry.position, dict(entry.wants)) == ("bob", 1, {KIND: 1})
-    assert "1 x tpuv6e:2x2 wanted, 0 free" in entry.reason
+    assert "no tpuv6e:2x2 slice is free (1 wanted" in entry.reason
     assert entry.waiting_s >= 0
 
 

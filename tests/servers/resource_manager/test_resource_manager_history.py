@@ -85,7 +85,7 @@ def test_the_life_of_a_tenant_is_told_in_order(service: Service) -> None:
     bob = history(service, tenant="bob")
     assert kinds(bob)[0] == "tenant.queued"
     assert kinds(bob)[-2:] == ["tenant.released", "slice.freed"]
-    assert "1 x tpuv6e:2x2 wanted, 0 free" in bob[0].reason
+    assert "no tpuv6e:2x2 slice is free (1 wanted" in bob[0].reason
     everything = kinds(history(service))
     assert everything[0] == "rm.started"
     assert {"slice.ready", "slice.lost"} <= set(everything)
@@ -140,7 +140,7 @@ def test_one_who_waits_hears_why_and_how_long(service: Service) -> None:
     assert "no holding of tpuv6e:2x2 has ended yet" in told.expected_wait_basis
     text = "\n".join(told.sentences)
     assert "carol waits for 1 x tpuv6e:2x2" in text
-    assert "at position 2 with priority 0: 1 x tpuv6e:2x2 wanted, 0 free" in text
+    assert "at position 2 with priority 0: no tpuv6e:2x2 slice is free (1 wanted" in text
     assert "ada (ada@laptop) holds slice-0 for" in text
     assert "Before it: bob" in text
     assert [one.kind for one in told.decisions] == ["tenant.queued"]

@@ -195,7 +195,7 @@ def test_a_request_above_a_limit_is_refused_with_it_named(make_service: MakeServ
     service.start_ready_workers("slice-0", "slice-1")
     refused = service.tenant("ada", virtual_slices=[KIND] * 2).expect("refused")
     assert refused.kind == pb.TenantRefused.LIMIT
-    assert "a tenant may have 1 at most" in refused.message
+    assert "the limit of slices per tenant is 1" in refused.message
     old = service.tenant("old", virtual_slices=[KIND] * 2, versions=FIRST).expect("refused")
     assert (old.kind, old.message) == (pb.TenantRefused.TOO_MANY, refused.message)
     service.tenant("bob", team="red").expect("running")
