@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.runtime.terminal import LastingStream, lasting_console
-from shared_pathways_service.session.holdings import holdings
+from shared_pathways_service.session.holder_text import holdings
 
 if TYPE_CHECKING:
     from rich.live import Live

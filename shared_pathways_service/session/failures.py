@@ -22,7 +22,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.events.tenants import TenantRefused
-from shared_pathways_service.session.holdings import holdings
+from shared_pathways_service.session.holder_text import holdings
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = [
