@@ -379,7 +379,7 @@ def test_a_cordoned_slice_that_is_held_is_no_spare_until_it_is_let_go() -> None:
     rm.ask("bob", 2, queue=math.inf)
     assert rm.on("bob") == []
     assert rm.heard("bob", m.TellQueued)[-1].reason == (
-        "1 tpuv6e:2x2 slice is free (2 wanted; 1 more is reserved as a spare; 2 of 3 are ready)"
+        "1 tpuv6e:2x2 slice is free (2 wanted; 1 more is reserved as a spare; 2 of 3 ready)"
     )
     rm.release("ada")
     assert rm.on("bob") == ["slice-1", "slice-2"]

@@ -56,7 +56,7 @@ def describe(
         details = f"; {spares} more {verb} reserved as {noun}"
     details += reserved
     if ready < count:
-        details += f"; {ready} of {count} are ready"
+        details += f"; {ready} of {count} ready"
     texts = [f"{holder}: {held} x {name}" for holder, held in holders]
     if others > 0:
         texts.append(f"and {others} more of {name}")
