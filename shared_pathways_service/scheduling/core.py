@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book.actions import Actions
 from shared_pathways_service.scheduling.book.census import Census, take_census
+from shared_pathways_service.scheduling.book.changes import PlaceWanted
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.holdings import (
+    IdleStatus,
     ReservationStatus,
     SliceStatus,
     StatusReport,
@@ -21,13 +23,7 @@ from shared_pathways_service.scheduling.book.invariants import validate
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Instruction,
-    ReservationCancelled,
-    ReservationMade,
     ResourceManagerEvent,
-    SliceCordoned,
-    SliceDrained,
-    SliceUncordoned,
-    TenantActivity,
     TenantAsked,
     TenantReleased,
     TenantStreamEnded,
@@ -37,19 +33,35 @@ from shared_pathways_service.scheduling.book.messages import (
     WorkerJoined,
 )
 from shared_pathways_service.scheduling.book.persisted import Restored
-from shared_pathways_service.scheduling.book.records import Pool, Tenant
+from shared_pathways_service.scheduling.book.records import Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.speaker import Speaker
+from shared_pathways_service.scheduling.policies.backfill import Backfill
 from shared_pathways_service.scheduling.policies.cordon import Cordons
 from shared_pathways_service.scheduling.policies.idleness import Idleness
-from shared_pathways_service.scheduling.policies.placement_order import Scheduler
-from shared_pathways_service.scheduling.policies.preemption import Preemption
-from shared_pathways_service.scheduling.policies.reservations import Reservations
+from shared_pathways_service.scheduling.policies.placement_order import Placement
+from shared_pathways_service.scheduling.policies.policy import MakePolicy, Policy, overrides
+from shared_pathways_service.scheduling.policies.preemption.preemption import Preemption
+from shared_pathways_service.scheduling.policies.queue_refusals import Refusals
+from shared_pathways_service.scheduling.policies.reservations import Reservations, refusal_of
+from shared_pathways_service.scheduling.policies.team_limits import TeamLimits
+from shared_pathways_service.scheduling.queue_notices import QueueNotices
 from shared_pathways_service.scheduling.recovery import Recovery
 from shared_pathways_service.scheduling.tenant_events import Tenants
 from shared_pathways_service.scheduling.worker_events import Workers
 
-__all__ = ["ResourceManagerCore"]
+__all__ = ["POLICIES", "ResourceManagerCore"]
+
+#: The policies of a service, in the order in which they are asked.
+POLICIES: tuple[MakePolicy, ...] = (
+    TeamLimits,
+    Cordons,
+    Reservations,
+    Preemption,
+    Backfill,
+    Idleness,
+    Refusals,
+)
 
 
 class ResourceManagerCore:
@@ -59,50 +71,59 @@ class ResourceManagerCore:
     clock at its start plus the monotonic time since.
     """
 
-    def __init__(self, config: RmConfig, restored: Restored | None, now: float) -> None:
+    def __init__(
+        self,
+        config: RmConfig,
+        restored: Restored | None,
+        now: float,
+        policies: Sequence[MakePolicy] = POLICIES,
+    ) -> None:
         """Starts as new, or from what the disk has.
 
         Args:
           config: Slices and times.
           restored: What was persisted before; None: nothing.
           now: The time.
+          policies: What makes the policies, in the order in which they are asked.
         """
         self._config = config
         self._since = now
-        self._starting_until = now + config.starting_grace_s
-        self._newcomers: list[Tenant] = []
         self._ledger = ledger = Ledger(config, now)
         self._speaker = speaker = Speaker(ledger)
         self._deadlines = deadlines = Deadlines()
-        self._scheduler = scheduler = Scheduler(ledger, speaker)
-        self._preemption = Preemption(config, ledger, speaker, deadlines, scheduler)
-        self._cordons = Cordons(config, ledger, speaker, deadlines, scheduler)
-        self._idleness = Idleness(config, ledger, speaker, deadlines, self._newcomers.append)
-        self._reservations = Reservations(ledger, speaker, deadlines)
+        self._policies: Sequence[Policy] = [make(config, ledger, deadlines) for make in policies]
+        self._returned = overrides(self._policies, Policy.returned)
+        self._greeted = overrides(self._policies, Policy.greeted)
+        self._act = overrides(self._policies, Policy.act)
+        self._conclude = overrides(self._policies, Policy.conclude)
+        self._refuse = overrides(self._policies, Policy.refuse)
+        self._idle_statuses = overrides(self._policies, Policy.idle_status)
+        self._placement = Placement(self._policies)
+        self._queue_notices = QueueNotices(config, ledger, speaker, deadlines)
+        ledger.changes.subscribe(self._placement.consumes)
+        ledger.changes.subscribe(self._queue_notices.consumes)
+        for policy in self._policies:
+            ledger.changes.subscribe(policy.consumes)
         self._workers = Workers(config, ledger, speaker, deadlines)
-        self._tenants = Tenants(config, ledger, speaker, deadlines)
+        self._tenants = Tenants(config, ledger, speaker, deadlines, self._policies)
         self._recovery = Recovery(
             config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
         )
-        self._reservations.restore(restored or Restored())
+        for policy in self._policies:
+            self._carry_out(policy.begin(restored or Restored()))
         self._recovery.begin(restored or Restored())
         self._take_in: Mapping[type[ResourceManagerEvent], Callable[[Any], None]] = {
             WorkerBeat: self._workers.beat,
             WorkerJoined: self._joined,
             WorkerEnded: self._workers.ended,
             TenantAsked: self._asked,
-            TenantActivity: self._idleness.heard,
             TenantStreamEnded: self._tenants.stream_ended,
             TenantReleased: self._tenants.released,
-            SliceCordoned: self._cordons.marked,
-            SliceDrained: self._cordons.marked,
-            SliceUncordoned: self._cordons.marked,
-            ReservationMade: self._reservations.made,
-            ReservationCancelled: self._reservations.cancelled,
             Tick: self._ticked,
         }
-        # Whoever waits for a service that starts is judged when that time is over, event or not.
-        deadlines.add(lambda: self._starting_until, lambda: None)
+        self._events = {
+            kind: act for policy in self._policies for kind, act in policy.events.items()
+        }
 
     def handle(self, event: ResourceManagerEvent, now: float) -> list[Instruction]:
         """Takes an event in.
@@ -119,7 +140,7 @@ class ResourceManagerCore:
           ValueError: The event is one that the server should not have let through.
         """
         self._ledger.now = now
-        self._take_in[type(event)](event)
+        self._take_in_event(event)
         if type(event) is WorkerBeat and not self._speaker.gathered:
             return []
         self._settle()
@@ -139,6 +160,7 @@ class ResourceManagerCore:
             since=self._since,
             spares=self._config.spares,
             reason_of=self._speaker.reason,
+            idle_of=self._idle_status,
             now=now,
             only=only,
         )
@@ -177,7 +199,7 @@ class ResourceManagerCore:
     def refusal_of(self, asked: Reservation, now: float) -> tuple[str, str] | None:
         """Returns which field of a reservation cannot be, and what would be right; None: it can."""
         self._ledger.now = max(self._ledger.now, now)
-        return self._reservations.refusal(asked)
+        return refusal_of(self._ledger, asked, max(self._ledger.now, asked.starts))
 
     @property
     def reservations(self) -> tuple[ReservationStatus, ...]:
@@ -186,17 +208,45 @@ class ResourceManagerCore:
 
     def knows_reservation(self, name: str) -> bool:
         """Returns whether there is a reservation of that name."""
-        return self._reservations.knows(name)
+        reserved = (pool.reserved for pool in self._ledger.pools.values())
+        return any(one.name == name for of in reserved if of is not None for one in of.entries)
+
+    def _idle_status(self, tenant: Tenant, now: float) -> IdleStatus | None:
+        for idle_status in self._idle_statuses:
+            if (idle := idle_status(tenant, now)) is not None:
+                return idle
+        return None
 
     def validate_state(self) -> None:
         """Raises AssertionError where the state contradicts itself; for tests."""
         validate(self._ledger, recovering=self._recovery.active)
+        for policy in self._policies:
+            policy.validate(recovering=self._recovery.active)
 
     # ---- events
 
+    def _take_in_event(self, event: ResourceManagerEvent) -> None:
+        kind = type(event)
+        take_in = self._take_in.get(kind)
+        if take_in is not None:
+            take_in(event)
+        elif (act := self._events.get(kind)) is not None:
+            self._carry_out(act(event))
+
+    def _carry_out(self, actions: Actions) -> None:
+        if not actions:
+            return
+        ledger, speaker = self._ledger, self._speaker
+        deliver = ledger.changes.deliver
+        for action in actions:
+            action.apply(ledger, speaker)
+            deliver()
+
     def _ticked(self, _event: Tick) -> None:
         while act := self._deadlines.take_due(self._ledger.now):
-            act()
+            if (actions := act()) is not None:
+                self._carry_out(actions)
+            self._ledger.changes.deliver()
 
     def _joined(self, event: WorkerJoined) -> None:
         self._recovery.heard(event)
@@ -212,10 +262,10 @@ class ResourceManagerCore:
         tenant = self._ledger.tenants.get(event.tenant)
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
-                self._preemption.returned(tenant)
+                for returned in self._returned:
+                    self._carry_out(returned(tenant))
                 self._tenants.returned(tenant, event, recovering=recovering)
-                self._idleness.returned(tenant)
-                self._newcomers.append(tenant)
+                self._greet(tenant)
             else:
                 self._tenants.turn_away(event, tenant)
             return
@@ -227,78 +277,33 @@ class ResourceManagerCore:
             self._recovery.claimed(event)
         else:
             tenant = self._tenants.enter(event, again=again)
-            self._idleness.returned(tenant)
-            self._newcomers.append(tenant)
+            self._greet(tenant)
+
+    def _greet(self, tenant: Tenant) -> None:
+        for greeted in self._greeted:
+            self._carry_out(greeted(tenant))
+        self._ledger.changes.publish(PlaceWanted(tenant))
 
     # ---- after each event
 
     def _settle(self) -> None:
-        """Places whoever can be placed, refuses who will not wait, tells those that do."""
+        """Places tenants, refuses those that do not wait, and notifies those that do."""
         if self._recovery.active:
             self._recovery.end_if_complete()
+        self._ledger.changes.deliver()
         if not self._recovery.active:
             self._place()
-        while self._ledger.undecided and (hopeless := self._first_hopeless()):
-            self._tenants.refuse_hopeless(hopeless)
-            self._place()
-        for newcomer in self._newcomers:
-            if newcomer.is_queued and not newcomer.gone:
-                self._note_wait(newcomer)
-                self._speaker.queued(newcomer)
-        self._newcomers.clear()
-        untold = self._ledger.untold
-        while untold:
-            pool = next(iter(untold))
-            del untold[pool]
-            if pool.waiting.entries and pool.retell_at is None:
-                self._retell(pool)
+            for refuse in self._refuse:
+                while (refusal := refuse()) is not None:
+                    self._carry_out(refusal)
+                    self._place()
+        self._queue_notices.send()
 
     def _place(self) -> None:
-        self._scheduler.run()
-        self._preemption.run()
-
-    def _note_wait(self, tenant: Tenant) -> None:
-        if not tenant.was_queued:
-            tenant.was_queued = True
-            why = self._speaker.reason(tenant)
-            self._ledger.decide_tenant(tenant, DecisionKind.QUEUED, why, ends=False)
-
-    def _first_hopeless(self) -> Tenant | None:
-        """Returns a tenant that does not want to queue and has no reason left to."""
-        if self._recovery.active:
-            return None
-        undecided = self._ledger.undecided
-        if self._ledger.now >= self._starting_until:
-            return next(iter(undecided))
-        left = {pool: _left_when_started(pool) for pool in self._ledger.pools.values()}
-        for tenant in undecided:
-            hoped = sum(min(want, left[pool][tenant]) for pool, want in tenant.wants.items())
-            if hoped < tenant.needed:
-                return tenant
-        return None
-
-    def _retell(self, pool: Pool) -> None:
-        pause = self._config.retell_s
-        if self._speaker.retell(pool, self._ledger.now, pause):
-            self._deadlines.add(
-                lambda: pool.retell_at,
-                lambda: self._speaker.retell_all(pool, self._ledger.now),
-            )
-
-
-def _left_when_started(pool: Pool) -> dict[Tenant, int]:
-    """Returns how many slices of a pool each waiting tenant can have, all before it served.
-
-    Counted for the whole line at once: of a service that starts, everybody may want slices.
-    """
-    if pool.ready + pool.barred >= pool.count:
-        # Nothing more will come: the free slices are those of whoever is first.
-        left = dict.fromkeys((entry[-1] for entry in pool.waiting.entries), 0)
-        left.update((tenant, pool.room_for(tenant)) for tenant in list(left)[:1])
-        return left
-    left = {}
-    rest = pool.usable - pool.held - len(pool.repairs) - len(pool.fills)
-    for *_, tenant in pool.waiting.entries:
-        left[tenant] = max(0, rest)
-        rest -= tenant.wants[pool]
-    return left
+        self._carry_out(self._placement.run())
+        for act in self._act:
+            while (step := act()) is not None:
+                self._carry_out(step)
+                self._carry_out(self._placement.run())
+        for conclude in self._conclude:
+            self._carry_out(conclude())

@@ -307,10 +307,7 @@ class Recovery:
         self._speaker.announce(
             partial(ManagerRecovered, tenants=tenants, slices_unheard=len(unheard))
         )
-        for pool in self._ledger.pools.values():
-            self._ledger.unserved[pool] = None
-            self._ledger.unplanned[pool] = None
-            self._ledger.untold[pool] = None
+        self._ledger.begin_service()
 
     def _decide(self, kind: DecisionKind, reason: str) -> None:
         self._ledger.decide(Decision(time=self._ledger.now, kind=kind, reason=reason))

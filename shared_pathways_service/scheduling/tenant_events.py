@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from shared_pathways_service.api.topology import InstanceType
@@ -13,7 +11,7 @@ from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.decisions import Decision
-from shared_pathways_service.scheduling.book.ledger import Ledger, could_fit
+from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Claim,
     EndTenantStream,
@@ -25,12 +23,14 @@ from shared_pathways_service.scheduling.book.messages import (
     WelcomeTenant,
 )
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant
-from shared_pathways_service.scheduling.book.records import Notice, Pool, Tenant
-from shared_pathways_service.scheduling.book.speaker import Speaker, holders_of, position_of
+from shared_pathways_service.scheduling.book.records import Tenant
+from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.policies.aging import rank_of
+from shared_pathways_service.scheduling.policies.policy import Policy, overrides
 from shared_pathways_service.scheduling.policies.spares import (
-    spares_in_the_way,
+    could_fit,
     spares_out_of_reach,
+    too_many,
 )
 
 __all__ = ["Tenants"]
@@ -42,11 +42,20 @@ class Tenants:
     """Tenants ask, go away, come back, let go."""
 
     def __init__(
-        self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
+        self,
+        config: RmConfig,
+        ledger: Ledger,
+        speaker: Speaker,
+        deadlines: Deadlines,
+        policies: Sequence[Policy],
     ) -> None:
+        self._restored = overrides(policies, Policy.restored)
+        self._forbids = overrides(policies, Policy.forbids)
         self._ttl_s = config.tenant_ttl_s
         self._aging_s = config.aging_s
-        self._parks = config.idle_release_s is not None
+        self._parks = config.idle_release_s is not None and any(
+            policy.parks_tenants for policy in policies
+        )
         self._ledger = ledger
         self._speaker = speaker
         self._deadlines = deadlines
@@ -86,13 +95,14 @@ class Tenants:
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
             return True
-        if not ran and (above := self._ledger.teams.exceeded_by(event)):
-            self.refuse(event, RefusalKind.LIMIT, above)
-            return True
+        for forbids in () if ran else self._forbids:
+            if above := forbids(event):
+                self.refuse(event, RefusalKind.LIMIT, above)
+                return True
         wants = _count(pools)
         if not could_fit(wants, len(pools) - event.num_elastic):
             spares = spares_out_of_reach(wants, len(pools) - event.num_elastic)
-            self.refuse(event, RefusalKind.TOO_MANY, _too_many(wants), spares=spares)
+            self.refuse(event, RefusalKind.TOO_MANY, too_many(wants), spares=spares)
             return True
         return False
 
@@ -111,7 +121,9 @@ class Tenants:
             was idle, it waits in no line until it works.
         """
         self._ledger.last_order += 1
-        tenant = self._make(event, self._ledger.last_order, self._ledger.now, running=running)
+        order, now = self._ledger.last_order, self._ledger.now
+        rank = rank_of(event.priority, now, order, self._aging_s)
+        tenant = _made(self._ledger, event, now, rank, running=running)
         tenant.connected = True
         tenant.preempted = again
         if event.max_lifetime_s is not None:
@@ -122,7 +134,8 @@ class Tenants:
         self._ledger.add_tenant(tenant)
         self._await_end(tenant)
         if tenant.is_queued:
-            self._enqueue(tenant)
+            self._ledger.enqueue(tenant)
+            self._ledger.changes.deliver()
         return tenant
 
     def restore(self, grant: PersistedGrant) -> Tenant:
@@ -139,7 +152,8 @@ class Tenants:
             host=grant.host,
             pid=grant.pid,
         )
-        tenant = self._make(event, grant.order, grant.asked_at, running=grant.running)
+        rank = rank_of(event.priority, grant.asked_at, grant.order, self._aging_s)
+        tenant = _made(self._ledger, event, grant.asked_at, rank, running=grant.running)
         tenant.persisted = tenant.was_queued = True
         tenant.preempted, tenant.idled = grant.preempted, grant.idled
         if grant.parked is not None:
@@ -149,17 +163,11 @@ class Tenants:
         tenant.ends_at = grant.ends_at
         self._ledger.add_tenant(tenant)
         self._await_end(tenant)
-        if grant.notice is not None:
-            # Whoever wants its slices is found anew, and no sooner than it was told.
-            told = grant.notice
-            notice = Notice(
-                by=told.by, said=told.said, ends_at=told.ends_at, told=told.said, is_old=True
-            )
-            tenant.warned[()] = told.said
-            self._ledger.give_notice(tenant, notice)
-            self._ledger.orphans[tenant] = None
+        for restored in self._restored:
+            restored(tenant, grant)
         if tenant.is_queued:
-            self._enqueue(tenant)
+            self._ledger.enqueue(tenant)
+            self._ledger.changes.deliver()
         self._start_ttl(tenant)
         return tenant
 
@@ -193,29 +201,6 @@ class Tenants:
 
     # ---- waits that run out
 
-    def refuse_hopeless(self, tenant: Tenant) -> None:
-        """Refuses a waiting tenant: others have the slices, or there are fewer than when it ran."""
-        kind = RefusalKind.SLICES_TAKEN
-        position = None if tenant.queue_timeout is None else position_of(tenant)
-        message = self._speaker.reason(tenant)
-        spares = spares_in_the_way(tenant)
-        if not could_fit(tenant.wants, tenant.needed):
-            spares = spares_out_of_reach(tenant.wants, tenant.needed)
-            kind, position, message = RefusalKind.TOO_MANY, None, _too_many(tenant.wants)
-        if position is not None:
-            message = f"{message}; at position {position} after {tenant.queue_timeout:g} s"
-        self._speaker.refused(
-            tenant,
-            kind,
-            message,
-            position=position,
-            holders=holders_of(tenant.wants),
-            spares=spares,
-        )
-        if not tenant.connected:
-            self._ledger.remember_end(tenant, kind, message)
-        self._ledger.remove_tenant(tenant, message)
-
     def _start_ttl(self, tenant: Tenant) -> None:
         ends = tenant.ttl_at = self._ledger.now + self._ttl_s
         self._deadlines.add(
@@ -232,7 +217,8 @@ class Tenants:
             )
 
     def _expired(self, tenant: Tenant) -> None:
-        self._end(tenant, RefusalKind.LOST, f"its proxy did not come back within {self._ttl_s:g} s")
+        why = f"its proxy did not come back within {self._ttl_s:g} s"
+        self._end(tenant, RefusalKind.LOST, why)
 
     def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
         self._speaker.announce(announcements.gone(tenant, why))
@@ -242,42 +228,6 @@ class Tenants:
         self._ledger.remove_tenant(tenant, why)
 
     # ---- parts
-
-    def _make(self, event: TenantAsked, order: int, asked_at: float, *, running: bool) -> Tenant:
-        pools = tuple([self._ledger.pools[kind] for kind in event.virtual_slices])
-        return Tenant(
-            name=event.tenant,
-            incarnation=event.incarnation,
-            kinds=event.virtual_slices,
-            pools=pools,
-            wants=_count(pools),
-            needed=len(pools) - event.num_elastic,
-            priority=event.priority,
-            queue_timeout=event.queue_timeout_s,
-            user=event.user,
-            team=event.team,
-            host=event.host,
-            pid=event.pid,
-            order=order,
-            asked_at=asked_at,
-            waits_since=asked_at,
-            since=self._ledger.now,
-            running=running,
-            rank=rank_of(event.priority, asked_at, order, self._aging_s),
-        )
-
-    def _enqueue(self, tenant: Tenant) -> None:
-        self._ledger.enqueue(tenant)
-        if tenant.has_run:
-            return  # it has had its slices, and waits as long as it takes
-        if tenant.queue_timeout is None:
-            self._ledger.undecided[tenant] = None
-        elif math.isfinite(tenant.queue_timeout):
-            until = tenant.asked_at + tenant.queue_timeout
-            self._deadlines.add(
-                lambda: None if tenant.running or tenant.has_run or tenant.gone else until,
-                lambda: self.refuse_hopeless(tenant),
-            )
 
     def _check_claims(self, tenant: Tenant, claims: tuple[Claim, ...]) -> set[int]:
         """Answers what a proxy says it holds; returns the indices that it is right about."""
@@ -356,13 +306,35 @@ class Tenants:
         )
 
 
-def _too_many(wants: Mapping[Pool, int]) -> str:
-    return "; ".join(
-        f"the service has only {pool.usable} x {pool.name} ({count} wanted"
-        + (f"; spares: {pool.spares})" if pool.spares else ")")
-        for pool, count in wants.items()
+def _made(
+    ledger: Ledger, event: TenantAsked, asked_at: float, rank: tuple[float, int], *, running: bool
+) -> Tenant:
+    """Returns the tenant of a request."""
+    pools = tuple([ledger.pools[kind] for kind in event.virtual_slices])
+    return Tenant(
+        name=event.tenant,
+        incarnation=event.incarnation,
+        kinds=event.virtual_slices,
+        pools=pools,
+        wants=_count(pools),
+        needed=len(pools) - event.num_elastic,
+        priority=event.priority,
+        queue_timeout=event.queue_timeout_s,
+        user=event.user,
+        team=event.team,
+        host=event.host,
+        pid=event.pid,
+        order=rank[1],
+        asked_at=asked_at,
+        waits_since=asked_at,
+        since=ledger.now,
+        running=running,
+        rank=rank,
     )
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:
-    return dict(Counter(things))
+    counts: dict[T, int] = {}  # (a Counter takes three times as long for the few that there are)
+    for one in things:
+        counts[one] = counts.get(one, 0) + 1
+    return counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from shared_pathways_service.api.topology import InstanceType
@@ -14,7 +14,8 @@ from shared_pathways_service.scheduling.book.holdings import SliceStatus, Tenant
 from shared_pathways_service.scheduling.book.persisted import Persist, PersistedGrant, Restored
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import VirtualSliceState
-from shared_pathways_service.scheduling.core import ResourceManagerCore
+from shared_pathways_service.scheduling.core import POLICIES, ResourceManagerCore
+from shared_pathways_service.scheduling.policies.policy import MakePolicy
 
 SMALL = InstanceType.parse("tpuv6e:2x2")
 OTHER = InstanceType.parse("tpuv5e:2x2")
@@ -43,6 +44,7 @@ class Rm:
         ready: bool = True,
         restored: Restored | None = None,
         now: float = 1e9,
+        policies: Sequence[MakePolicy] = POLICIES,
         **config: Any,
     ) -> None:
         counts = slices if isinstance(slices, dict) else {SMALL: slices}
@@ -55,7 +57,8 @@ class Rm:
         self.marks = {one.slice_id: one for one in self.restored.marks}
         self.reservations = {one.name: one for one in self.restored.reservations}
         self.said: list[m.Instruction] = []
-        self.core = ResourceManagerCore(self.config, restored, now)
+        self.policies = policies
+        self.core = ResourceManagerCore(self.config, restored, now, policies)
         self.asked: dict[str, m.TenantAsked] = {}
         self.welcomed: dict[str, int] = {}
         self.do(m.Tick())
@@ -104,7 +107,9 @@ class Rm:
         config = {f.name: getattr(self.config, f.name) for f in dataclasses.fields(self.config)}
         config.update(changes)
         restored = None if changes.get("state_lost") else self.restored
-        fresh = Rm(ready=False, restored=restored, now=self.now + 1.0, **config)
+        fresh = Rm(
+            ready=False, restored=restored, now=self.now + 1.0, policies=self.policies, **config
+        )
         fresh.asked = dict(self.asked)
         fresh.welcomed = dict(self.welcomed)
         return fresh

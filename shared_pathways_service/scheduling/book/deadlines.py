@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import TypeAlias
 
+from shared_pathways_service.scheduling.book.actions import Actions
+
 __all__ = ["Deadlines"]
 
 #: Entries from which on it is worth looking for those that are never due.
@@ -14,6 +16,8 @@ _MANY = 1000
 
 #: Returns until when there is nothing to do; None: never again.
 Until: TypeAlias = Callable[[], float | None]
+#: Acts, or returns the actions that are to be carried out.
+Act: TypeAlias = Callable[[], Actions | None]
 
 
 class Deadlines:
@@ -24,20 +28,20 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Until, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Until, Act]] = []
         self._numbers = itertools.count()
         self._many = _MANY
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, until: Until, act: Callable[[], None]) -> None:
+    def add(self, until: Until, act: Act) -> None:
         """Has `act` called once `until()` has passed.
 
         Args:
           until: Asked whenever the time that it gave last has come. It never goes back to an
             earlier time: what becomes due earlier is added anew.
-          act: What is done then.
+          act: Called then.
         """
         when = until()
         if when is None:
@@ -59,7 +63,7 @@ class Deadlines:
                 return when
         return None
 
-    def take_due(self, now: float) -> Callable[[], None] | None:
+    def take_due(self, now: float) -> Act | None:
         """Removes the earliest entry and returns what to do, if it is due."""
         when = self.next()
         if when is None or when > now or when == float("inf"):

@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.records import Slice, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation
-from shared_pathways_service.scheduling.book.speaker import holders_of, position_of
 from shared_pathways_service.scheduling.book.states import (
     SliceState,
     TenantState,
     VirtualSliceState,
 )
+from shared_pathways_service.scheduling.book.wait_reasons import holders_of, position_of
 
 __all__ = [
+    "IdleStatus",
     "QueueEntry",
     "ReservationStatus",
     "SliceStatus",
@@ -84,6 +85,19 @@ class VirtualSliceStatus:
     state: VirtualSliceState
     slice_id: str
     generation: int
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class IdleStatus:
+    """How idle a tenant is.
+
+    Attributes:
+      idle_s: Seconds since it was last at work.
+      release_s: While it is warned: the seconds until its slices are taken back.
+    """
+
+    idle_s: float
+    release_s: float | None
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -179,6 +193,7 @@ def report(
     since: float,
     spares: int,
     reason_of: Callable[[Tenant], str],
+    idle_of: Callable[[Tenant, float], IdleStatus | None],
     now: float,
     only: str = "",
 ) -> StatusReport:
@@ -197,7 +212,7 @@ def report(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
         slices=tuple(slice_status(one, now) for one in slices),
-        tenants=tuple(_tenant(tenant, now) for tenant in tenants),
+        tenants=tuple(_tenant(tenant, idle_of(tenant, now), now) for tenant in tenants),
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         spares_kept={pool.name: pool.spares_kept for pool in ledger.pools.values()},
@@ -247,9 +262,8 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
     )
 
 
-def _tenant(about: Tenant, now: float) -> TenantStatus:
-    notice, watch = about.notice, about.idle_watch
-    ends_at = None if watch is None else watch.ends_at
+def _tenant(about: Tenant, idle: IdleStatus | None, now: float) -> TenantStatus:
+    notice = about.notice
     return TenantStatus(
         name=about.name,
         incarnation=about.incarnation,
@@ -265,8 +279,8 @@ def _tenant(about: Tenant, now: float) -> TenantStatus:
         preempting_by=notice.said if notice else "",
         preempting_s=max(0.0, notice.ends_at - now) if notice else 0.0,
         ends_at=about.ends_at,
-        idle_s=None if watch is None else max(0.0, now - about.idle_since),
-        idle_release_s=None if ends_at is None else max(0.0, ends_at - now),
+        idle_s=None if idle is None else idle.idle_s,
+        idle_release_s=None if idle is None else idle.release_s,
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.lines import Entry
-from shared_pathways_service.scheduling.book.records import Plan, Pool, Slice, Tenant
+from shared_pathways_service.scheduling.book.records import Pool, Slice, Tenant
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState
 
 __all__ = ["validate"]
@@ -27,7 +27,6 @@ def validate(ledger: Ledger, *, recovering: bool) -> None:
         _check_slice(ledger, found, recovering=recovering)
     for tenant in ledger.tenants.values():
         _check_tenant(ledger, tenant)
-    assert not set(ledger.undecided) - set(ledger.tenants.values()), "undecided, yet unknown"
     generations = [s.generation for s in ledger.slices.values() if s.tenant]
     assert len(generations) == len(set(generations)), f"a generation twice: {generations}"
     assert ledger.last_generation >= max(generations, default=0), "a generation from the future"
@@ -63,14 +62,10 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
         if wanted is pool and index not in t.placed
     }
     assert _members(pool.planned.entries) == {
-        (t.name, -1) for t in tenants if t.plan and pool in t.wants
+        (t.name, -1) for t in tenants if t.has_promise and pool in t.wants
     }
     assert pool.barred == sum(s.state in _IN - {SliceState.READY} for s in slices)
     assert pool.withdrawn == sum(s.is_withdrawn for s in slices)
-    pool.yielding.refresh(pool.yield_of)
-    assert {t: pool.yielding.yield_of(t) for t in tenants if pool.yielding.yield_of(t)} == {
-        t: count for t in tenants if (count := pool.yield_of(t))
-    }
     assert _members(pool.repairs.entries) == {key for key, lost in unplaced.items() if lost}
     assert _members(pool.fills.entries) == {key for key, lost in unplaced.items() if not lost}
     held = [s.tenant for s in slices if s.tenant]
@@ -96,7 +91,7 @@ def _check_slice(ledger: Ledger, found: Slice, *, recovering: bool) -> None:
         assert kept_for.onto is found
         assert kept_for.state is SliceState.DRAINING
     elif kept_for is not None:
-        assert kept_for.plan is not None, f"{found.id}: kept for one that does not plan"
+        assert kept_for.has_promise, f"{found.id}: kept for one without a promise"
         assert found in kept_for.promised[found.pool]
     if found.onto is not None:
         assert found.onto.kept_for is found
@@ -124,36 +119,10 @@ def _check_tenant(ledger: Ledger, tenant: Tenant) -> None:
     assert tenant.connected == (tenant.ttl_at is None), f"{name}: its time to live"
     assert not (tenant.running and tenant.has_run)
     assert tenant.parked is None or tenant.idled, f"{name}: parked"
-    if tenant.idle_watch is not None:
-        assert tenant.running, f"{name}: its idleness is watched, and it does not run"
-        assert tenant.worked is not None
-    assert tenant.plan is not None or not any(tenant.promised.values()), f"{name}: promised"
+    assert tenant.has_promise or not any(tenant.promised.values()), f"{name}: promised"
+    assert not (tenant.running and tenant.has_promise)
     if tenant.notice is not None:
         assert tenant.running, f"{name}: under notice, and does not run"
-        plan = tenant.notice.plan
-        assert (tenant in ledger.orphans) == (plan is None)
-        assert plan is None or tenant in plan.victims
-    if tenant.plan is not None:
-        _check_plan(tenant, tenant.plan)
-
-
-def _check_plan(tenant: Tenant, plan: Plan) -> None:
-    """A plan is of somebody who waits, over others of lower priority, and lets it start."""
-    name = tenant.name
-    assert plan.live
-    assert plan.preemptor is tenant
-    assert not tenant.running
-    could = {pool: len(tenant.promised.get(pool, ())) for pool in tenant.wants}
-    for victim in plan.victims:
-        assert victim.priority < tenant.priority, f"{name} would preempt {victim.name}"
-        assert victim.notice is not None
-        assert victim.notice.plan is plan
-        assert victim.notice.ends_at <= plan.ends_at, f"{victim.name}: before it was told"
-        for held in victim.placed.values():
-            if held.pool in could:
-                could[held.pool] += held.state is SliceState.READY
-    gets = sum(min(count, tenant.wants[pool]) for pool, count in could.items())
-    assert gets >= tenant.needed, f"{name}: would not start by its plan"
 
 
 def _check_nobody_forgotten(ledger: Ledger) -> None:
@@ -161,8 +130,6 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
     for pool in ledger.pools.values():
         assert not (pool.repairs and pool.free), f"{pool.name}: a lost slice is not placed again"
         assert not (pool.drains and pool.free), f"{pool.name}: a drained slice's holder stays"
-    assert not ledger.orphans, "under notice for nobody"
-    assert not ledger.shaken
     for tenant in ledger.tenants.values():
         if not tenant.is_queued:
             continue
@@ -179,13 +146,15 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
 
 def _for(tenant: Tenant, pool: Pool) -> int:
     """Returns how many free slices a waiting tenant could have, with those before it served."""
-    before = [one for *_, one in pool.waiting.entries if one.rank < tenant.rank and not one.plan]
+    before = [
+        one for *_, one in pool.waiting.entries if one.rank < tenant.rank and not one.has_promise
+    ]
     before += [one for *_, one in pool.fills.entries if one.rank < tenant.rank]
     own = 0 if pool.reserved is None else pool.reserved.own_room(tenant)
     return own if before else max(own, pool.room_for(tenant))
 
 
 def _first_in_line(pool: Pool) -> Tenant | None:
-    waiting = [entry for entry in pool.waiting.entries if not entry[-1].plan]
+    waiting = [entry for entry in pool.waiting.entries if not entry[-1].has_promise]
     entries = itertools.chain(pool.fills.entries, waiting)
     return min(entries, key=lambda entry: entry[:3], default=(0, 0, 0, None))[3]

@@ -142,9 +142,11 @@ class Journal:
             last_generation=self.last_generation,
             last_order=self.last_order,
             state_lost=self._state_lost,
-            marks=tuple([self._mark_of(slice_id) for slice_id in self._unwritten_marks]),
-            reservations=tuple([one for one in reservations.values() if one is not None]),
-            reservations_over=tuple([name for name, one in reservations.items() if one is None]),
+            marks=tuple(map(self._mark_of, self._unwritten_marks)),
+            reservations=tuple(filter(None, reservations.values())) if reservations else (),
+            reservations_over=tuple(n for n, one in reservations.items() if one is None)
+            if reservations
+            else (),
             decisions=tuple(decisions),
             can_wait=not is_news and not any(one.tenant for one in decisions),
         )

@@ -10,7 +10,6 @@ import dataclasses
 import re
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.scheduling.book.holders import Holders
 from shared_pathways_service.scheduling.book.lines import Entry, Line
 from shared_pathways_service.scheduling.book.pool_text import PoolText
 from shared_pathways_service.scheduling.book.reserved import Reserved
@@ -19,9 +18,7 @@ from shared_pathways_service.scheduling.book.states import SliceMark, SliceState
 __all__ = [
     "BARRED",
     "HEARD_S",
-    "IdleWatch",
     "Notice",
-    "Plan",
     "Pool",
     "Slice",
     "Tenant",
@@ -135,59 +132,23 @@ class Slice:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class Plan:
-    """Who will be preempted so that a waiting tenant can start.
-
-    Attributes:
-      preemptor: Who waits.
-      victims: Running tenants that are under notice for it.
-      ends_at: When they are preempted: no earlier than each was told.
-      is_due: Whether it is being carried out.
-      waits: Whether it was to be, and waits for the preemptor's proxy, which is away.
-      live: Whether it still is to be.
-    """
-
-    preemptor: Tenant
-    victims: dict[Tenant, None]
-    ends_at: float
-    is_due: bool = False
-    waits: bool = False
-    live: bool = True
-
-
-@dataclasses.dataclass(eq=False, slots=True)
 class Notice:
-    """What a running tenant was told: its slices will be taken.
+    """A running tenant's slices will be taken.
 
     Attributes:
       by: The name of the tenant that gets them.
       said: How the holder is told of that one.
       ends_at: When they are taken at the earliest.
-      plan: None: nobody wants them any more, or it is not known yet after a restart.
-      told: What of `said` the holder has heard; empty: nothing yet.
-      is_old: It is from before a restart, and the holder was not there since: whether it heard of
-        it is not known.
+      heir: The waiting tenant that gets what the holder frees, as long as it has a promise; None:
+        it is not known yet after a restart.
+      is_due: Whether they are being taken.
     """
 
     by: str
     said: str
     ends_at: float
-    plan: Plan | None = None
-    told: str = ""
-    is_old: bool = False
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class IdleWatch:
-    """The look-out for idleness of a tenant that runs.
-
-    Attributes:
-      ends_at: While it is warned: when its slices are taken back.
-      confirmed: Whether its proxy has heard the warning, and nothing was done since.
-    """
-
-    ends_at: float | None = None
-    confirmed: bool = False
+    heir: Tenant | None = None
+    is_due: bool = False
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -214,13 +175,10 @@ class Tenant:
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
       notice: While its slices are about to be taken.
-      plan: While it waits for others to be preempted.
+      has_promise: Whether it waits for slices that are kept for it, or that others have to leave.
       promised: Slices that nobody holds and that are kept for it, by pool.
       idled: Whether its slices were taken back as it was idle, and it has not run since.
-      parked: While it does not wait for others either: `worked` at that time.
-      worked: Its count of activity, as it told last; None: it never told.
-      active_at: When it was last at work, as far as it has told.
-      idle_watch: While it runs, and tells whether it works.
+      parked: While it does not wait for others either: its count of activity at that time.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
@@ -254,13 +212,10 @@ class Tenant:
     gone: bool = False
     preempted: bool = False
     notice: Notice | None = None
-    plan: Plan | None = None
+    has_promise: bool = False
     promised: dict[Pool, list[Slice]] = dataclasses.field(default_factory=dict)
     idled: bool = False
     parked: int | None = None
-    worked: int | None = None
-    active_at: float = 0.0
-    idle_watch: IdleWatch | None = None
     rank: tuple[float, int] = (0.0, 0)
     label: str = dataclasses.field(init=False)
     wanted: str = dataclasses.field(init=False)
@@ -285,17 +240,6 @@ class Tenant:
         return TenantState.PREEMPTED if self.preempted else TenantState.WAITING
 
     @property
-    def idle_since(self) -> float:
-        """When it was last at work, as far as is known; what it runs on was placed then at least.
-
-        Of one that is parked after a restart: since when it is.
-        """
-        if not self.running:
-            return self.active_at or self.waits_since
-        began = min((held.held_since for held in self.placed.values()), default=self.since)
-        return max(self.active_at, began)
-
-    @property
     def has_run(self) -> bool:
         """Whether it waits for slices once more, which it does for as long as it takes."""
         return self.preempted or self.idled
@@ -315,18 +259,13 @@ class Pool:
       repairs: Virtual slices of running tenants that were lost; served first, from spares too.
       fills: Elastic virtual slices of running tenants that were never placed.
       waiting: Tenants whose gang wants slices of this type.
-      planned: Those of them that wait for others to be preempted.
+      planned: Those of them that have a promise.
       barred: Slices that are cordoned or draining.
       withdrawn: Slices that are cordoned, or to be once their workers are back, without a holder.
       drains: Draining slices whose holder has nowhere to go.
-      brief: Of those that wait, how many stated their lifetime.
-      stated: How many slices each holder has that stated its lifetime.
-      yielding: Who holds slices of this type, as they would be preempted.
       reserved: What is reserved of this type; None: nothing.
       holders: Who holds slices of this type, as others are told, in the order they came.
       text: Its description for waiting tenants, until something changes.
-      told_at: When the line was last told of changes.
-      retell_at: When it is told of changes since; None: there are none.
     """
 
     kind: InstanceType
@@ -344,22 +283,17 @@ class Pool:
     planned: Line[Tenant] = dataclasses.field(default_factory=Line)
     barred: int = 0
     withdrawn: int = 0
-    brief: int = 0
-    stated: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
     reserved: Reserved[Tenant] | None = None
-    yielding: Holders[Tenant] = dataclasses.field(default_factory=Holders)
     text: PoolText | None = None
-    told_at: float = float("-inf")
-    retell_at: float | None = None
     hosts: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self.hosts = self.kind.hosts
 
     def first_open(self) -> Entry[Tenant] | None:
-        """Returns who is first of those in line that are not waiting for a preemption."""
+        """Returns the first entry of the line whose tenant has no promise."""
         waiting, planned = self.waiting.entries, self.planned.entries
         if not planned:  # asked at every event, and nearly always so
             return waiting[0] if waiting else None
@@ -370,23 +304,6 @@ class Pool:
                 range(many), True, key=lambda place: waiting[place] != planned[place]
             )
         return waiting[many] if many < len(waiting) else None
-
-    def yield_of(self, tenant: Tenant) -> int:
-        """Returns how many of its slices would come free if a tenant were preempted."""
-        held = self.holders.get(tenant, 0)
-        if not held or tenant.notice is not None or not tenant.running:
-            return 0
-        # (Nobody is preempted in part: what shelters it anywhere shelters all of it.)
-        if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
-            return 0
-        return self.useful(tenant, held)
-
-    def useful(self, tenant: Tenant, held: int) -> int:
-        """Returns how many of the slices that a tenant holds others may use after it."""
-        if not self.barred:
-            return held
-        mine = tenant.placed.values()
-        return held - sum(s.pool is self and s.state in BARRED for s in mine)
 
     @property
     def grantable(self) -> int:

@@ -1,14 +1,7 @@
-"""What is said, to whom, and when: instructions are gathered here, one batch an event.
-
-Waiting tenants are many and hear of every change of their place. So that an event costs the same
-with one waiting as with ten thousand, a change is told at once to those at the head of the line
-only, and only if the line has been quiet for `RmConfig.retell_s`; everything else is told together,
-that long after the last time. Who joins the line is told at once.
-"""
+"""Gathers the messages to tenants, workers and watchers, one batch per event."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from shared_pathways_service.events import Event
@@ -26,15 +19,14 @@ from shared_pathways_service.scheduling.book.messages import (
     TellRunning,
     TellUnplaced,
 )
-from shared_pathways_service.scheduling.book.pool_text import PoolText, describe
-from shared_pathways_service.scheduling.book.records import Notice, Pool, Slice, Tenant
+from shared_pathways_service.scheduling.book.records import Notice, Slice, Tenant
+from shared_pathways_service.scheduling.book.wait_reasons import (
+    holders_of,
+    position_of,
+    reason_of,
+)
 
 __all__ = ["Speaker"]
-
-#: Waiting tenants that hear of a change at once.
-_PROMPT = 8
-#: Holders of one type that a waiting tenant is told of.
-_HOLDERS = 10
 
 
 class Speaker:
@@ -64,7 +56,9 @@ class Speaker:
 
     def take(self) -> list[Instruction]:
         """Returns what was gathered, led by what must be on the disk before."""
-        self._drop_superseded()
+        if self._ledger.has_unplaced:
+            self._ledger.has_unplaced = False
+            self._drop_superseded()
         gathered, self.gathered = self.gathered, []
         persist = self._ledger.take_unwritten()
         return gathered if persist is None else [persist, *gathered]
@@ -218,9 +212,10 @@ class Speaker:
 
     def queued(self, tenant: Tenant) -> None:
         """Tells a waiting tenant its place, unless it knows."""
-        self._tell_place(tenant, position_of(tenant))
+        self.tell_place(tenant, position_of(tenant))
 
-    def _tell_place(self, tenant: Tenant, position: int) -> None:
+    def tell_place(self, tenant: Tenant, position: int) -> None:
+        """Tells a waiting tenant its place, which is known, unless the tenant knows it too."""
         if not tenant.connected:
             return
         told = (position, self.reason(tenant), holders_of(tenant.wants))
@@ -235,39 +230,6 @@ class Speaker:
         """Returns why a tenant waits."""
         said = reason_of(tenant)
         return f"{said}; {self.waits_for}" if self.waits_for else said
-
-    def retell(self, pool: Pool, now: float, pause: float) -> bool:
-        """Tells a line of a change, now or later.
-
-        Args:
-          pool: Whose line it is; it is not to be told later already.
-          now: The time.
-          pause: Seconds between two times that it is told.
-
-        Returns:
-          Whether later: `pool.retell_at` says when.
-        """
-        due = pool.told_at + pause
-        if due <= now:
-            pool.told_at = now
-            self._tell_line(pool, _PROMPT)
-            if len(pool.waiting.entries) <= _PROMPT:
-                return False
-            due = now + pause
-        pool.retell_at = due
-        return True
-
-    def retell_all(self, pool: Pool, now: float) -> None:
-        """Tells a whole line where each stands."""
-        pool.told_at = now
-        pool.retell_at = None
-        self._tell_line(pool, None)
-
-    def _tell_line(self, pool: Pool, first: int | None) -> None:
-        for place, entry in enumerate(itertools.islice(pool.waiting.entries, first), start=1):
-            tenant = entry[-1]
-            # One that stands in a single line is where the line says; that is most of them.
-            self._tell_place(tenant, place if len(tenant.wants) == 1 else position_of(tenant))
 
     # ---- refusals
 
@@ -311,40 +273,3 @@ def _is_warned(tenant: Tenant, indices: tuple[int, ...]) -> bool:
         return tenant.notice is not None
     held = tenant.placed.get(indices[0])
     return held is not None and held.moves_at is not None
-
-
-def position_of(tenant: Tenant) -> int:
-    """Returns a waiting tenant's place, from 1: the farthest back of its places in line."""
-    return 1 + max(pool.waiting.ahead_of(tenant) for pool in tenant.wants)
-
-
-def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
-    """Returns who holds slices of these types, as others are told."""
-    if len(pools) == 1:
-        (pool,) = pools
-        return _text(pool).holders
-    return tuple(holder for pool in pools for holder in _text(pool).holders)
-
-
-def reason_of(tenant: Tenant) -> str:
-    """Returns why a tenant waits: the free slices, and how many it wants."""
-    if len(tenant.wants) == 1:
-        return _text(tenant.pools[0]).reason(len(tenant.pools))
-    return "; ".join(_text(pool).reason(count) for pool, count in tenant.wants.items())
-
-
-def _text(pool: Pool) -> PoolText:
-    """Returns the description of a pool; made once for all waiting tenants, until it changes."""
-    if pool.text is None:
-        holders = pool.holders.items()
-        pool.text = describe(
-            pool.name,
-            free=pool.grantable,
-            spares=min(pool.free, pool.spares_kept),
-            reserved="" if pool.reserved is None else pool.reserved.words(),
-            ready=pool.ready,
-            count=pool.count,
-            holders=[(one.label, held) for one, held in itertools.islice(holders, _HOLDERS)],
-            others=len(holders) - _HOLDERS,
-        )
-    return pool.text

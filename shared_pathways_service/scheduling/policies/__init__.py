@@ -1,4 +1,5 @@
-"""One module per policy, such as placement order, backfill, preemption and reservations.
+"""One module or folder per policy, such as placement order, backfill, preemption and reservations.
 
-Each reads the book (`scheduling.book`) and decides. A new policy is a new module here.
+Each consumes changes of the book (`scheduling.book`) and returns actions; `policy` says how. A new
+policy is a new module here, and an entry of `scheduling.core.POLICIES`.
 """

@@ -1,7 +1,7 @@
-"""Who may start before the head of the line, because it keeps the head from nothing.
+"""Backfill: starts tenants before the head of their line where that does not delay the head.
 
-The *heads* are those at the front of the line of any type, that were promised nothing. Somebody
-behind a head may start
+The *heads* are those at the front of the line of any type, that were promised nothing. A
+tenant behind a head may start
 
 - on slices beyond all that the heads want of that type: a head that waits for another type leaves
   such; or
@@ -18,9 +18,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 
+from shared_pathways_service.scheduling.book.actions import Actions, Start
+from shared_pathways_service.scheduling.book.changes import (
+    Change,
+    Consumer,
+    Dequeued,
+    LifetimeHoldingChanged,
+    Queued,
+)
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
+from shared_pathways_service.scheduling.policies.policy import Policy
 
 __all__ = ["Backfill"]
 
@@ -28,31 +40,78 @@ __all__ = ["Backfill"]
 _LOOKED_AT = 32
 
 
-class Backfill:
-    """Finds who may start before the heads."""
+class Backfill(Policy):
+    """Its state, by pool: which holders, and how many waiting tenants, stated their lifetimes."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, _config: RmConfig, ledger: Ledger, _deadlines: Deadlines) -> None:
         self._ledger = ledger
+        pools = ledger.pools.values()
+        self._brief = dict.fromkeys(pools, 0)
+        self._stated: dict[Pool, dict[Tenant, int]] = {pool: {} for pool in pools}
 
-    def next(self, pool: Pool) -> tuple[Tenant, dict[Pool, int]] | None:
-        """Returns who may start on free slices of a pool, and on how many of each type.
+    @property
+    def consumes(self) -> Mapping[type[Change], Consumer]:
+        """Tenants that stated their lifetimes wait, hold slices, or do so no longer."""
+        return {
+            Queued: lambda change: self._count_waiting(change.tenant, +1),
+            Dequeued: lambda change: self._count_waiting(change.tenant, -1),
+            LifetimeHoldingChanged: self._holding_changed,
+        }
 
-        Args:
-          pool: With slices that are free and that the head of its line cannot use now.
+    def serve_rest(self, pool: Pool) -> Actions:
+        """Starts tenants on free slices that the head of the line cannot use now."""
+        while pool.grantable and (found := self._next(pool)):
+            yield Start(*found)
 
-        Returns:
-          None: nobody, of the first that wait.
+    def validate(self, *, recovering: bool) -> None:
+        """The counts are those of the book."""
+        del recovering
+        for pool, stated in self._stated.items():
+            assert stated == {
+                tenant: count
+                for tenant, count in pool.holders.items()
+                if tenant.ends_at is not None
+            }
+            waiting = [one for *_, one in pool.waiting.entries if one.ends_at is not None]
+            assert self._brief[pool] == len(waiting)
+
+    def _count_waiting(self, tenant: Tenant, change: int) -> None:
+        if tenant.ends_at is not None:
+            for pool in tenant.wants:
+                self._brief[pool] += change
+
+    def _holding_changed(self, change: LifetimeHoldingChanged) -> None:
+        pool, tenant = change.pool, change.tenant
+        if held := pool.holders.get(tenant, 0):
+            self._stated[pool][tenant] = held
+        else:
+            self._stated[pool].pop(tenant, None)
+        # By that it is known when a head of several types can start at the earliest, and so which
+        # tenants may start before it, in its other pools too.
+        pools = self._ledger.pools
+        for other in pools.values() if len(pools) > 1 else ():
+            first = other.first_open()
+            if first is not None and pool in first[-1].wants:
+                for wanted in first[-1].wants:
+                    if self._brief[wanted]:
+                        self._ledger.changes.open_at_once(wanted)
+
+    def _next(self, pool: Pool) -> tuple[Tenant, dict[Pool, int]] | None:
+        """Returns the tenant that may start, and on how many slices of each type; None: none may.
+
+        Only the first tenants behind the head are looked at.
         """
         line = pool.waiting.entries
         if len(line) < 2 or pool.repairs or pool.drains:
             return None
-        if not pool.brief and len(self._ledger.pools) == 1:
+        brief = self._brief[pool]
+        if not brief and len(self._ledger.pools) == 1:
             return None  # the head waits for slices of this very type, and leaves none
         heads = self._heads()
-        if not pool.brief and self._left(pool, heads) <= 0:
+        if not brief and self._left(pool, heads) <= 0:
             return None
         for *_, tenant in itertools.islice(line, 1, 1 + _LOOKED_AT):
-            if tenant not in heads and tenant.plan is None:
+            if tenant not in heads and not tenant.has_promise:
                 granted = self._granted(tenant, heads)
                 if granted is not None:
                     return tenant, granted
@@ -97,9 +156,26 @@ class Backfill:
         if head.needed < len(head.kinds):
             return -math.inf  # which of its slices it starts with is open
         return max(
-            max(_earliest_in(pool, count, head), _barred_until(pool, count, head))
+            max(self._earliest_in(pool, count, head), _barred_until(pool, count, head))
             for pool, count in head.wants.items()
         )
+
+    def _earliest_in(self, pool: Pool, wanted: int, head: Tenant) -> float:
+        """Returns before when a head cannot have the slices of a pool that it wants."""
+        # Holders of lower priority may be preempted for it at any time.
+        stated = [
+            (holder.ends_at, holder.order, count)
+            for holder, count in self._stated[pool].items()
+            if holder.ends_at is not None and holder.priority >= head.priority
+        ]
+        lacks = wanted - (pool.count - pool.spares - sum(count for *_, count in stated))
+        for ends_at, _, count in sorted(stated):
+            if lacks <= 0:
+                break
+            lacks -= count
+            if lacks <= 0:
+                return ends_at
+        return -math.inf if lacks <= 0 else math.inf
 
 
 def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:
@@ -110,21 +186,3 @@ def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:
 def _short_until(pool: Pool, running: Tenant) -> float:
     """Returns before when no elastic slice of a tenant can be filled up, as others reserved it."""
     return -math.inf if pool.reserved is None else pool.reserved.short_until(running)
-
-
-def _earliest_in(pool: Pool, wanted: int, head: Tenant) -> float:
-    """Returns before when a head cannot have the slices of a pool that it wants."""
-    # Whoever is of lower priority may be preempted for it at any time.
-    stated = [
-        (holder.ends_at, holder.order, count)
-        for holder, count in pool.stated.items()
-        if holder.ends_at is not None and holder.priority >= head.priority
-    ]
-    lacks = wanted - (pool.count - pool.spares - sum(count for *_, count in stated))
-    for ends_at, _, count in sorted(stated):
-        if lacks <= 0:
-            break
-        lacks -= count
-        if lacks <= 0:
-            return ends_at
-    return -math.inf if lacks <= 0 else math.inf

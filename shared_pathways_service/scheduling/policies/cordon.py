@@ -12,10 +12,13 @@ tenants can have as many slices as before, and one spare less is kept back for l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from shared_pathways_service.events import manager_events
+from shared_pathways_service.scheduling.book.actions import Actions
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
@@ -24,62 +27,107 @@ from shared_pathways_service.scheduling.book.messages import (
     SliceDrained,
     SliceUncordoned,
 )
-from shared_pathways_service.scheduling.book.records import HEARD_S, Slice
+from shared_pathways_service.scheduling.book.records import HEARD_S, Pool, Slice
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState
-from shared_pathways_service.scheduling.policies.placement_order import Scheduler
+from shared_pathways_service.scheduling.policies.policy import Policy
 
 __all__ = ["Cordons"]
 
+#: States of slices whose workers are all in.
 _IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
 _MARK_EVENTS: Mapping[SliceMark, type[manager_events.PhysicalSliceEvent]] = {
     SliceMark.NONE: manager_events.SliceUncordoned,
     SliceMark.CORDONED: manager_events.SliceCordoned,
     SliceMark.DRAINING: manager_events.SliceDraining,
 }
+_MARKS = {
+    SliceCordoned: SliceMark.CORDONED,
+    SliceDrained: SliceMark.DRAINING,
+    SliceUncordoned: SliceMark.NONE,
+}
 
 
-class Cordons:
-    """Slices are cordoned and drained, and come back."""
+class Cordons(Policy):
+    """Cordons, drains and uncordons slices, and moves the holders of drained ones."""
 
-    def __init__(
-        self,
-        config: RmConfig,
-        ledger: Ledger,
-        speaker: Speaker,
-        deadlines: Deadlines,
-        scheduler: Scheduler,
-    ) -> None:
+    def __init__(self, config: RmConfig, ledger: Ledger, deadlines: Deadlines) -> None:
         self._grace_s = config.preemption_grace_s
         self._ledger = ledger
-        self._speaker = speaker
         self._deadlines = deadlines
-        self._scheduler = scheduler
-        scheduler.move = self._begin_move
-        scheduler.stay = self._stay
 
-    def marked(self, event: SliceCordoned | SliceDrained | SliceUncordoned) -> None:
-        """Takes in what an operator says of a slice.
+    @property
+    def events(self) -> Mapping[type, Callable[[Any], Actions]]:
+        """An operator cordons, drains or uncordons a slice."""
+        return dict.fromkeys(_MARKS, self._marked)
+
+    def serve_first(self, pool: Pool) -> Actions:
+        """Moves holders of drained slices to free ones."""
+        return self._move_holders(pool) if pool.drains else ()
+
+    def _move_holders(self, pool: Pool) -> Actions:
+        while pool.free and pool.drains:
+            drained = next(iter(pool.drains))
+            ends_at = self._ends_at(drained)
+            yield ScheduleMove(drained, ends_at)
+            self._await(drained, ends_at)
+        for drained in list(pool.drains):
+            if drained.moves_at is not None:
+                yield WithdrawMove(drained)
+
+    def _marked(self, event: SliceCordoned | SliceDrained | SliceUncordoned) -> Actions:
+        """Marks a slice.
 
         Raises:
           ValueError: There is no such slice.
         """
-        marks = {
-            SliceCordoned: SliceMark.CORDONED,
-            SliceDrained: SliceMark.DRAINING,
-            SliceUncordoned: SliceMark.NONE,
-        }
         found = self._ledger.slices.get(event.slice_id)
         if found is None:
             raise ValueError(f"slice_id={event.slice_id!r}: no such slice")
-        if found.mark is (mark := marks[type(event)]):
-            return
-        self._ledger.set_mark(found, mark)
+        if found.mark is not (mark := _MARKS[type(event)]):
+            yield MarkSlice(found, mark)
+
+    def _ends_at(self, drained: Slice) -> float:
+        """Returns when the holder of a drained slice is moved, if that begins now."""
+        now = self._ledger.now
+        if drained.moves_at is None:
+            return now + self._grace_s
+        # After a restart, or when the first choice was lost: no sooner than it was told, if it
+        # heard that.
+        return max(drained.moves_at, now + min(self._grace_s, HEARD_S))
+
+    def _await(self, drained: Slice, ends_at: float) -> None:
+        onto = drained.onto
+        self._deadlines.add(
+            lambda: ends_at if drained.onto is onto and drained.moves_at == ends_at else None,
+            lambda: iter((MoveHolder(drained),)),
+        )
+
+
+# ---- actions
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class MarkSlice:
+    """Notes what an operator wants of a slice, and withdraws a move that is not wanted any more."""
+
+    about: Slice
+    mark: SliceMark
+
+    def apply(self, ledger: Ledger, speaker: Speaker) -> None:
+        """Marks the slice."""
+        found, mark = self.about, self.mark
+        ledger.set_mark(found, mark)
         if mark is not SliceMark.DRAINING:
-            self._end_move(found)
+            found.pool.drains.pop(found, None)
+            if found.onto is not None:
+                ledger.set_state(found, found.state_when_complete)
+                ledger.keep_no_more(found.onto)
+            if found.moves_at is not None:
+                WithdrawMove(found).apply(ledger, speaker)
         if found.state in _IN:
-            self._ledger.enter(found)
-        self._speaker.announce(
+            ledger.enter(found)
+        speaker.announce(
             partial(
                 _MARK_EVENTS[mark],
                 tenant=found.tenant.name if found.tenant else None,
@@ -89,50 +137,58 @@ class Cordons:
             )
         )
 
-    # ---- moves
 
-    def _begin_move(self, drained: Slice) -> None:
-        """Keeps a free slice for the holder of one that is drained."""
+@dataclasses.dataclass(eq=False, slots=True)
+class ScheduleMove:
+    """Keeps a free slice for the holder of one that is drained, and notifies the holder.
+
+    Attributes:
+      ends_at: When the holder is moved.
+    """
+
+    drained: Slice
+    ends_at: float
+
+    def apply(self, ledger: Ledger, speaker: Speaker) -> None:
+        """Keeps the slice."""
+        drained = self.drained
         del drained.pool.drains[drained]
-        self._ledger.keep(self._ledger.take_free(drained.pool), drained)
-        now = self._ledger.now
-        ends_at = now + self._grace_s
-        if drained.moves_at is not None:
-            # After a restart, or when the first choice was lost: no sooner than it was told, if it
-            # heard that.
-            ends_at = max(drained.moves_at, now + min(self._grace_s, HEARD_S))
-        if ends_at != drained.moves_at:
-            self._ledger.set_moves_at(drained, ends_at)
-        onto = drained.onto
-        self._speaker.moving(drained)
-        self._deadlines.add(
-            lambda: ends_at if drained.onto is onto and drained.moves_at == ends_at else None,
-            lambda: self._move(drained),
-        )
+        ledger.keep(ledger.take_free(drained.pool), drained)
+        if self.ends_at != drained.moves_at:
+            ledger.set_moves_at(drained, self.ends_at)
+        speaker.moving(drained)
 
-    def _move(self, drained: Slice) -> None:
+
+@dataclasses.dataclass(eq=False, slots=True)
+class WithdrawMove:
+    """Withdraws the notice that the holder of a slice will be moved."""
+
+    drained: Slice
+
+    def apply(self, ledger: Ledger, speaker: Speaker) -> None:
+        """Clears the time of the move, and notifies the holder."""
+        ledger.set_moves_at(self.drained, None)
+        if self.drained.tenant is not None:
+            speaker.moving(self.drained)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class MoveHolder:
+    """Moves the holder of a drained slice to the one that is kept for it."""
+
+    drained: Slice
+
+    def apply(self, ledger: Ledger, speaker: Speaker) -> None:
+        """Takes the one slice away and places the other."""
+        drained = self.drained
         tenant, index, onto = drained.tenant, drained.index, drained.onto
         assert tenant is not None
         assert onto is not None
         generation = drained.generation
         reason = f"{drained.id} is drained by an operator"
         # The slice is cordoned by that, and the other one free.
-        self._ledger.let_go(drained, reason=reason)
-        self._speaker.unplaced(tenant, index, drained.id, generation, reason)
+        ledger.let_go(drained, reason=reason)
+        speaker.unplaced(tenant, index, drained.id, generation, reason)
         tenant.lost.add(index)
-        self._ledger.place(tenant, index, onto)
-        self._speaker.placed(tenant, index, onto)
-
-    def _end_move(self, found: Slice) -> None:
-        found.pool.drains.pop(found, None)
-        if found.onto is not None:
-            self._ledger.set_state(found, found.state_when_complete)
-            self._ledger.keep_no_more(found.onto)
-        if found.moves_at is not None:
-            self._stay(found)
-
-    def _stay(self, drained: Slice) -> None:
-        """Ends the notice of a move; should there be one again, it has a grace of its own."""
-        self._ledger.set_moves_at(drained, None)
-        if drained.tenant is not None:
-            self._speaker.moving(drained)
+        ledger.place(tenant, index, onto)
+        speaker.placed(tenant, index, onto)

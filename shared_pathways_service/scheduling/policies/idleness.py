@@ -1,178 +1,229 @@
-"""Slices of tenants that do not work are taken back, after a warning.
+"""Takes slices back from tenants that do not work, after a warning.
 
 A proxy tells, now and then and only if something changed, how often it was seen at work and how
 long ago. A running tenant that did nothing for `RmConfig.idle_release_s`, counted from its start at
-the earliest, loses its slices; `idle_warning_s` before that it is warned. Nobody is taken at his
-silence: slices go only if the proxy, asked by the warning, has answered that still nothing was
-done, and each piece of work until then withdraws the warning. A proxy that never told, as those of
-older versions, keeps its slices for ever.
+the earliest, loses its slices; `idle_warning_s` before that it is warned. Silence alone costs no
+tenant its slices: they go only if the proxy, asked by the warning, has answered that still nothing
+was done, and each piece of work until then withdraws the warning. A proxy that never told, as those
+of older versions, keeps its slices for ever.
 
-Such a tenant is *parked*: it holds nothing and waits in no line, so that it keeps nobody from
-anything. The next piece of work that it tries, which fails, has it ask for its slices anew, behind
-those that ask already; it then waits for as long as it takes.
+Such a tenant is *parked*: it holds nothing and waits in no line, so that it keeps no other tenant
+from anything. The next piece of work that it tries, which fails, has it ask for its slices anew,
+behind those that ask already; it then waits for as long as it takes.
 
 Warnings are not written down: after a restart of the resource manager they are given anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
+from shared_pathways_service.events import Event
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.events.tenants import TenantIdled, TenantIdling, TenantIdlingWithdrawn
+from shared_pathways_service.scheduling.book.actions import Actions, vacate
+from shared_pathways_service.scheduling.book.changes import (
+    Change,
+    Consumer,
+    PlaceWanted,
+    TenantLeft,
+    Vacated,
+)
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
+from shared_pathways_service.scheduling.book.holdings import IdleStatus
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import TellIdle, TenantActivity
-from shared_pathways_service.scheduling.book.records import IdleWatch, Tenant
+from shared_pathways_service.scheduling.book.records import Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.policies.aging import rank_of
-from shared_pathways_service.scheduling.policies.vacating import vacate
+from shared_pathways_service.scheduling.policies.policy import Policy
 
 __all__ = ["Idleness"]
 
 
-class Idleness:
-    """Tenants work, are idle, are warned, lose their slices and come back.
+@dataclasses.dataclass(eq=False, slots=True)
+class _Watch:
+    """The watch over a running tenant that tells whether it works.
 
-    Args:
-      config: Of the core.
-      ledger: The books.
-      speaker: Tells tenants.
-      deadlines: When something has to be looked at.
-      on_back: Told of a tenant that is in line again.
+    Attributes:
+      ends_at: While it is warned: when its slices are taken back.
+      confirmed: Whether its proxy has heard the warning, and nothing was done since.
     """
 
-    def __init__(
-        self,
-        config: RmConfig,
-        ledger: Ledger,
-        speaker: Speaker,
-        deadlines: Deadlines,
-        on_back: Callable[[Tenant], None],
-    ) -> None:
+    ends_at: float | None = None
+    confirmed: bool = False
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Activity:
+    """What a tenant told of its work.
+
+    Attributes:
+      worked: Its count of activity, as it told last.
+      active_at: When it was last at work, as far as it has told.
+      watch: While it runs.
+    """
+
+    worked: int
+    active_at: float = 0.0
+    watch: _Watch | None = None
+
+
+class Idleness(Policy):
+    """Its state: the activity of each tenant that tells of it."""
+
+    parks_tenants = True
+
+    def __init__(self, config: RmConfig, ledger: Ledger, deadlines: Deadlines) -> None:
         self._release_s = config.idle_release_s
         self._warning_s = config.idle_warning_s
         self._aging_s = config.aging_s
         self._ledger = ledger
-        self._speaker = speaker
         self._deadlines = deadlines
-        self._on_back = on_back
+        self._activity: dict[Tenant, _Activity] = {}
+
+    @property
+    def consumes(self) -> Mapping[type[Change], Consumer]:
+        """Tenants that lose all their slices, or leave."""
+        return {Vacated: self._vacated, TenantLeft: self._left}
+
+    @property
+    def events(self) -> Mapping[type, Callable[[Any], Actions]]:
+        """A proxy tells of its tenant's work."""
+        return {TenantActivity: self._heard}
+
+    def greeted(self, tenant: Tenant) -> Actions:
+        """Tells a tenant whose proxy connected what it may have missed."""
+        if tenant.parked is not None:
+            return (self._tell(tenant, released=True),)
+        known = self._activity.get(tenant)
+        if known is None or known.watch is None or known.watch.ends_at is None:
+            return ()
+        left = max(0.0, known.watch.ends_at - self._ledger.now)
+        return (self._tell(tenant, release_s=left),)
+
+    def idle_status(self, tenant: Tenant, now: float) -> IdleStatus | None:
+        """Returns how long a watched tenant has been idle, and when its slices are taken back."""
+        known = self._activity.get(tenant)
+        if known is None or known.watch is None:
+            return None
+        ends_at = known.watch.ends_at
+        return IdleStatus(
+            idle_s=max(0.0, now - self._idle_since(tenant)),
+            release_s=None if ends_at is None else max(0.0, ends_at - now),
+        )
+
+    def validate(self, *, recovering: bool) -> None:
+        """Tenants that are watched run."""
+        del recovering
+        for tenant, known in self._activity.items():
+            assert self._ledger.tenants.get(tenant.name) is tenant
+            if known.watch is not None:
+                assert tenant.running, f"{tenant.name}: its idleness is watched, and does not run"
+
+    def _vacated(self, change: Vacated) -> None:
+        known = self._activity.get(change.tenant)
+        if known is not None:
+            known.watch = None
+
+    def _left(self, change: TenantLeft) -> None:
+        self._activity.pop(change.tenant, None)
 
     # ---- events
 
-    def heard(self, event: TenantActivity) -> None:
-        """Takes in what a proxy tells; of one that is not known, nothing."""
+    def _heard(self, event: TenantActivity) -> Actions:
         tenant = self._ledger.tenants.get(event.tenant)
         if self._release_s is None or tenant is None or tenant.incarnation != event.incarnation:
             return
-        known, tenant.worked = tenant.worked, event.count
-        has_worked = event.count != known
+        known = self._activity.get(tenant)
+        has_worked = known is None or event.count != known.worked
+        if known is None:
+            known = self._activity[tenant] = _Activity(event.count)
+        known.worked = event.count
         if has_worked:
-            tenant.active_at = max(tenant.active_at, self._ledger.now - event.idle_s)
+            known.active_at = max(known.active_at, self._ledger.now - event.idle_s)
         if tenant.parked is not None:
             if event.count > tenant.parked:
-                self._come_back(tenant)
+                yield Unpark(tenant, self._aging_s)
         elif tenant.running:
-            self._look_out(tenant, has_worked=has_worked)
+            yield from self._look_out(tenant, known, has_worked=has_worked)
 
-    def returned(self, tenant: Tenant) -> None:
-        """Tells a tenant whose proxy speaks again what it may have missed."""
-        if tenant.parked is not None:
-            self._tell(tenant, released=True)
-        elif (watch := tenant.idle_watch) is not None and watch.ends_at is not None:
-            self._tell(tenant, release_s=max(0.0, watch.ends_at - self._ledger.now))
+    # ---- the watch
 
-    # ---- the look-out
-
-    def _look_out(self, tenant: Tenant, *, has_worked: bool) -> None:
-        watch = tenant.idle_watch
+    def _look_out(self, tenant: Tenant, known: _Activity, *, has_worked: bool) -> Actions:
+        watch = known.watch
         if watch is None:
-            tenant.idle_watch = watch = IdleWatch()
+            known.watch = watch = _Watch()
             self._await_warning(tenant, watch)
         elif watch.ends_at is None:
             return
         elif has_worked:
-            self._withdraw(tenant, watch)
+            watch.ends_at = None
+            yield self._tell(tenant, withdrawn=True)
+            yield self._withdrawn(tenant)
+            self._await_warning(tenant, watch)
         elif not watch.confirmed:
             watch.confirmed = True
             ends_at = watch.ends_at
             self._deadlines.add(
-                lambda: ends_at if _is_on(tenant, watch) and watch.ends_at == ends_at else None,
-                lambda: self._release(tenant, watch),
+                lambda: ends_at if self._is_on(tenant, watch, ends_at) else None,
+                lambda: self._release(tenant, known),
             )
 
-    def _await_warning(self, tenant: Tenant, watch: IdleWatch) -> None:
+    def _await_warning(self, tenant: Tenant, watch: _Watch) -> None:
         assert self._release_s is not None
         after = self._release_s - self._warning_s
         self._deadlines.add(
-            lambda: tenant.idle_since + after if _is_on(tenant, watch) else None,
+            lambda: self._idle_since(tenant) + after if self._is_on(tenant, watch, None) else None,
             lambda: self._warn(tenant, watch),
         )
 
-    def _warn(self, tenant: Tenant, watch: IdleWatch) -> None:
+    def _is_on(self, tenant: Tenant, watch: _Watch, ends_at: float | None) -> bool:
+        known = self._activity.get(tenant)
+        return known is not None and known.watch is watch and ends_at in {None, watch.ends_at}
+
+    def _warn(self, tenant: Tenant, watch: _Watch) -> Actions:
         if not tenant.connected:
-            # It could not be warned. When it speaks again it tells how idle it is.
-            tenant.idle_watch = None
+            # It could not be warned. When it connects again it tells how idle it is.
+            self._activity[tenant].watch = None
             return
         watch.ends_at = self._ledger.now + self._warning_s
         watch.confirmed = False
-        self._tell(tenant, release_s=self._warning_s)
+        yield self._tell(tenant, release_s=self._warning_s)
         idle_s = self._idle_s(tenant)
-        self._speaker.announce(
-            partial(TenantIdling, tenant=tenant.name, idle_s=idle_s, release_s=self._warning_s)
-        )
+        event = partial(TenantIdling, tenant=tenant.name, idle_s=idle_s, release_s=self._warning_s)
+        yield AnnounceIdle(event)
 
-    def _withdraw(self, tenant: Tenant, watch: IdleWatch) -> None:
-        watch.ends_at = None
-        self._tell(tenant, withdrawn=True)
-        self._announce_withdrawn(tenant)
-        self._await_warning(tenant, watch)
-
-    def _release(self, tenant: Tenant, watch: IdleWatch) -> None:
+    def _release(self, tenant: Tenant, known: _Activity) -> Actions:
         if not tenant.connected:
             # It could not answer any more; whatever it did meanwhile it tells when it is back.
-            watch.ends_at = None
-            tenant.idle_watch = None
-            self._announce_withdrawn(tenant)
+            known.watch = None
+            yield self._withdrawn(tenant)
             return
-        ledger, idle_s = self._ledger, self._idle_s(tenant)
-        reason = f"released: idle for {idle_s:.0f} s"
-        tenant.idled = True
-        tenant.parked = tenant.worked
-        vacate(ledger, self._speaker, tenant, reason)
-        if tenant.notice is not None:
-            # What it leaves goes to whom it would have been preempted for.
-            if tenant.notice.plan is not None:
-                ledger.spare(tenant.notice.plan, tenant)
-            ledger.end_notice(tenant)
-        ledger.decide_tenant(tenant, DecisionKind.IDLED, reason, ends=False)
-        ledger.write(tenant)
-        self._tell(tenant, released=True)
-        self._speaker.announce(
-            partial(TenantIdled, tenant=tenant.name, reason=reason, idle_s=self._idle_s(tenant))
-        )
+        reason = f"released: idle for {self._idle_s(tenant):.0f} s"
+        yield Park(tenant, known.worked, reason)
+        yield self._tell(tenant, released=True)
+        idle_s = self._idle_s(tenant)
+        yield AnnounceIdle(partial(TenantIdled, tenant=tenant.name, reason=reason, idle_s=idle_s))
 
-    def _come_back(self, tenant: Tenant) -> None:
-        """Puts a parked tenant in line, as if it asked now."""
-        ledger, now = self._ledger, self._ledger.now
-        for pool in tenant.wants:
-            # Those who hold are sorted by their arrival, and it may not be struck out yet.
-            pool.yielding.refresh(pool.yield_of)
-        tenant.parked = None
-        ledger.last_order += 1
-        tenant.order = ledger.last_order
-        tenant.asked_at = tenant.since = tenant.waits_since = now
-        tenant.rank = rank_of(tenant.priority, now, tenant.order, self._aging_s)
-        tenant.was_queued = False
-        ledger.enqueue(tenant)
-        self._on_back(tenant)
+    def _idle_since(self, tenant: Tenant) -> float:
+        """Returns when a tenant was last at work, as far as is known.
 
-    # ---- parts
+        The slices of a running tenant were placed then at least. Of one that is parked after a
+        restart: since when it is.
+        """
+        known = self._activity.get(tenant)
+        active_at = 0.0 if known is None else known.active_at
+        if not tenant.running:
+            return active_at or tenant.waits_since
+        began = min((held.held_since for held in tenant.placed.values()), default=tenant.since)
+        return max(active_at, began)
 
-    def _idle_s(self, tenant: Tenant) -> float:
-        return self._ledger.now - tenant.idle_since
+    # ---- notifications
 
     def _tell(
         self,
@@ -181,23 +232,96 @@ class Idleness:
         release_s: float = 0.0,
         withdrawn: bool = False,
         released: bool = False,
-    ) -> None:
-        if tenant.connected:
-            self._speaker.say(
-                TellIdle(
-                    tenant=tenant.name,
-                    idle_s=self._idle_s(tenant),
-                    release_s=release_s,
-                    withdrawn=withdrawn,
-                    released=released,
-                    count=tenant.parked if tenant.parked is not None else tenant.worked or 0,
-                )
-            )
+    ) -> NotifyIdle:
+        known = self._activity.get(tenant)
+        worked = 0 if known is None else known.worked
+        return NotifyIdle(
+            TellIdle(
+                tenant=tenant.name,
+                idle_s=self._idle_s(tenant),
+                release_s=release_s,
+                withdrawn=withdrawn,
+                released=released,
+                count=worked if tenant.parked is None else tenant.parked,
+            ),
+            tenant,
+        )
 
-    def _announce_withdrawn(self, tenant: Tenant) -> None:
+    def _withdrawn(self, tenant: Tenant) -> AnnounceIdle:
         idle_s = self._idle_s(tenant)
-        self._speaker.announce(partial(TenantIdlingWithdrawn, tenant=tenant.name, idle_s=idle_s))
+        return AnnounceIdle(partial(TenantIdlingWithdrawn, tenant=tenant.name, idle_s=idle_s))
+
+    def _idle_s(self, tenant: Tenant) -> float:
+        return self._ledger.now - self._idle_since(tenant)
 
 
-def _is_on(tenant: Tenant, watch: IdleWatch) -> bool:
-    return tenant.idle_watch is watch and not tenant.gone
+# ---- actions
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class NotifyIdle:
+    """Sends a tenant whose proxy is connected a message on its idleness."""
+
+    message: TellIdle
+    tenant: Tenant
+
+    def apply(self, _ledger: Ledger, speaker: Speaker) -> None:
+        """Sends the message."""
+        if self.tenant.connected:
+            speaker.say(self.message)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class AnnounceIdle:
+    """Announces a tenant's idleness to watchers and logs."""
+
+    make: Callable[[], Event]
+
+    def apply(self, _ledger: Ledger, speaker: Speaker) -> None:
+        """Adds the event."""
+        speaker.announce(self.make)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Park:
+    """Takes all slices from an idle tenant, which waits in no line.
+
+    Attributes:
+      worked: Its count of activity.
+    """
+
+    tenant: Tenant
+    worked: int
+    reason: str
+
+    def apply(self, ledger: Ledger, speaker: Speaker) -> None:
+        """Vacates the tenant."""
+        tenant, reason = self.tenant, self.reason
+        tenant.idled = True
+        tenant.parked = self.worked
+        vacate(ledger, speaker, tenant, reason)
+        if tenant.notice is not None:
+            # The slices that it leaves go to the tenant that it would have been preempted for.
+            ledger.end_notice(tenant)
+        ledger.decide_tenant(tenant, DecisionKind.IDLED, reason, ends=False)
+        ledger.write(tenant)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Unpark:
+    """Queues a parked tenant, as if it asked now."""
+
+    tenant: Tenant
+    aging_s: float | None
+
+    def apply(self, ledger: Ledger, _speaker: Speaker) -> None:
+        """Gives the tenant a new arrival number and a place in its lines."""
+        tenant, now = self.tenant, ledger.now
+        tenant.parked = None
+        ledger.last_order += 1
+        tenant.order = ledger.last_order
+        tenant.asked_at = tenant.since = tenant.waits_since = now
+        tenant.rank = rank_of(tenant.priority, now, tenant.order, self.aging_s)
+        tenant.was_queued = False
+        ledger.enqueue(tenant)
+        ledger.changes.publish(PlaceWanted(tenant))

@@ -1,4 +1,4 @@
-"""Who is placed next.
+"""Placement order: which tenant gets the next free slices.
 
 A pool's free slices go, in this order, to
 
@@ -7,7 +7,7 @@ A pool's free slices go, in this order, to
 3. waiting gangs, and elastic virtual slices of running tenants that were never placed, in the order
    of `scheduling.policies.aging`. Spares are kept back from these.
 
-The line of each instance type is strict: nobody passes whoever is at its head, also where the head
+The line of each instance type is strict: no tenant passes the one at its head, also where the head
 does not fit and a later one would. There are three exceptions. A tenant that was promised slices
 that others will be preempted from (`scheduling.policies.preemption`) has its own, so it is not
 passed by the one behind it. A tenant that does not keep the head from anything may start before it
@@ -20,145 +20,123 @@ takes slices from. So gangs that share no type never wait for each other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Generator, Mapping, Sequence
 
-from shared_pathways_service.events.recorded_decisions import DecisionKind
-from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.actions import (
+    Action,
+    Actions,
+    PlaceMissing,
+    Start,
+)
+from shared_pathways_service.scheduling.book.changes import (
+    Change,
+    Consumer,
+    LineChanged,
+    PoolOpened,
+    SlicesFreed,
+)
 from shared_pathways_service.scheduling.book.lines import Entry
-from shared_pathways_service.scheduling.book.records import Pool, Slice, Tenant
-from shared_pathways_service.scheduling.book.speaker import Speaker
-from shared_pathways_service.scheduling.policies.backfill import Backfill
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
+from shared_pathways_service.scheduling.policies.policy import Policy, overrides
 
-__all__ = ["Scheduler", "grantable_to"]
+__all__ = ["Placement", "grantable_to", "startable"]
 
-#: Of those that were promised slices, how many are looked at when slices come free by themselves.
+#: Of the tenants with a promise, how many are looked at when slices come free by themselves.
 _PROMISED = 8
 #: Tenants whose elastic slices a reservation keeps waiting that may be passed at most.
 _PASSED = 32
 
 
-class Scheduler:
-    """Places whoever can be placed.
+class Placement:
+    """Serves the lines of each pool that changed; policies use free slices before and after them.
 
-    Attributes:
-      relieve: Has a waiting tenant that was promised slices take free ones of a pool instead, as
-        far as somebody can be spared by that; returns whether it did.
-      move: Begins to move the holder of a slice that is drained to a free one.
-      stay: Tells the holder of one that was to be moved, and has nowhere to go any more.
+    Its state: the pools in which a tenant may be placeable since they changed, in that order.
     """
 
-    relieve: Callable[[Tenant, Pool], bool]
-    move: Callable[[Slice], None]
-    stay: Callable[[Slice], None]
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self._first = overrides(policies, Policy.serve_first)
+        self._owners = overrides(policies, Policy.serve_owners)
+        self._relieve = overrides(policies, Policy.relieve)
+        self._rest = overrides(policies, Policy.serve_rest)
+        self._unserved: dict[Pool, None] = {}
 
-    def __init__(self, ledger: Ledger, speaker: Speaker) -> None:
-        self._ledger = ledger
-        self._speaker = speaker
-        self._backfill = Backfill(ledger)
+    @property
+    def consumes(self) -> Mapping[type[Change], Consumer]:
+        """Changes of free slices and lines, and whatever else opens a pool."""
+        return dict.fromkeys((SlicesFreed, LineChanged, PoolOpened), self._changed)
 
-    def run(self) -> None:
+    def _changed(self, change: SlicesFreed | LineChanged | PoolOpened) -> None:
+        self._unserved[change.pool] = None
+
+    def run(self) -> Actions:
         """Serves each pool that changed, and those that change by that."""
-        unserved = self._ledger.unserved
+        return self._serve_all() if self._unserved else ()
+
+    def _serve_all(self) -> Actions:
+        unserved = self._unserved
         while unserved:
             pool = next(iter(unserved))
             del unserved[pool]
-            self._serve(pool)
+            if not pool.free and not pool.drains:
+                continue
+            while pool.free and (lost := pool.repairs.first()):
+                yield PlaceMissing(lost[-1], lost[2], pool)
+            for serve in self._first:
+                yield from serve(pool)
+            if pool.waiting.entries or pool.fills.entries:
+                yield from self._serve_lines(pool)
 
-    def start(self, tenant: Tenant) -> bool:
-        """Places a gang with as many slices as it can have, if those are enough to start."""
-        promised, granted, total = tenant.promised, {}, 0
-        for pool, count in tenant.wants.items():
-            could = grantable_to(tenant, pool)
-            if promised:
-                could += len(promised.get(pool, ()))
-            granted[pool] = could = min(could, count)
-            total += could
-        if total < tenant.needed:
-            return False
-        self._begin(tenant, granted)
-        return True
+    def _serve_lines(self, pool: Pool) -> Actions:
+        for serve in self._owners:
+            yield from serve(pool)
+        while pool.grantable:
+            first, fill = pool.first_open(), _next_fill(pool)
+            if pool.planned.entries and (yield from self._serve_promised(pool, first, fill)):
+                continue
+            if (action := _serve_next(first, fill, pool)) is None:
+                break
+            yield action
+        if pool.grantable:
+            for serve in self._rest:
+                yield from serve(pool)
 
-    def _serve(self, pool: Pool) -> None:
-        while pool.free and (lost := pool.repairs.first()):
-            self._place_running(lost[-1], lost[2], pool)
-        while pool.free and pool.drains:
-            self.move(next(iter(pool.drains)))
-        for drained in pool.drains:
-            if drained.moves_at is not None:
-                self.stay(drained)
-        if not pool.waiting.entries and not pool.fills.entries:
-            return
-        while self._ledger.reserves and pool.grantable and self._serve_owner(pool):
-            pass
-        while pool.grantable and self._serve_one(pool):
-            pass
-        while pool.grantable and (found := self._backfill.next(pool)):
-            self._begin(*found)
-
-    def _serve_owner(self, pool: Pool) -> bool:
-        """Gives slices that are reserved to one of those for whom they are; False: nobody."""
-        for *_, tenant in pool.waiting.entries:
-            if any(_own_room(tenant, wanted) for wanted in tenant.wants):
-                granted = {
-                    wanted: min(count, _kept_for(tenant, wanted))
-                    for wanted, count in tenant.wants.items()
-                }
-                if sum(granted.values()) >= tenant.needed:
-                    self._begin(tenant, granted)
-                    return True
-        for *_, index, tenant in pool.fills.entries:
-            if _own_room(tenant, pool):
-                self._place_running(tenant, index, pool)
+    def _serve_promised(
+        self, pool: Pool, first: Entry[Tenant] | None, fill: Entry[Tenant] | None
+    ) -> Generator[Action, None, bool]:
+        """Gives free slices to a tenant with a promise; returns whether it could use any."""
+        for entry in pool.planned.entries[:_PROMISED]:
+            if (first is not None and first < entry) or (fill is not None and fill < entry):
+                break
+            if (granted := startable(entry[-1])) is not None:
+                yield Start(entry[-1], granted)
                 return True
+            for relieve in self._relieve:
+                if (yield from relieve(entry[-1], pool)):
+                    return True
         return False
 
-    def _serve_one(self, pool: Pool) -> bool:
-        """Gives free slices to whoever is next; False: nobody can use any now."""
-        first, fill = pool.first_open(), _next_fill(pool)
-        if pool.planned.entries:
-            for entry in pool.planned.entries[:_PROMISED]:
-                if (first is not None and first < entry) or (fill is not None and fill < entry):
-                    break
-                if self.start(entry[-1]) or self.relieve(entry[-1], pool):
-                    return True
-        if fill is not None and (first is None or fill < first):
-            self._place_running(fill[-1], fill[2], pool)
-            return True
-        return first is not None and self.start(first[-1])
 
-    def _place_running(self, tenant: Tenant, index: int, pool: Pool) -> None:
-        self._ledger.stop_wanting(tenant, index)
-        self._place(tenant, index, self._ledger.take_free(pool))
-        # The gang was placed before; its proxy may have come back while it was not whole.
-        self._speaker.tell_running(tenant)
+def _serve_next(
+    first: Entry[Tenant] | None, fill: Entry[Tenant] | None, pool: Pool
+) -> Action | None:
+    """Returns what starts the next tenant in line, or fills it up; None: it cannot be now."""
+    if fill is not None and (first is None or fill < first):
+        return PlaceMissing(fill[-1], fill[2], pool)
+    if first is None or (granted := startable(first[-1])) is None:
+        return None
+    return Start(first[-1], granted)
 
-    def _place(self, tenant: Tenant, index: int, onto: Slice) -> None:
-        self._ledger.place(tenant, index, onto)
-        self._speaker.placed(tenant, index, onto)
 
-    def _begin(self, tenant: Tenant, granted: dict[Pool, int]) -> None:
-        ledger, promised = self._ledger, tenant.promised
-        ledger.dequeue(tenant)
-        tenant.running = True
-        tenant.preempted = tenant.idled = False
-        tenant.since = ledger.now
-        ledger.decide_tenant(tenant, DecisionKind.RUNNING, ends=True)
-        for index, pool in enumerate(tenant.pools):
-            if granted[pool]:
-                granted[pool] -= 1
-                kept = promised.get(pool)
-                if kept:
-                    onto = kept[0]
-                    ledger.keep_no_more(onto)
-                    # Nobody looks for free slices before this one is held.
-                else:
-                    onto = ledger.take_free(pool)
-                self._place(tenant, index, onto)
-            else:
-                ledger.want_fill(tenant, index)
+def startable(tenant: Tenant) -> dict[Pool, int] | None:
+    """Returns the slices that a waiting gang can have now; None: too few to start."""
+    promised, granted, total = tenant.promised, {}, 0
+    for pool, count in tenant.wants.items():
+        could = grantable_to(tenant, pool)
         if promised:
-            ledger.end_promises(tenant)
-        self._speaker.running(tenant)
+            could += len(promised.get(pool, ()))
+        granted[pool] = could = min(could, count)
+        total += could
+    return granted if total >= tenant.needed else None
 
 
 def grantable_to(tenant: Tenant, pool: Pool) -> int:
@@ -197,16 +175,3 @@ def _room_past_fills(tenant: Tenant, pool: Pool) -> int:
     if len(before) > _PASSED:
         return 0
     return min(reserved.room_beside(tenant, running) for running in before)
-
-
-def _own_room(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices of a pool are reserved for a tenant, whoever is before it."""
-    if pool.reserved is None or pool.repairs or pool.drains:
-        return 0
-    return pool.reserved.own_room(tenant)
-
-
-def _kept_for(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many slices of a pool a tenant could have: by a promise, a right, its turn."""
-    promised = len(tenant.promised.get(pool, ()))
-    return promised + max(_own_room(tenant, pool), grantable_to(tenant, pool))

@@ -1,112 +1,109 @@
-"""Slices of a type are reserved for a user or a team, from one moment until another.
+"""Reserves slices of a type for a user or a team, from one moment until another.
 
 From its start on, as many slices as are reserved are kept for the owner's tenants, which then pass
 everybody in line. Slices that others hold at the start are not taken from them: they come to the
 owner as they come free, unless a request of the owner's preempts by its priority, as any does.
 Before the start others may have them if enough remain, or if they stated a lifetime that is over
 by then (`scheduling.policies.reserved_slices`). What an owner holds by a reservation is not
-preempted; nobody preempts for more than the reservations leave.
+preempted; no tenant preempts for more
+than the reservations leave.
 
 Slices that were lost are replaced, and slices that are drained are left, before reservations are
-looked at: a gang that runs would else be lost to slices that nobody uses yet.
+looked at: otherwise a running gang would be lost to slices that no tenant uses yet.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
+from typing import Any
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events import manager_events
 from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book.actions import Action, Actions, PlaceMissing, Start
+from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import ReservationCancelled, ReservationMade
 from shared_pathways_service.scheduling.book.persisted import Restored
-from shared_pathways_service.scheduling.book.records import Pool
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 from shared_pathways_service.scheduling.book.speaker import Speaker
-from shared_pathways_service.scheduling.policies.reserved_slices import ReservedSlices
+from shared_pathways_service.scheduling.policies.placement_order import grantable_to
+from shared_pathways_service.scheduling.policies.policy import Policy
+from shared_pathways_service.scheduling.policies.reserved_slices import (
+    ReservedSlices,
+    most_reserved,
+)
 
-__all__ = ["Reservations"]
+__all__ = ["Reservations", "refusal_of"]
 
 #: Reservations that a refusal names: it must fit in the metadata of a call.
 _NAMED = 5
 
 
-class Reservations:
-    """Reservations are made, begin, end, and are cancelled."""
+class Reservations(Policy):
+    """Its state: the reservations of each pool that has any."""
 
-    def __init__(self, ledger: Ledger, speaker: Speaker, deadlines: Deadlines) -> None:
+    def __init__(self, _config: RmConfig, ledger: Ledger, deadlines: Deadlines) -> None:
         self._ledger = ledger
-        self._speaker = speaker
         self._deadlines = deadlines
         self._reserved: dict[Pool, ReservedSlices] = {}
 
-    def restore(self, restored: Restored) -> None:
-        """Enters what the disk has; what is over, or of a type that there is no more, goes."""
+    @property
+    def events(self) -> Mapping[type, Callable[[Any], Actions]]:
+        """An operator makes or cancels a reservation."""
+        return {ReservationMade: self._made, ReservationCancelled: self._cancelled}
+
+    def begin(self, restored: Restored) -> Actions:
+        """Restores reservations; one of a type that the service no longer has is ended."""
         for one in restored.reservations:
             pool = self._ledger.pools.get(InstanceType.parse(one.instance_type))
             if pool is None:
-                self._ledger.write_reservation(one, over=True)
-                self._decide(DecisionKind.RESERVATION_ENDED, one, "the service has no such slices")
+                why = "the service has no such slices"
+                yield Record(manager_events.ReservationEnded, one, why, is_announced=False)
             else:
-                self._enter(pool, one)
+                yield self._enter(pool, one)
 
-    def refusal(self, asked: Reservation) -> tuple[str, str] | None:
-        """Returns which field cannot be, and what would be right; None: all can."""
-        return self._refusal(asked, max(self._ledger.now, asked.starts))
+    def serve_owners(self, pool: Pool) -> Actions:
+        """Gives reserved slices to tenants of their owners."""
+        return self._serve_all_owners(pool) if self._reserved else ()
 
-    def _refusal(self, asked: Reservation, before: float) -> tuple[str, str] | None:
-        """As `refusal`; it must end behind `before`."""
-        pool = self._ledger.pools.get(InstanceType.parse(asked.instance_type))
-        if pool is None:
-            known = ", ".join(one.name for one in self._ledger.pools.values())
-            return "instance_type", f"one of {known}"
-        if asked.ends <= before:
-            return "ends", f"after {moment(before)}, the reservation's start or now"
-        if not 0 < asked.count <= pool.usable:
-            return "count", f"from 1 to {pool.usable}, the slices of {pool.name} beside the spares"
-        reserved = self._reserved.get(pool)
-        taken = 0 if reserved is None else reserved.most(asked.starts, asked.ends)
-        if taken + asked.count > pool.usable:
-            left = pool.usable - taken
-            others = [
-                f"{one.name}: {one.count} {one.said}"
-                for one in (reserved.entries if reserved else ())
-                if one.starts < asked.ends and one.ends > asked.starts
-            ]
-            named = "; ".join(others[:_NAMED])
-            if len(others) > _NAMED:
-                named += f"; and {len(others) - _NAMED} more"
-            most = f"{left} at most, or another time" if left else "another time"
-            return "count", f"{most}: there is {named}"
-        return None
+    def _serve_all_owners(self, pool: Pool) -> Actions:
+        while pool.grantable:
+            if not (yield from self._serve_owner(pool)):
+                return
 
-    def made(self, event: ReservationMade) -> None:
-        """Takes in a reservation, which can be; one that is over by now ends at once.
+    def validate(self, *, recovering: bool) -> None:
+        """The book has the reservations of each pool."""
+        del recovering
+        for pool in self._ledger.pools.values():
+            assert pool.reserved is self._reserved.get(pool)
+
+    # ---- events
+
+    def _made(self, event: ReservationMade) -> Actions:
+        """Makes a reservation; one that is over by now ends at once.
 
         Raises:
-          ValueError: It cannot.
+          ValueError: It cannot be made.
         """
         new = event.reservation
-        if (wrong := self._refusal(new, new.starts)) is not None:
+        if (wrong := refusal_of(self._ledger, new, new.starts)) is not None:
             raise ValueError(f"{wrong[0]}: {wrong[1]}")
         if self._find(new.name) is not None:
             raise ValueError(f"name={new.name}: there is one of that name")
-        self._enter(self._ledger.pools[InstanceType.parse(new.instance_type)], new)
-        self._ledger.write_reservation(new)
-        self._tell(manager_events.ReservationMade, new)
+        yield self._enter(self._ledger.pools[InstanceType.parse(new.instance_type)], new)
+        yield Record(manager_events.ReservationMade, new)
 
-    def cancelled(self, event: ReservationCancelled) -> None:
-        """Ends a reservation before its time; of one that is not known, nothing."""
+    def _cancelled(self, event: ReservationCancelled) -> Actions:
+        """Ends a reservation before its time; does nothing if it is not known."""
         found = self._find(event.name)
         if found is not None:
-            self._leave(*found, "cancelled")
-
-    def knows(self, name: str) -> bool:
-        """Returns whether there is a reservation of that name."""
-        return self._find(name) is not None
+            yield from self._leave(*found, "cancelled")
 
     def _find(self, name: str) -> tuple[Pool, Reservation] | None:
         for pool, reserved in self._reserved.items():
@@ -115,65 +112,169 @@ class Reservations:
                     return pool, one
         return None
 
-    def _enter(self, pool: Pool, new: Reservation) -> None:
+    # ---- from the start of a reservation to its end
+
+    def _enter(self, pool: Pool, new: Reservation) -> Action:
         reserved = self._reserved.get(pool)
         if reserved is None:
-            reserved = ReservedSlices(pool, lambda: self._ledger.now)
-            self._reserved[pool] = pool.reserved = reserved
+            reserved = self._reserved[pool] = ReservedSlices(pool, lambda: self._ledger.now)
         reserved.add(new)
         if new.starts <= self._ledger.now:
             reserved.in_force[new.name] = None
         else:
             self._deadlines.add(
                 lambda: new.starts if self._is_there(pool, new) else None,
-                lambda: self._began(pool, new),
+                lambda: self._begin(pool, new),
             )
         self._deadlines.add(
             lambda: new.ends if self._is_there(pool, new) else None,
             lambda: self._leave(pool, new, "its time is over"),
         )
-        self._ledger.reservations_changed(pool)
+        return ChangeReserved(pool, reserved)
 
-    def _began(self, pool: Pool, one: Reservation) -> None:
-        self._reserved[pool].in_force[one.name] = None
-        self._ledger.reservations_changed(pool)
-        self._tell(manager_events.ReservationStarted, one)
+    def _begin(self, pool: Pool, one: Reservation) -> Actions:
+        reserved = self._reserved[pool]
+        reserved.in_force[one.name] = None
+        yield ChangeReserved(pool, reserved)
+        yield Record(manager_events.ReservationStarted, one)
 
-    def _leave(self, pool: Pool, one: Reservation, why: str) -> None:
+    def _leave(self, pool: Pool, one: Reservation, why: str) -> Actions:
         reserved = self._reserved[pool]
         reserved.entries.remove(one)
         reserved.in_force.pop(one.name, None)
         if not reserved.entries:
             del self._reserved[pool]
-            pool.reserved = None
-        self._ledger.reservations_changed(pool)
-        self._ledger.write_reservation(one, over=True)
-        self._tell(manager_events.ReservationEnded, one, why)
+        yield ChangeReserved(pool, self._reserved.get(pool))
+        yield Record(manager_events.ReservationEnded, one, why)
 
     def _is_there(self, pool: Pool, one: Reservation) -> bool:
         return pool in self._reserved and one in self._reserved[pool].entries
 
-    def _tell(
-        self, event: type[manager_events.ReservationEvent], about: Reservation, why: str = ""
-    ) -> None:
-        self._decide(DecisionKind(event.kind), about, why)
-        self._speaker.announce(
-            partial(
-                event,
-                reason=f"{about.name}: {why}" if why else f"{about.name} {about.said}",
-                instance_type=about.instance_type,
-                count=about.count,
-            )
-        )
+    # ---- placement
 
-    def _decide(self, kind: DecisionKind, about: Reservation, why: str = "") -> None:
-        self._ledger.decide(
+    def _serve_owner(self, pool: Pool) -> Generator[Action, None, bool]:
+        """Gives reserved slices to one of their owner's tenants; returns whether there was one."""
+        for *_, tenant in pool.waiting.entries:
+            if any(_own_room(tenant, wanted) for wanted in tenant.wants):
+                granted = {
+                    wanted: min(count, _kept_for(tenant, wanted))
+                    for wanted, count in tenant.wants.items()
+                }
+                if sum(granted.values()) >= tenant.needed:
+                    yield Start(tenant, granted)
+                    return True
+        for *_, index, tenant in pool.fills.entries:
+            if _own_room(tenant, pool):
+                yield PlaceMissing(tenant, index, pool)
+                return True
+        return False
+
+
+def _own_room(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many free slices of a pool are reserved for a tenant, whoever is before it."""
+    if pool.reserved is None or pool.repairs or pool.drains:
+        return 0
+    return pool.reserved.own_room(tenant)
+
+
+def _kept_for(tenant: Tenant, pool: Pool) -> int:
+    """Returns how many slices of a pool a tenant could have: by a promise, a right, its turn."""
+    promised = len(tenant.promised.get(pool, ()))
+    return promised + max(_own_room(tenant, pool), grantable_to(tenant, pool))
+
+
+def refusal_of(ledger: Ledger, asked: Reservation, before: float) -> tuple[str, str] | None:
+    """Returns the field of a reservation that is wrong, and what would be right.
+
+    Args:
+      ledger: The book.
+      asked: The reservation.
+      before: It must end after this time.
+
+    Returns:
+      None: the reservation can be made.
+    """
+    pool = ledger.pools.get(InstanceType.parse(asked.instance_type))
+    if pool is None:
+        known = ", ".join(one.name for one in ledger.pools.values())
+        return "instance_type", f"one of {known}"
+    if asked.ends <= before:
+        return "ends", f"after {moment(before)}, the reservation's start or now"
+    if not 0 < asked.count <= pool.usable:
+        return "count", f"from 1 to {pool.usable}, the slices of {pool.name} beside the spares"
+    entries = () if pool.reserved is None else pool.reserved.entries
+    taken = most_reserved(entries, asked.starts, asked.ends)
+    if taken + asked.count > pool.usable:
+        left = pool.usable - taken
+        others = [
+            f"{one.name}: {one.count} {one.said}"
+            for one in entries
+            if one.starts < asked.ends and one.ends > asked.starts
+        ]
+        named = "; ".join(others[:_NAMED])
+        if len(others) > _NAMED:
+            named += f"; and {len(others) - _NAMED} more"
+        most = f"{left} at most, or another time" if left else "another time"
+        return "count", f"{most}: there is {named}"
+    return None
+
+
+# ---- actions
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class ChangeReserved:
+    """Has a pool's reservations apply as they are now.
+
+    Attributes:
+      reserved: None: there are none any more.
+    """
+
+    pool: Pool
+    reserved: ReservedSlices | None
+
+    def apply(self, ledger: Ledger, _speaker: Speaker) -> None:
+        """Replaces the pool's reservations."""
+        self.pool.reserved = self.reserved
+        ledger.reservations_changed(self.pool)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Record:
+    """Records that a reservation was made, began or ended.
+
+    Attributes:
+      why: Why it ended.
+      is_announced: Whether watchers and logs are told.
+    """
+
+    event: type[manager_events.ReservationEvent]
+    about: Reservation
+    why: str = ""
+    is_announced: bool = True
+
+    def apply(self, ledger: Ledger, speaker: Speaker) -> None:
+        """Writes it to the disk and to the history."""
+        about, why = self.about, self.why
+        if self.event is not manager_events.ReservationStarted:
+            is_over = self.event is manager_events.ReservationEnded
+            ledger.write_reservation(about, over=is_over)
+        ledger.decide(
             Decision(
-                time=self._ledger.now,
-                kind=kind,
+                time=ledger.now,
+                kind=DecisionKind(self.event.kind),
                 user=about.user,
                 team=about.team,
                 instance_type=f"{about.instance_type}={about.count}",
                 reason=f"{about.name} {about.said}" + (f": {why}" if why else ""),
             )
         )
+        if self.is_announced:
+            speaker.announce(
+                partial(
+                    self.event,
+                    reason=f"{about.name}: {why}" if why else f"{about.name} {about.said}",
+                    instance_type=about.instance_type,
+                    count=about.count,
+                )
+            )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 
-__all__ = ["ReservedSlices"]
+__all__ = ["ReservedSlices", "most_reserved"]
 
 #: Reservations of a type that waiting tenants are told of.
 _TOLD = 3
@@ -45,10 +45,6 @@ class ReservedSlices:
         """Takes one more."""
         self.entries.append(new)
         self.entries.sort(key=lambda one: (not one.user, one.starts, one.name))
-
-    def most(self, since: float, until: float) -> int:
-        """Returns how many slices are reserved at a time at most, within a window."""
-        return _most(self.entries, since, until)
 
     def room_for(self, tenant: Tenant) -> int:
         """Returns how many free slices a tenant may take, by what is reserved for others.
@@ -114,7 +110,7 @@ class ReservedSlices:
         """Returns how many slices a tenant may have, were all others that hold some to go."""
         others = [one for one in self.entries if not one.is_for(tenant)]
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        return max(0, self._pool.usable - _most(others, self._clock(), ends_at))
+        return max(0, self._pool.usable - most_reserved(others, self._clock(), ends_at))
 
     def barred_until(self, tenant: Tenant, wanted: int) -> float:
         """Returns before when a tenant cannot have so many slices; minus infinity: it may."""
@@ -225,7 +221,8 @@ def _sum_of(lacking: dict[str, int], others: dict[str, Reservation]) -> int:
     return sum(lacks for name, lacks in lacking.items() if name in others)
 
 
-def _most(entries: list[Reservation], since: float, until: float) -> int:
+def most_reserved(entries: Sequence[Reservation], since: float, until: float) -> int:
+    """Returns how many slices are reserved at a time at most, within a window."""
     there = [one for one in entries if one.starts < until and one.ends > since]
     moments = {since, *(one.starts for one in there if one.starts > since)}
     return max(sum(one.count for one in there if one.holds_at(when)) for when in moments)

@@ -1,4 +1,4 @@
-"""Finds the spares that keep a request from its slices, so that a refusal can name them."""
+"""Computes why a request cannot have its slices: too few of them, or spares in the way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ from collections.abc import Mapping
 
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 
-__all__ = ["spares_in_the_way", "spares_out_of_reach"]
+__all__ = ["could_fit", "spares_in_the_way", "spares_out_of_reach", "too_many"]
+
+
+def could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
+    """Returns whether a gang could start if all slices of the service were free."""
+    return sum([min(count, pool.usable) for pool, count in wants.items()]) >= needed
+
+
+def too_many(wants: Mapping[Pool, int]) -> str:
+    """Returns how many slices a gang wants, and how many there are, in words."""
+    return "; ".join(
+        f"the service has only {pool.usable} x {pool.name} ({count} wanted"
+        + (f"; spares: {pool.spares})" if pool.spares else ")")
+        for pool, count in wants.items()
+    )
 
 
 def spares_in_the_way(tenant: Tenant) -> dict[str, int]:

@@ -1,0 +1,285 @@
+"""Slices and the tenants that hold them: the part of the book that assigns one to the other."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book.changes import (
+    LifetimeHoldingChanged,
+    PromisedSliceLost,
+    ShelterChanged,
+)
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.journal import Journal
+from shared_pathways_service.scheduling.book.publisher import Publisher
+from shared_pathways_service.scheduling.book.records import (
+    BARRED,
+    Pool,
+    Slice,
+    Tenant,
+)
+from shared_pathways_service.scheduling.book.states import SLICE_EVENTS, SliceMark, SliceState
+
+__all__ = ["Assignments"]
+
+#: What a slice's coming to a state is called in the history.
+_COME_TO = {state: DecisionKind(event.kind) for state, event in SLICE_EVENTS.items()}
+
+
+class Assignments(Journal):
+    """Slices, placements, and slices that are kept for a tenant or for a drained slice's holder.
+
+    Attributes:
+      pools: By instance type; a type that only an older configuration had is not among them.
+      has_unplaced: Whether a placement ended since the last batch of messages.
+      changes: Delivers what changes to its consumers.
+    """
+
+    def __init__(self, config: RmConfig, now: float) -> None:
+        super().__init__(now)
+        self.pools: dict[InstanceType, Pool] = {
+            kind: Pool(kind=kind, name=str(kind), count=count, spares=config.spares)
+            for kind, count in config.slices.items()
+        }
+        self.has_unplaced = False
+        self.changes = Publisher(self.pools.values())
+
+    # ---- slices
+
+    def add_slice(self, slice_id: str, pool: Pool) -> Slice:
+        """Enters a slice that was not known, without workers."""
+        found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
+        found.mark = self.marks.get(slice_id, SliceMark.NONE)
+        self._count_withdrawn(pool, +found.is_withdrawn)
+        self.slices[slice_id] = pool.slices[slice_id] = found
+        return found
+
+    def remove_slice(self, gone: Slice) -> None:
+        """Strikes out a slice that nobody holds and no worker is in."""
+        del self.slices[gone.id], (pool := gone.pool).slices[gone.id]
+        # A slice that comes back by this name must not meet an outdated entry of itself.
+        pool.free_heap = sorted(entry for entry in pool.free_heap if entry[1] is not gone)
+        self._count_withdrawn(pool, -gone.is_withdrawn)
+
+    def set_state(self, changed: Slice, state: SliceState, reason: str = "") -> None:
+        """Moves a slice to another state."""
+        if changed.state is state:
+            return
+        was_free = changed.free
+        changed.pool.ready += (state is SliceState.READY) - (changed.state is SliceState.READY)
+        changed.pool.barred += (state in BARRED) - (changed.state in BARRED)
+        changed.state = state
+        changed.since = self.now
+        self._touch(changed.pool)
+        if changed.tenant is not None:
+            self.holder_changed(changed.pool, changed.tenant)
+        self._count_free(changed, was_free)
+        self.decide_slice(changed, _COME_TO[state], reason)
+
+    def enter(self, found: Slice) -> None:
+        """Gives a slice whose workers are all in the state that its mark wants."""
+        self.set_state(found, found.state_when_complete)
+        if found.kept_for is not None and found.state is not SliceState.READY:
+            self.keep_no_more(found)
+        if found.state is SliceState.DRAINING and found.onto is None:
+            found.pool.drains[found] = None
+            self.changes.pool_opened(found.pool)
+
+    def set_mark(self, marked: Slice, mark: SliceMark) -> None:
+        """Enters what an operator says of a slice."""
+        was_withdrawn = marked.is_withdrawn
+        marked.mark = mark
+        self._count_withdrawn(marked.pool, marked.is_withdrawn - was_withdrawn)
+        if mark is SliceMark.NONE:
+            self.marks.pop(marked.id, None)
+        else:
+            self.marks[marked.id] = mark
+        self.write_mark(marked)
+
+    def void(self, about: Slice, until: float) -> None:
+        """Enters that no claim of a generation up to `until` is true of a slice."""
+        about.void_until = max(about.void_until, until)
+
+    def take_free(self, pool: Pool) -> Slice:
+        """Returns the free slice whose name comes first; the caller places somebody on it."""
+        while True:
+            _, found = heapq.heappop(pool.free_heap)
+            found.in_heap = False
+            if found.free:
+                return found
+
+    def _touch(self, pool: Pool) -> None:
+        """Notes that what is said of a pool has changed."""
+        pool.text = None
+        self.changes.pool_changed(pool)
+
+    def _count_free(self, changed: Slice, was_free: bool) -> None:
+        free = changed.free
+        if free == was_free:
+            return
+        pool = changed.pool
+        pool.free += 1 if free else -1
+        if free:
+            self.changes.slices_freed(pool)
+            if not changed.in_heap:
+                changed.in_heap = True
+                heapq.heappush(pool.free_heap, (changed.sort_key, changed))
+
+    def _count_withdrawn(self, pool: Pool, change: int) -> None:
+        """Counts slices that were withdrawn, which changes how many spares are kept back."""
+        if change:
+            pool.withdrawn += change
+            self.changes.slices_freed(pool)
+            self._touch(pool)
+
+    # ---- placements
+
+    def place(self, tenant: Tenant, index: int, onto: Slice) -> None:
+        """Gives a free slice to a virtual slice, with a generation of its own."""
+        self.last_generation += 1
+        again = index in tenant.lost
+        onto.granted = True
+        self.hold(tenant, index, onto, self.last_generation)
+        self.decide_held(onto, DecisionKind.REPLACED if again else DecisionKind.PLACED)
+
+    def hold(self, tenant: Tenant, index: int, onto: Slice, generation: int) -> None:
+        """Enters that a virtual slice is on a slice that nobody holds.
+
+        Of what is new in that, the caller makes a decision.
+        """
+        pool = onto.pool
+        if onto.free:
+            pool.free -= 1
+        if onto.mark is not SliceMark.NONE:
+            self._count_withdrawn(pool, -onto.is_withdrawn)
+        onto.tenant, onto.index, onto.generation = tenant, index, generation
+        onto.since = onto.held_since = self.now
+        onto.relied_on = onto.incarnations
+        pool.held += 1
+        self._touch(pool)
+        pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
+        self.holder_changed(pool, tenant)
+        tenant.placed[index] = onto
+        tenant.lost.discard(index)
+        self.write(tenant)
+
+    def rely(self, held: Slice) -> None:
+        """Enters whom the holder of a slice relies on, where that was not known."""
+        if held.tenant is not None and not held.relied_on:
+            held.relied_on = held.incarnations
+            self.write(held.tenant)
+
+    def let_go(
+        self, held: Slice, kind: str = DecisionKind.UNPLACED, reason: str = "", *, related: str = ""
+    ) -> None:
+        """Enters that a virtual slice is no longer on its slice.
+
+        Args:
+          held: The slice.
+          kind: What was decided by that.
+          reason: Why, for the history.
+          related: The other tenant that has to do with it.
+        """
+        tenant, pool = held.tenant, held.pool
+        assert tenant is not None
+        self.decide_held(held, kind, reason, began=held.held_since, related=related)
+        self.has_unplaced = True
+        if held.mark is not SliceMark.NONE or held.moves_at is not None:
+            self._end_move(held)
+        del tenant.placed[held.index]
+        held.tenant, held.index = None, -1
+        if held.mark is not SliceMark.NONE:
+            self._count_withdrawn(pool, held.is_withdrawn)
+        held.since = self.now
+        held.relied_on = ()
+        pool.held -= 1
+        self._touch(pool)
+        pool.holders[tenant] -= 1
+        if not pool.holders[tenant]:
+            del pool.holders[tenant]
+        self.holder_changed(pool, tenant)
+        if held.state is SliceState.DRAINING:
+            self.set_state(held, SliceState.CORDONED)
+        if (notice := tenant.notice) is not None and notice.heir is not None:
+            self._bequeath(held, notice.heir, is_due=notice.is_due)
+        self._count_free(held, was_free=False)
+        self.write(tenant)
+
+    def _end_move(self, held: Slice) -> None:
+        if held.onto is not None:
+            self.keep_no_more(held.onto)
+        held.pool.drains.pop(held, None)
+        if held.moves_at is not None:
+            held.moves_at = None
+            self.write_mark(held)
+
+    def set_moves_at(self, drained: Slice, when: float | None) -> None:
+        """Enters when the holder of a slice that is drained is moved; None: it is not."""
+        drained.moves_at = when
+        self.write_mark(drained)
+
+    def holder_changed(self, pool: Pool, tenant: Tenant) -> None:
+        """Publishes that a tenant holds other slices of a pool, or is under another notice."""
+        if tenant.ends_at is not None:
+            self.changes.publish(LifetimeHoldingChanged(pool, tenant))
+        if pool.reserved is not None:
+            pool.reserved.holders_changed()
+            self.changes.publish(ShelterChanged(pool, tenant))
+            self.changes.pool_opened(pool)
+        self.changes.holding_changed(pool, tenant)
+
+    # ---- reservations
+
+    def reservations_changed(self, pool: Pool) -> None:
+        """Notes that other slices of a pool are reserved than before."""
+        if pool.reserved is not None:
+            pool.reserved.holders_changed()
+        self.changes.publish(ShelterChanged(pool, None))
+        self._touch(pool)
+        self.changes.slices_freed(pool)
+
+    def open_pools(self, pools: Iterable[Pool]) -> None:
+        """Has pools served again."""
+        for pool in pools:
+            self.changes.pool_opened(pool)
+
+    # ---- promises
+
+    def keep(self, free: Slice, for_whom: Tenant | Slice) -> None:
+        """Keeps a free slice for a tenant that waits, or for the holder of one that is drained."""
+        was_free = free.free
+        free.kept_for = for_whom
+        if isinstance(for_whom, Slice):
+            for_whom.onto = free
+        else:
+            for_whom.promised.setdefault(free.pool, []).append(free)
+        self._count_free(free, was_free)
+        self._touch(free.pool)
+
+    def keep_no_more(self, kept: Slice) -> None:
+        """Ends what `keep` began."""
+        was_free = kept.free
+        for_whom, kept.kept_for = kept.kept_for, None
+        if isinstance(for_whom, Slice):
+            for_whom.onto = None
+            if for_whom.state is SliceState.DRAINING and for_whom.tenant is not None:
+                for_whom.pool.drains[for_whom] = None
+                self.changes.pool_opened(for_whom.pool)
+        elif for_whom is not None:
+            for_whom.promised[kept.pool].remove(kept)
+            self.changes.publish(PromisedSliceLost(for_whom))
+        self._count_free(kept, was_free)
+        self._touch(kept.pool)
+
+    def _bequeath(self, left: Slice, heir: Tenant, *, is_due: bool) -> None:
+        """Reserves a victim's freed slice for its preemptor."""
+        pool = left.pool
+        # Running tenants that lost a slice come first, unless the preemption is being carried out.
+        if not heir.has_promise or (pool.repairs and not is_due):
+            return
+        if left.free and len(heir.promised.get(pool, ())) < heir.wants.get(pool, 0):
+            left.kept_for = heir
+            heir.promised.setdefault(pool, []).append(left)

@@ -1,0 +1,195 @@
+"""Indexes the tenants that may be preempted, and chooses victims among them."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+
+from shared_pathways_service.scheduling.book.records import BARRED, Pool, Tenant
+from shared_pathways_service.scheduling.policies.placement_order import grantable_to
+
+__all__ = ["Victims", "attainable", "choose_victims", "yield_of"]
+
+#: Changes that are noted at most before they are worked in.
+_MANY = 4096
+
+
+class Victims:
+    """Running tenants that hold slices of a pool: lowest priority first, then the youngest.
+
+    Most events need no order: a change is only noted, and worked in when the order is asked for.
+    """
+
+    __slots__ = ("_changed", "_entries", "_keys", "_pool", "_sums", "_yields", "lowest")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._changed: dict[Tenant, None] = {}
+        self._entries: list[tuple[int, int, Tenant]] = []
+        self._yields: dict[Tenant, int] = {}
+        self._keys: dict[Tenant, tuple[int, int]] = {}
+        self._sums: dict[int, int] = {}
+        #: No holder has a lower priority than this.
+        self.lowest = float("inf")
+
+    def changed(self, tenant: Tenant) -> None:
+        """Notes that a tenant would yield more or fewer slices than before."""
+        self._changed[tenant] = None
+        if tenant.priority < self.lowest:  # noqa: PLR1730 - at every event; min() is slower
+            self.lowest = tenant.priority
+        if len(self._changed) > _MANY:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Works all changes in."""
+        for tenant in self._changed:
+            self._set(tenant, self.freed_by(tenant))
+        self._changed.clear()
+        self.lowest = self._entries[0][0] if self._entries else float("inf")
+
+    def below(self, priority: int) -> int:
+        """Returns how many slices tenants of lower priority would yield together."""
+        return sum(count for of, count in self._sums.items() if of < priority)
+
+    def in_order(self, priority: int) -> Iterator[tuple[int, int, Tenant]]:
+        """Yields tenants of lower priority, the first victim first, each behind its sort key."""
+        for entry in self._entries:
+            if entry[0] >= priority:
+                return
+            yield entry
+
+    def validate(self, tenants: Iterable[Tenant]) -> None:
+        """Raises AssertionError where the index contradicts what tenants hold."""
+        self.refresh()
+        for tenant in tenants:
+            assert self._yields.get(tenant, 0) == self.freed_by(tenant), tenant.name
+        assert sum(self._sums.values()) == sum(self._yields.values())
+
+    def freed_by(self, tenant: Tenant) -> int:
+        """Returns how many slices would come free if a tenant were preempted."""
+        held = self._pool.holders.get(tenant, 0)
+        if not held or tenant.notice is not None or not tenant.running:
+            return 0
+        # (A tenant is never preempted in part: what shelters it anywhere shelters all of it.)
+        if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
+            return 0
+        return _useful(self._pool, tenant, held)
+
+    def _set(self, tenant: Tenant, count: int) -> None:
+        before = self._yields.get(tenant, 0)
+        key = (tenant.priority, -tenant.order)
+        known = self._keys.get(tenant)
+        if count == before and known in {None, key}:
+            return
+        total = self._sums.get(tenant.priority, 0) + count - before
+        if total:
+            self._sums[tenant.priority] = total
+        else:
+            self._sums.pop(tenant.priority, None)
+        if known is not None and (not count or known != key):
+            del self._entries[bisect.bisect_left(self._entries, known)]
+            del self._keys[tenant]
+            known = None
+        if count and known is None:
+            bisect.insort(self._entries, (*key, tenant))
+            self._keys[tenant] = key
+        if count:
+            self._yields[tenant] = count
+        else:
+            del self._yields[tenant]
+
+
+def choose_victims(
+    tenant: Tenant,
+    chosen_before: Iterable[Tenant],
+    noticed: Iterable[Tenant],
+    index: Mapping[Pool, Victims],
+) -> list[Tenant] | None:
+    """Returns the tenants that must be preempted too; None: the tenant cannot start even then.
+
+    Args:
+      tenant: The tenant that waits.
+      chosen_before: Its victims already.
+      noticed: Tenants that are under notice for no plan.
+      index: The tenants that may be preempted, by pool.
+    """
+    has = {
+        pool: min(count, len(tenant.promised.get(pool, ())) + grantable_to(tenant, pool))
+        for pool, count in attainable(tenant).items()
+    }
+    for victim in chosen_before:
+        _add(has, tenant, victim)
+    lacks = tenant.needed - sum(has.values())
+    if lacks <= 0:
+        return []
+    lower = [one for one in noticed if one.priority < tenant.priority]
+    if not _may_suffice(tenant, has, lower, index):
+        return None
+    chosen = []
+    for victim in _candidates(tenant, lower, index):
+        gained = _add(has, tenant, victim)
+        if gained:
+            chosen.append(victim)
+            lacks -= gained
+            if lacks <= 0:
+                return chosen
+    return None
+
+
+def yield_of(pool: Pool, victim: Tenant) -> int:
+    """Returns how many slices of a pool a victim has that others may use after it."""
+    held = pool.holders.get(victim, 0)
+    return _useful(pool, victim, held) if held else 0
+
+
+def _useful(pool: Pool, tenant: Tenant, held: int) -> int:
+    if not pool.barred:
+        return held
+    mine = tenant.placed.values()
+    return held - sum(s.pool is pool and s.state in BARRED for s in mine)
+
+
+def attainable(tenant: Tenant) -> dict[Pool, int]:
+    """Returns what a tenant wants, as far as others' reservations let it have that at all."""
+    if all(pool.reserved is None for pool in tenant.wants):
+        return tenant.wants
+    return {pool: min(count, pool.most_for(tenant)) for pool, count in tenant.wants.items()}
+
+
+def _may_suffice(
+    tenant: Tenant, has: dict[Pool, int], noticed: list[Tenant], index: Mapping[Pool, Victims]
+) -> bool:
+    """Whether all tenants of lower priority together would do; asked before any is looked at."""
+    could, wants = 0, attainable(tenant)
+    for pool, count in has.items():
+        victims = index[pool]
+        victims.refresh()
+        below = victims.below(tenant.priority)
+        below += sum(yield_of(pool, one) for one in noticed)
+        could += min(wants[pool], count + below)
+    return could >= tenant.needed
+
+
+def _candidates(
+    tenant: Tenant, noticed: list[Tenant], index: Mapping[Pool, Victims]
+) -> Iterator[Tenant]:
+    """Yields each tenant of lower priority once, first those that are under notice already."""
+    yield from sorted(noticed, key=lambda one: (one.priority, -one.order))
+    lines = (index[pool].in_order(tenant.priority) for pool in tenant.wants)
+    last = None
+    for *_, victim in heapq.merge(*lines, key=lambda entry: entry[:2]):
+        if victim is not last:
+            last = victim
+            yield victim
+
+
+def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:
+    """Adds to what a tenant has what it would gain by a victim; returns how much that is."""
+    gained, wants = 0, attainable(tenant)
+    for pool, count in has.items():
+        more = min(yield_of(pool, victim), wants[pool] - count)
+        if more > 0:
+            has[pool] += more
+            gained += more
+    return gained

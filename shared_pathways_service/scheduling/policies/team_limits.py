@@ -1,0 +1,83 @@
+"""Refuses requests above the limits of a tenant, or of all tenants of a team together.
+
+They are refused at once, with the limit named: waiting would not help, or, for a team that has its
+share, would take slices from no other team but would hold a place. No team's limit concerns tenants
+without a team.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared_pathways_service.scheduling.book.changes import (
+    Change,
+    Consumer,
+    TenantEntered,
+    TenantLeft,
+)
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.deadlines import Deadlines
+from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.limits import Limits
+from shared_pathways_service.scheduling.book.messages import TenantAsked
+from shared_pathways_service.scheduling.book.records import Tenant
+from shared_pathways_service.scheduling.policies.policy import Policy
+
+__all__ = ["TeamLimits"]
+
+
+class TeamLimits(Policy):
+    """Its state: how many tenants and slices each team has, counted as tenants come and go."""
+
+    def __init__(self, config: RmConfig, ledger: Ledger, _deadlines: Deadlines) -> None:
+        self._limits = config.limits
+        self._is_limited = config.limits != Limits(memory_bytes=config.limits.memory_bytes)
+        self._ledger = ledger
+        self._tenants: dict[str, int] = {}
+        self._slices: dict[str, int] = {}
+
+    @property
+    def consumes(self) -> Mapping[type[Change], Consumer]:
+        """Tenants that enter and leave."""
+        return {
+            TenantEntered: lambda change: self._count(change.tenant, 1),
+            TenantLeft: lambda change: self._count(change.tenant, -1),
+        }
+
+    def forbids(self, event: TenantAsked) -> str:
+        """Returns the limits that a new tenant would exceed, in words; empty: none."""
+        return "; ".join(self._exceeded(event)) if self._is_limited else ""
+
+    def validate(self, *, recovering: bool) -> None:
+        """The counts are those of the book."""
+        del recovering
+        tenants = [one for one in self._ledger.tenants.values() if one.team]
+        assert sum(self._tenants.values()) == len(tenants)
+        assert sum(self._slices.values()) == sum(len(one.kinds) for one in tenants)
+
+    def _exceeded(self, event: TenantAsked) -> Iterable[str]:
+        limits, wanted, team = self._limits, len(event.virtual_slices), event.team
+        if limits.tenant_slices is not None and wanted > limits.tenant_slices:
+            yield f"the limit of slices per tenant is {limits.tenant_slices} ({wanted} wanted)"
+        waits = event.queue_timeout_s
+        if limits.wait_s is not None and waits is not None and waits > limits.wait_s:
+            yield f"the longest allowed wait is {limits.wait_s:g} s (queue_timeout={waits:g} s)"
+        if not team:
+            return
+        has, tenants = self._slices.get(team, 0), self._tenants.get(team, 0)
+        if limits.team_slices is not None and has + wanted > limits.team_slices:
+            yield (
+                f"the limit of slices for team {team} is {limits.team_slices} ({has} in use, "
+                f"{wanted} wanted)"
+            )
+        if limits.team_tenants is not None and tenants >= limits.team_tenants:
+            yield f"the limit of tenants for team {team} is {limits.team_tenants} ({tenants} exist)"
+
+    def _count(self, tenant: Tenant, sign: int) -> None:
+        team = tenant.team
+        if not team:
+            return
+        for counts, change in ((self._tenants, 1), (self._slices, len(tenant.kinds))):
+            counts[team] = counts.get(team, 0) + sign * change
+            if not counts[team]:
+                del counts[team]

@@ -1,0 +1,105 @@
+"""Notifies waiting tenants of their places in the queue.
+
+Waiting tenants are many, and every change of the queue concerns most of them. So that an event
+costs the same with one waiting tenant as with ten thousand, a change is told at once to the head of
+the line only, and only if the line has been quiet for `RmConfig.retell_s`; everything else is told
+together, that long after the last time. A tenant that joins the line is told at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book.changes import (
+    Change,
+    Consumer,
+    LineChanged,
+    PlaceWanted,
+    PoolChanged,
+)
+from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.deadlines import Deadlines
+from shared_pathways_service.scheduling.book.ledger import Ledger
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
+from shared_pathways_service.scheduling.book.speaker import Speaker
+from shared_pathways_service.scheduling.book.wait_reasons import position_of
+
+__all__ = ["QueueNotices"]
+
+#: Waiting tenants that are told of a change at once.
+_PROMPT = 8
+
+
+class QueueNotices:
+    """Its state: tenants to tell their places, pools whose line to tell, and when each was told."""
+
+    def __init__(
+        self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
+    ) -> None:
+        self._pause = config.retell_s
+        self._ledger = ledger
+        self._speaker = speaker
+        self._deadlines = deadlines
+        self._newcomers: list[Tenant] = []
+        self._untold: dict[Pool, None] = {}
+        self._told_at: dict[Pool, float] = {}
+        self._retell_at: dict[Pool, float] = {}
+
+    @property
+    def consumes(self) -> Mapping[type[Change], Consumer]:
+        """Changes of lines and pools, and tenants that want to know their places."""
+        return {
+            LineChanged: self._changed,
+            PoolChanged: self._changed,
+            PlaceWanted: lambda change: self._newcomers.append(change.tenant),
+        }
+
+    def send(self) -> None:
+        """Tells tenants their places now, or later."""
+        for newcomer in self._newcomers:
+            if newcomer.is_queued and not newcomer.gone:
+                self._note_wait(newcomer)
+                self._speaker.queued(newcomer)
+        self._newcomers.clear()
+        untold = self._untold
+        while untold:
+            pool = next(iter(untold))
+            del untold[pool]
+            if pool.waiting.entries and pool not in self._retell_at:
+                self._tell(pool)
+
+    def _changed(self, change: LineChanged | PoolChanged) -> None:
+        self._untold[change.pool] = None
+
+    def _note_wait(self, tenant: Tenant) -> None:
+        if not tenant.was_queued:
+            tenant.was_queued = True
+            why = self._speaker.reason(tenant)
+            self._ledger.decide_tenant(tenant, DecisionKind.QUEUED, why, ends=False)
+
+    def _tell(self, pool: Pool) -> None:
+        now = self._ledger.now
+        due = self._told_at.get(pool, float("-inf")) + self._pause
+        if due <= now:
+            self._told_at[pool] = now
+            self._tell_line(pool, _PROMPT)
+            if len(pool.waiting.entries) <= _PROMPT:
+                return
+            due = now + self._pause
+        self._retell_at[pool] = due
+        self._deadlines.add(lambda: self._retell_at.get(pool), lambda: self._retell(pool))
+
+    def _retell(self, pool: Pool) -> None:
+        self._told_at[pool] = self._ledger.now
+        del self._retell_at[pool]
+        self._tell_line(pool, None)
+
+    def _tell_line(self, pool: Pool, first: int | None) -> None:
+        for place, entry in enumerate(itertools.islice(pool.waiting.entries, first), start=1):
+            tenant = entry[-1]
+            # A tenant of a single line is where the line says; that is most of them.
+            self._speaker.tell_place(
+                tenant, place if len(tenant.wants) == 1 else position_of(tenant)
+            )
