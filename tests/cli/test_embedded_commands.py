@@ -247,7 +247,7 @@ def completed(line: str) -> list[str]:
 
 @pytest.mark.parametrize("command", ["logs", "delete", "reap", "doctor", "list", "status", "run"])
 def test_every_command_takes_a_cluster_and_completes_it(command: str) -> None:
-    assert completed(f"sps {command} --path") == ["--pathways_service"]
+    assert completed(f"sps {command} --path") == ["--pathways-service"]
 
 
 def test_connections_are_completed(own_directories: Path) -> None:

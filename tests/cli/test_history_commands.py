@@ -162,7 +162,7 @@ def test_without_a_service_or_with_bad_words_it_says_so(own_directories: object)
 
 @pytest.mark.parametrize("command", ["top", "events", "explain", "usage", "replay"])
 def test_each_takes_a_cluster_and_completes_it(command: str) -> None:
-    assert completed(f"sps {command} --path") == ["--pathways_service"]
+    assert completed(f"sps {command} --path") == ["--pathways-service"]
 
 
 @pytest.mark.parametrize(

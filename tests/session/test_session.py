@@ -579,9 +579,9 @@ def test_who_is_out_of_the_queue_has_the_whole_time_to_start() -> None:
 
 def refused(kind: str, **data: str | float) -> SharedPathwaysError:
     driver = to_place()
-    driver.news("tenant.refused", kind=kind, message="no, because", **data)
+    driver.news("tenant.refused", kind=kind, message="No, because", **data)
     ends_clean(driver, m.Phase.FAILED)
-    assert "no, because" in driver.error.message
+    assert "No, because" in driver.error.message
     return driver.error
 
 
