@@ -111,6 +111,12 @@ class RawCallbacks:
         code: grpc.StatusCode = self.stream.code()
         return code
 
+    def is_accepted(self) -> bool:
+        """Whether the stream began; it is closed either way."""
+        message = self._incoming.get(timeout=DEADLINE_S)
+        self.close()
+        return message is not None
+
     def wait_for_end(self) -> None:
         while self._incoming.get(timeout=DEADLINE_S) is not None:
             pass

@@ -175,6 +175,11 @@ def test_who_may_open_a_stream(make_proxy: MakeProxy, connect: MakeClient) -> No
         stream.answer(stream.invocation().call, FOUR)
     session.close()
     again = connect(proxy.address, initialization_data={"sps_token": b"secret"})
+    # (The proxy notices a moment later that the session has ended.)
+    wait_until(
+        "the stream of an ended session is refused",
+        lambda: not RawCallbacks(again, token="secret").is_accepted(),
+    )
     assert RawCallbacks(again, token="secret").refusal() is code.NOT_FOUND
 
 
