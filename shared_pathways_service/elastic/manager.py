@@ -30,7 +30,8 @@ from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory
 from shared_pathways_service.elastic.snapshots.peer_memory import PeerMemory
 from shared_pathways_service.elastic.snapshots.slots import SnapshotStore
 from shared_pathways_service.elastic.training.attempt import Attempt
-from shared_pathways_service.elastic.training.loop import Callbacks, Loop, Reconnect, RetryPolicy
+from shared_pathways_service.elastic.training.budget import Callbacks, RetryPolicy
+from shared_pathways_service.elastic.training.loop import Loop, Reconnect
 from shared_pathways_service.elastic.training.profiling import refuse_profile
 from shared_pathways_service.elastic.training.retry_limit import ElasticRetryLimit
 from shared_pathways_service.errors import InvalidRequestError
