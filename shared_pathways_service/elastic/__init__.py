@@ -68,7 +68,7 @@ _HOMES: Final = {
     "CheckpointNotFound": "shared_pathways_service.elastic.checkpoints.errors",
     "Checkpoints": "shared_pathways_service.elastic.checkpoints.checkpoints",
     "CheckpointsBusy": "shared_pathways_service.elastic.checkpoints.errors",
-    "ElasticRetryLimit": "shared_pathways_service.elastic.manager",
+    "ElasticRetryLimit": "shared_pathways_service.elastic.training.retry_limit",
     "ElasticRuntimeError": "shared_pathways_service.elastic.errors",
     "Manager": "shared_pathways_service.elastic.manager",
     "Options": "shared_pathways_service.elastic.policy.options",

@@ -7,35 +7,33 @@ table). `elastic_retry` and `run` share one loop.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import jax
 
-from shared_pathways_service.api.validation import check_int
-from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
 from shared_pathways_service.elastic.console import ConsoleLines
 from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
 from shared_pathways_service.elastic.health.probes import Probe, add_one_everywhere
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
-from shared_pathways_service.elastic.policy.options import ALL, Options
+from shared_pathways_service.elastic.policy.options import Options, retrying
 from shared_pathways_service.elastic.run_ledger import Ledger
+from shared_pathways_service.elastic.run_states import make_states
 from shared_pathways_service.elastic.sinks import Sinks, log_failure
-from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, slice_index
+from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, share_of, slice_index
 from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory
 from shared_pathways_service.elastic.snapshots.peer_memory import PeerMemory
-from shared_pathways_service.elastic.snapshots.slots import Snapshots, SnapshotStore
+from shared_pathways_service.elastic.snapshots.slots import SnapshotStore
 from shared_pathways_service.elastic.training.attempt import Attempt
-from shared_pathways_service.elastic.training.loop import Callbacks, Loop, Reconnect, RetryPolicy
+from shared_pathways_service.elastic.training.budget import Callbacks, RetryPolicy
+from shared_pathways_service.elastic.training.loop import Loop, Reconnect
 from shared_pathways_service.elastic.training.profiling import refuse_profile
-from shared_pathways_service.elastic.training.restoring import States
+from shared_pathways_service.elastic.training.retry_limit import ElasticRetryLimit
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event, manager_events, tenants, training
 
@@ -43,26 +41,6 @@ __all__ = ["ElasticRetryLimit", "ElasticRuntimeError", "Manager", "ScaleUpSignal
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-_CHECKPOINTS: Final = "checkpoints"
-#: Seconds at the end for a snapshot in progress.
-_SNAPSHOT_S: Final = 5.0
-
-
-class ElasticRetryLimit:
-    """A retry policy with a maximum number of attempts.
-
-    Args:
-      max_attempts: From 1 up.
-    """
-
-    def __init__(self, max_attempts: int) -> None:
-        self.max_attempts = check_int("max_attempts", max_attempts, low=1)
-
-    def __call__(self, attempt: int, error: Exception) -> bool:
-        """Returns whether another attempt may follow this one, numbered from 1."""
-        del error
-        return attempt < self.max_attempts
 
 
 class Manager:
@@ -175,17 +153,7 @@ class Manager:
         """
         if max_retries is not None and retry_policy is not None:
             raise InvalidRequestError("max_retries", max_retries, "either it or retry_policy")
-        options = dataclasses.replace(
-            self.options,
-            elastic_max_retries=sys.maxsize if max_retries is None else max_retries,
-            elastic_max_scale_ups=sys.maxsize,
-            slices=None,
-            elastic_min_slice_count=ALL if minimum_slice_count is None else minimum_slice_count,
-            elastic_max_slice_count=ALL,
-            settle_seconds=0.0,
-            poll_interval=poll_interval,
-            elastic_timeout_seconds=float("inf") if timeout is None else timeout,
-        )
+        options = retrying(self.options, max_retries, minimum_slice_count, poll_interval, timeout)
         policy = ElasticRetryLimit(max_retries) if max_retries is not None else retry_policy
         callbacks = Callbacks(before=pre_callback, after=on_elastic_event_callback)
 
@@ -289,15 +257,7 @@ class Manager:
         Raises:
           ValueError: The share is not whole.
         """
-        if not isinstance(x, int):
-            return x * self.active_slice_count / self.total_slice_count
-        part, remainder = divmod(x * self.active_slice_count, self.total_slice_count)
-        if remainder:
-            raise ValueError(
-                f"{x} cannot be scaled to {self.active_slice_count} of {self.total_slice_count} "
-                f"slices: {remainder} would be left"
-            )
-        return part
+        return share_of(x, self.active_slice_count, self.total_slice_count)
 
     # ---- monitoring outside of a run
 
@@ -336,7 +296,14 @@ class Manager:
             stack.callback(self._running.release)
             for sink in self._make_sinks(stack):
                 stack.enter_context(self._sinks.attached(sink))
-            states = self._make_states(options, stack)
+            states = make_states(
+                options,
+                stack,
+                directory=self._directory,
+                checkpoint_directory=self._checkpoint_directory,
+                make_store=functools.partial(self._make_store, options),
+                emit=self._sinks,
+            )
             loop: Loop[T] = Loop(
                 self._watch,
                 states,
@@ -360,26 +327,6 @@ class Manager:
         if self._on_event is not None:
             sinks.append(self._on_event)
         return sinks
-
-    def _make_states(self, options: Options, stack: contextlib.ExitStack) -> States:
-        where = self._checkpoint_directory
-        if where is None and self._directory is not None:
-            where = self._directory / _CHECKPOINTS
-        checkpoints = None
-        if where is not None:
-            checkpoints = stack.enter_context(
-                Checkpoints(
-                    where,
-                    keep=options.checkpoint_keep,
-                    keep_period=options.checkpoint_keep_period,
-                    on_event=self._sinks,
-                )
-            )
-        snapshots = None
-        if options.snapshot_period:
-            snapshots = Snapshots(functools.partial(self._make_store, options), self._sinks)
-            stack.callback(snapshots.close, _SNAPSHOT_S)
-        return States(checkpoints, snapshots, options.resume_from, self._sinks)
 
     def _make_store(self, options: Options) -> SnapshotStore:
         if options.snapshot_to == "client":

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
 
-__all__ = ["SliceKey", "group_by_slice", "slice_index"]
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["SliceKey", "group_by_slice", "mesh_of", "share_of", "slice_index"]
 
 #: Returns the slice of a device.
 SliceKey = Callable[[jax.Device], int]
@@ -26,3 +30,32 @@ def group_by_slice(
     for device in devices:
         found.setdefault(key(device), []).append(device)
     return {index: tuple(found[index]) for index in sorted(found)}
+
+
+def mesh_of(slices: Mapping[int, Sequence[jax.Device]]) -> Mesh:
+    """Returns a mesh of slices by the devices of each: axes ``slice`` and ``device``.
+
+    Raises:
+      InvalidRequestError: The slices are not of one size.
+    """
+    rows = list(slices.values())
+    sizes = sorted({len(row) for row in rows})
+    if len(sizes) > 1:
+        raise InvalidRequestError("devices", sizes, "slices of one size, for a mesh of them")
+    return Mesh(np.array(rows), ("slice", "device"))
+
+
+def share_of(x: float, active: int, total: int) -> int | float:
+    """Returns the part of `x` that belongs to some of all slices.
+
+    Raises:
+      ValueError: `x` is a whole number, and the part would not be.
+    """
+    if not isinstance(x, int):
+        return x * active / total
+    part, remainder = divmod(x * active, total)
+    if remainder:
+        raise ValueError(
+            f"{x} cannot be scaled to {active} of {total} slices: {remainder} would be left"
+        )
+    return part

@@ -12,11 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from shared_pathways_service.api.validation import check_bool, check_int
 from shared_pathways_service.elastic.checkpoints.arrays import Arrays, DamagedError
@@ -32,10 +30,11 @@ from shared_pathways_service.elastic.checkpoints.files import (
     list_checkpoints,
 )
 from shared_pathways_service.elastic.checkpoints.lock import DirectoryLock
+from shared_pathways_service.elastic.checkpoints.problems import mismatch_of, not_found
 from shared_pathways_service.elastic.checkpoints.retention import expendable
+from shared_pathways_service.elastic.checkpoints.saves import Save, check_state
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
-from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.events.training import (
     CheckpointFailed,
@@ -59,8 +58,6 @@ _log = logging.getLogger(__name__)
 
 #: Seconds for a save, after which the next one gives it up.
 _LONGEST_S: Final = 1200.0
-#: Differences that a message lists.
-_TOLD: Final = 8
 #: Characters of a reason: TensorStore's are pages long.
 _LINE: Final = 300
 
@@ -108,9 +105,9 @@ class Checkpoints:
         self._arrays = Arrays(store, checksums=checksums)
         #: Steps of committed checkpoints, as far as this program knows.
         self._steps: set[int] = set()
-        self._saving: _Save | None = None
+        self._saving: Save | None = None
         #: Abandoned saves: a hung save may continue to write for some time.
-        self._left: list[_Save] = []
+        self._left: list[Save] = []
         #: The step to which training was rewound; later checkpoints are not part of its history.
         self._went_back_to: int | None = None
         try:
@@ -141,13 +138,13 @@ class Checkpoints:
         Raises:
           InvalidRequestError: The state contains something other than arrays and numbers.
         """
-        _check(state)
+        check_state(state)
         began = time.monotonic()
         if not self.wait(_LONGEST_S):
             self.give_up("the next one is due")
         if progress.step in self._history():
             return
-        save = _Save(progress=progress, began=began)
+        save = Save(progress=progress, began=began)
         if progress.step in self._left_steps():
             self._failed(save, CheckpointError("an earlier save of this step hangs, and may go on"))
             return
@@ -193,7 +190,7 @@ class Checkpoints:
             found = self._restore(step, like) if step in self._steps else None
             if found is None:
                 self._went_back_to = before
-                raise self._not_found(step)
+                raise not_found(step, self._steps, self.list(), self._folder.store.url)
             return found
         while (newest := self.latest_step) is not None:
             found = self._restore(newest, like)
@@ -281,7 +278,7 @@ class Checkpoints:
             with self._arrays.opened(self._folder, step) as opened:
                 unlike = opened.differences(like)
                 if unlike:
-                    raise _mismatch(step, unlike)
+                    raise mismatch_of(step, unlike)
                 path = self._folder.store.path(str(step))
                 self._emit(CheckpointRestoring(step=step, path=path))
                 return opened.read(like), opened.progress
@@ -299,7 +296,7 @@ class Checkpoints:
             )
         )
 
-    def _finish(self, save: _Save, arrays: Arrays) -> None:
+    def _finish(self, save: Save, arrays: Arrays) -> None:
         step = save.progress.step
         try:
             self._leave_history()
@@ -358,87 +355,13 @@ class Checkpoints:
             except Exception:  # noqa: BLE001 - a full or absent disk; what was saved is saved
                 _log.exception("checkpoint %d could not be deleted", step)
 
-    def _failed(self, save: _Save, error: BaseException) -> None:
+    def _failed(self, save: Save, error: BaseException) -> None:
         if save.given_up is None:
             self._emit(CheckpointFailed(step=save.progress.step, reason=_first_line(error)))
-
-    def _not_found(self, step: int) -> CheckpointNotFound:
-        damaged = [one for one in self.list() if (one.step, one.state) == (step, "quarantined")]
-        why = f"it was moved to {damaged[-1].path}: {damaged[-1].reason}" if damaged else ""
-        there = ", ".join(map(str, sorted(self._steps))) or "none"
-        return CheckpointNotFound(
-            f"there is no usable checkpoint of step {step} in {self._folder.store.url}"
-            + (f" ({why})" if why else ""),
-            step=step,
-            steps=tuple(sorted(self._steps)),
-            hint=f"existing steps: {there}",
-        )
 
     def _emit(self, event: Event) -> None:
         if self._on_event is not None:
             self._on_event(event)
-
-
-@dataclasses.dataclass(kw_only=True)
-class _Save:
-    """A save in progress, or a completed one.
-
-    Attributes:
-      began: The start, in monotonic seconds.
-      copies: Copies of the arrays on their devices.
-      fetched: They were fetched, or cannot be.
-      given_up: Why the save was abandoned; None: it was not.
-    """
-
-    progress: Progress
-    began: float
-    blocked_s: float = 0.0
-    copies: Tree = None
-    fetched: threading.Event = dataclasses.field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
-    given_up: str | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        return self.thread is not None and self.thread.is_alive()
-
-    def take_copies(self) -> Tree:
-        copies, self.copies = self.copies, None
-        return copies
-
-    def raise_if_given_up(self) -> None:
-        if self.given_up is not None:
-            raise CheckpointError(f"the save of step {self.progress.step} was given up")
-
-
-def _check(state: Tree) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
-        if not isinstance(leaf, jax.Array) and not _is_number(np.dtype(dtype)):
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            raise InvalidRequestError(
-                "state",
-                f"{name}: {type(leaf).__name__}",
-                "a pytree of arrays and numbers",
-                hint="put other values into Progress.data, as JSON",
-            )
-
-
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    # JAX's small types, such as bfloat16, have numpy's kind for unknown types.
-    return dtype.kind in "biufc" or bool(jnp.issubdtype(dtype, np.number))
-
-
-def _mismatch(step: int, differences: list[str]) -> CheckpointMismatch:
-    told = "; ".join(differences[:_TOLD])
-    more = len(differences) - _TOLD
-    return CheckpointMismatch(
-        f"the checkpoint of step {step} belongs to another model: {told}"
-        + (f"; and {more} more" if more > 0 else ""),
-        step=step,
-        differences=tuple(differences),
-        hint="continue with the program that saved it, or begin in another directory",
-    )
 
 
 def _first_line(error: BaseException) -> str:

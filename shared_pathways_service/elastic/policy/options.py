@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from typing import Final, Literal, get_args
 
 from shared_pathways_service.api.validation import (
@@ -14,7 +15,7 @@ from shared_pathways_service.api.validation import (
 )
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["ALL", "BatchRule", "Options", "Policy", "SliceRange", "SnapshotPlace"]
+__all__ = ["ALL", "BatchRule", "Options", "Policy", "SliceRange", "SnapshotPlace", "retrying"]
 
 Policy = Literal["wait", "shrink"]
 BatchRule = Literal["keep", "scale"]
@@ -265,3 +266,32 @@ def _check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
 def _check_count(field: str, value: int) -> None:
     if value != ALL:
         check_int(field, value, low=1)
+
+
+def retrying(
+    options: Options,
+    max_retries: int | None,
+    minimum_slice_count: int | None,
+    poll_interval: float,
+    timeout: float | None,
+) -> Options:
+    """Returns the options of pathwaysutils' `elastic_retry`.
+
+    Args:
+      options: For the rest.
+      max_retries: Attempts; None: without end.
+      minimum_slice_count: Slices to wait for; None: all.
+      poll_interval: Seconds between two looks at slices that are missing.
+      timeout: Seconds to wait for slices; None: without end.
+    """
+    return dataclasses.replace(
+        options,
+        elastic_max_retries=sys.maxsize if max_retries is None else max_retries,
+        elastic_max_scale_ups=sys.maxsize,
+        slices=None,
+        elastic_min_slice_count=ALL if minimum_slice_count is None else minimum_slice_count,
+        elastic_max_slice_count=ALL,
+        settle_seconds=0.0,
+        poll_interval=poll_interval,
+        elastic_timeout_seconds=float("inf") if timeout is None else timeout,
+    )

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, TypeVar
 
 import grain
 import jax
@@ -20,47 +20,29 @@ from shared_pathways_service.elastic.policy.due import CheckpointsDue
 from shared_pathways_service.elastic.policy.gate import may_grow
 from shared_pathways_service.elastic.policy.options import Options, SliceRange
 from shared_pathways_service.elastic.progress import Progress
-from shared_pathways_service.elastic.training.barrier import Barrier
+from shared_pathways_service.elastic.slices import mesh_of
+from shared_pathways_service.elastic.training.barrier import Barrier, as_on_this_thread
 from shared_pathways_service.elastic.training.data import Batches, LastBatch
 from shared_pathways_service.elastic.training.restoring import States
+from shared_pathways_service.elastic.training.steps import (
+    Loss,
+    PendingStep,
+    Waitable,
+    wait_for_arrays,
+)
 from shared_pathways_service.elastic.trees import Placement, Tree
-from shared_pathways_service.errors import InvalidRequestError, SliceLost
+from shared_pathways_service.errors import SliceLost
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import TrainingStep
 
 __all__ = ["Attempt", "Loss"]
 
 
-@runtime_checkable
-class Waitable(Protocol):
-    """A number that is still being computed, such as a `jax.Array`."""
-
-    def copy_to_host_async(self) -> None:
-        """Starts a copy to this process."""
-
-    def __array__(self) -> np.ndarray[Any, Any]: ...
-
-
 T = TypeVar("T")
-#: Types of a step's loss.
-Loss = jax.Array | Waitable | np.ndarray[Any, Any] | np.floating[Any] | float
 #: Seconds at the end for saves in progress.
 _SAVE_S: Final = 600.0
 #: During a restore, one slice may have finished while another one has not.
 _RESTORE_LOOKS: Final = 3
-
-
-@dataclasses.dataclass(kw_only=True)
-class _Pending:
-    """A step whose end was not awaited yet.
-
-    Attributes:
-      seconds: From the end of the previous `step_done` to that of its own; None: not yet.
-    """
-
-    step: int
-    loss: Loss | None
-    seconds: float | None = None
 
 
 class Attempt:
@@ -102,7 +84,7 @@ class Attempt:
         self._emit = emit
         self._due = CheckpointsDue(options)
         self._batches: Batches | None = None
-        self._pending: _Pending | None = None
+        self._pending: PendingStep | None = None
         self._last_end = time.monotonic()
         self._first = True
         self._tflops: float | None = None
@@ -133,11 +115,7 @@ class Attempt:
         Raises:
           InvalidRequestError: The slices have different sizes; make a mesh of `devices` yourself.
         """
-        rows = list(self.slice_to_devices.values())
-        sizes = sorted({len(row) for row in rows})
-        if len(sizes) > 1:
-            raise InvalidRequestError("devices", sizes, "slices of one size, for a mesh of them")
-        return Mesh(np.array(rows), ("slice", "device"))
+        return mesh_of(self.slice_to_devices)
 
     def over_batch(self) -> NamedSharding:
         """Returns the sharding of a batch: its examples over all devices of `mesh`."""
@@ -266,7 +244,7 @@ class Attempt:
             epoch=self.progress.epoch if epoch is None else epoch,
             data=self.progress.data if data is None else data,
         )
-        self._pending = pending = _Pending(step=self.progress.step, loss=loss)
+        self._pending = pending = PendingStep(step=self.progress.step, loss=loss)
         self._wait_if_due(state)
         self._keep(state)
         self._maybe_grow(state)
@@ -317,13 +295,7 @@ class Attempt:
 
     def _within(self, wait: Callable[[], T]) -> T:
         """Makes a call that may wait for the slices to restore a stored state."""
-        device, x64 = self.devices[0], bool(jax.config.read("jax_enable_x64"))
-
-        def as_here() -> T:
-            # On another thread, which does not have this one's thread-local settings.
-            with jax.default_device(device), jax.enable_x64(x64):
-                return wait()
-
+        as_here = as_on_this_thread(wait, self.devices[0])
         return self._barrier.pass_with(as_here, self.slices, "restoring", _RESTORE_LOOKS)
 
     def _tell_step(self, step: int, seconds: float | None, loss: float | None) -> None:
@@ -347,7 +319,7 @@ class Attempt:
         assert self._pending is not None
         loss = self._pending.loss
         if due and not isinstance(loss, Waitable):
-            self._barrier.pass_with(lambda: _wait_for(state), self.slices)
+            self._barrier.pass_with(lambda: wait_for_arrays(state), self.slices)
         if due or not isinstance(loss, Waitable):
             self.settle()
 
@@ -371,8 +343,3 @@ class Attempt:
         self.settle()
         self._states.leave(state, self.progress, self.slices)
         raise ScaleUpSignalError(f"more slices than {self.slice_count} are available")
-
-
-def _wait_for(state: Tree) -> None:
-    """Waits for arrays, and keeps no reference to them."""
-    jax.block_until_ready(state)

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import jax
+
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.waiting import Waiters
 from shared_pathways_service.errors import SliceLost
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import BarrierSlow
 
-__all__ = ["Barrier"]
+__all__ = ["Barrier", "as_on_this_thread"]
 
 T = TypeVar("T")
 
@@ -101,3 +103,21 @@ class Barrier:
     def close(self) -> None:
         """Ends its thread; a hanging thread ends with the call that it makes."""
         self._waiters.close()
+
+
+def as_on_this_thread(call: Callable[[], T], device: jax.Device) -> Callable[[], T]:
+    """Returns a function that makes a call on another thread, with the settings of this one.
+
+    JAX has settings that are of a thread alone.
+
+    Args:
+      call: What it calls.
+      device: The default device during the call.
+    """
+    x64 = bool(jax.config.read("jax_enable_x64"))
+
+    def as_here() -> T:
+        with jax.default_device(device), jax.enable_x64(x64):
+            return call()
+
+    return as_here

@@ -364,7 +364,8 @@ def one_that_is_picked(directory: str) -> None:
     save(directory, 1, 2, 3, 4, keep=4)
     shapes = like(state_of(1))
     with Checkpoints(directory) as checkpoints:
-        with pytest.raises(CheckpointNotFound, match=r"step 9 .*there are: 1, 2, 3, 4") as caught:
+        text = r"step 9 .*existing steps: 1, 2, 3, 4"
+        with pytest.raises(CheckpointNotFound, match=text) as caught:
             checkpoints.restore(shapes, step=9)
         assert caught.value.steps == (1, 2, 3, 4)
         largest_file(directory, 4).unlink()

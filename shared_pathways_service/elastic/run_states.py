@@ -1,0 +1,60 @@
+"""What a run of elastic training can go back to, made of its options."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+from shared_pathways_service.elastic.policy.options import Options
+from shared_pathways_service.elastic.snapshots.slots import Snapshots, SnapshotStore
+from shared_pathways_service.elastic.training.restoring import States
+from shared_pathways_service.events import Event
+
+__all__ = ["make_states"]
+
+_CHECKPOINTS: Final = "checkpoints"
+#: Seconds at the end for a snapshot in progress.
+_SNAPSHOT_S: Final = 5.0
+
+
+def make_states(
+    options: Options,
+    stack: contextlib.ExitStack,
+    *,
+    directory: Path | None,
+    checkpoint_directory: str | os.PathLike[str] | None,
+    make_store: Callable[[], SnapshotStore],
+    emit: Callable[[Event], None],
+) -> States:
+    """Returns the states of a run: checkpoints and snapshots, as its options want them.
+
+    Args:
+      options: Of the run.
+      stack: Closes them.
+      directory: The run's; None: it has none.
+      checkpoint_directory: Where checkpoints go instead of there.
+      make_store: Makes the place for one snapshot.
+      emit: Is told what happens.
+    """
+    where = checkpoint_directory
+    if where is None and directory is not None:
+        where = directory / _CHECKPOINTS
+    checkpoints = None
+    if where is not None:
+        checkpoints = stack.enter_context(
+            Checkpoints(
+                where,
+                keep=options.checkpoint_keep,
+                keep_period=options.checkpoint_keep_period,
+                on_event=emit,
+            )
+        )
+    snapshots = None
+    if options.snapshot_period:
+        snapshots = Snapshots(make_store, emit)
+        stack.callback(snapshots.close, _SNAPSHOT_S)
+    return States(checkpoints, snapshots, options.resume_from, emit)

@@ -1,0 +1,84 @@
+"""How many attempts there may be, and who is asked whether there is another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
+from shared_pathways_service.elastic.policy.options import Options
+
+__all__ = ["Budget", "Callbacks", "RetryPolicy"]
+
+#: Returns whether to continue after an attempt, numbered from 1, that ended with this error.
+RetryPolicy = Callable[[int, Exception], bool]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """Callbacks of the user.
+
+    Attributes:
+      before: Before each attempt, when its slices are known.
+      after: After each event that ends an attempt.
+    """
+
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
+
+
+class Budget:
+    """Counts failures and scale-ups of a run.
+
+    Args:
+      options: Say how many there may be.
+      retry_policy: Asked beside them.
+      callbacks: Called after each event that ended an attempt.
+
+    Attributes:
+      failures: Attempts that failed.
+      scale_ups: Attempts that ended as more slices were there.
+    """
+
+    def __init__(
+        self, options: Options, retry_policy: RetryPolicy | None, callbacks: Callbacks
+    ) -> None:
+        self.failures = 0
+        self.scale_ups = 0
+        self._options = options
+        self._retry_policy = retry_policy
+        self._callbacks = callbacks
+
+    @property
+    def may_scale_up(self) -> bool:
+        """Whether another attempt may end for more slices."""
+        return self.scale_ups < self._options.elastic_max_scale_ups
+
+    def count_scale_up(self, signal: ScaleUpSignalError) -> None:
+        """Counts an attempt that ended for more slices.
+
+        Raises:
+          ElasticRuntimeError: The retry policy ends training.
+        """
+        self.scale_ups += 1
+        if not self._goes_on(signal):
+            raise ElasticRuntimeError(
+                f"the retry policy ends training at its scale-up {self.scale_ups}"
+            ) from signal
+
+    def count_failure(self, error: Exception, text: str = "") -> None:
+        """Counts a failed attempt; raises if it was the last one."""
+        self.failures += 1
+        spent = self.failures >= self._options.elastic_max_retries
+        if not self._goes_on(error) or spent:
+            raise ElasticRuntimeError(
+                f"Elastic attempt {self.failures} failed: {text or error}",
+                hint="elastic_max_retries sets the number of attempts",
+            ) from error
+
+    def _goes_on(self, error: Exception) -> bool:
+        """Calls the user's callback for an event, and returns whether to continue."""
+        if self._callbacks.after is not None:
+            self._callbacks.after()
+        attempt = self.failures + self.scale_ups
+        return self._retry_policy is None or self._retry_policy(attempt, error)
