@@ -80,6 +80,24 @@ def test_a_late_claim_of_a_slice_that_is_not_there_passes_no_line() -> None:
     assert rm.slice("slice-2").tenant == "", "the spare is still there"
 
 
+def test_a_late_claim_of_a_generation_that_was_given_again_is_refused() -> None:
+    rm = Rm(4, ready=False, state_lost=True, recovering_s=20.0)
+    ahead = int((rm.now + 3600.0) * 1000)  # of a manager whose clock was an hour ahead
+    rm.after(21.0)
+    for index in range(4):
+        rm.welcomed[f"slice-{index}/0/1"] = 5
+        rm.join(f"slice-{index}")
+    rm.asked["ada"] = m.TenantAsked(
+        tenant="ada", incarnation="ada/1", virtual_slices=(SMALL,), running=True
+    )
+    rm.come_back("ada", (0, "slice-1", ahead + 3))
+    rm.end_worker("slice-1")
+    assert rm.placed("ada") == {0: ("slice-0", ahead + 4)}
+    claim_late(rm, (0, "slice-3", ahead + 4))
+    assert rm.refusal("late").kind is m.RefusalKind.LOST
+    assert rm.placed("ada") == {0: ("slice-0", ahead + 4)}
+
+
 def test_claims_are_believed_for_one_time_to_live_after_the_recovery() -> None:
     for later, believed in ((14.0, True), (16.0, False)):
         rm = served(tenant_ttl_s=15.0, hung_after_s=math.inf)
