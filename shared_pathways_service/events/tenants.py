@@ -38,7 +38,11 @@ class TenantEvent(Event):
 
 
 class TenantNotice(TenantEvent):
-    """An event about slices that are, or will be, taken from a tenant."""
+    """An event that a tenant's user receives whenever it occurs.
+
+    Most are about slices that are, or will be, taken from the tenant. Homes pass other events of a
+    tenant on only if they change what is known of it (`homes.manager_news`).
+    """
 
 
 # ---- the queue

@@ -56,7 +56,7 @@ _PARTS: Mapping[str, ModuleType] = {
 
 _DECISIONS = """`sps events` shows the history of the resource manager, whose entries are
 `RecordedDecision` of the module `shared_pathways_service.events.recorded_decisions`. `kind` is one
-of the [words for decisions](words.md#what-the-resource-manager-decided). The fields: {fields}"""
+of the [words for decisions](words.md#decisions-of-the-resource-manager). The fields: {fields}"""
 
 
 def text() -> str:
