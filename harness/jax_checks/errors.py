@@ -157,10 +157,10 @@ def errors_of_programs(devices: Devices) -> Told:
 _NOT_LISTED = (
     "JaxRuntimeError",
     (
-        "UNIMPLEMENTED: a proxy for cpu does not run custom call 'no_such_target': it runs XLA's "
-        "operations and jaxlib's kernels only. Instead: jax.numpy and jax.lax, or jit the function "
-        "for this machine's CPU, or, for a library of your own (jax.ffi), an embedded service that "
-        "was started with `sps serve --allow-ffi-libraries DIR`, and "
+        "UNIMPLEMENTED: a proxy for cpu does not run custom call 'no_such_target': it runs only "
+        "XLA's operations and jaxlib's kernels. Instead: jax.numpy and jax.lax, or jit the "
+        "function for this machine's CPU, or, for a library of your own (jax.ffi), an embedded "
+        "service that was started with `sps serve --allow-ffi-libraries DIR`, and "
         "proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']"
     ),
 )

@@ -50,7 +50,7 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     assert first.startswith("sps: pw: 0/2 slices are ready, but the head is not")
     assert second.startswith("sps: pw: 1/2 slices are ready (")
     assert "second: it waits for a node" in second
-    assert "slice 1 of worker lacks 1 of 1 pods" in third
+    assert "1 of 1 pods of slice 1 of worker are missing" in third
 
 
 def test_lines_that_nobody_can_read_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -397,7 +397,7 @@ def test_what_the_service_warns_of_is_a_warning(bench: Bench) -> None:
 
 def test_flags_for_dumps_are_a_warning(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_x=1 --xla_dump_to=/tmp/x --xla_dump_hlo_as_text")
-    asked = r"XLA_FLAGS .*\(xla_dump_to, xla_dump_hlo_as_text\): a proxy ignores"
+    asked = r"XLA_FLAGS .*\(xla_dump_to, xla_dump_hlo_as_text\); a proxy ignores"
     with pytest.warns(UserWarning, match=asked) as told, bench.connect():
         pass
     assert len(told) == 1

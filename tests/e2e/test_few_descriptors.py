@@ -110,4 +110,4 @@ def test_doctor_checks_the_limit() -> None:
     assert "`ulimit -n 4096`" in failed.stdout
     warned = limited(128, 4096, doctor)
     assert warned.returncode == 0
-    assert "a program may have 128 files open" in " ".join(warned.stdout.split())
+    assert "a program may have only 128 files open" in " ".join(warned.stdout.split())

@@ -158,7 +158,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_disturbed() -> None:
             error = refused(client, slice=name)
             assert isinstance(error, errors.ServiceNotFound)
             assert error.candidates == ("slice-0", "slice-1")
-            assert "it has slice-0, slice-1" in str(error)
+            assert "its slices are slice-0, slice-1" in str(error)
         for field, value in (
             ("kind", 0),
             ("kind", 99),

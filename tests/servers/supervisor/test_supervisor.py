@@ -165,7 +165,7 @@ def test_each_end_of_a_proxy_frees_its_slices_and_is_told() -> None:
         client.wait_for_holders("owned", "short")
         client.create("late", xla_flags=["--xla_cpu_enable_fast_math=false"])
         refused = expect_state(client.watch("late"), pb.Proxy.EXITED)
-        assert "0 free" in refused.reason
+        assert "no tpuv6e:2x2 slice is free (1 wanted)" in refused.reason
         assert json.loads(refused.exit_report)["kind"] == "slices_taken"
 
         watch = client.watch("short")
