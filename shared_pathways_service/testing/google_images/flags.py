@@ -1,4 +1,4 @@
-"""The flags that Google's images are known to take."""
+"""The known flags of Google's images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["MANAGER", "PROXY", "WORKER", "accepted"]
 
-#: By name: those that this project's servers know as well, and those that only Google's do.
+#: Names of flags that this project's servers share, and of flags that only Google's have.
 _SHARED_BY_ALL: Final = {"server_port", "gcs_scratch_location"}
 _OF_ALL: Final = {"enforce_kernel_ipv6_support", "temporary_flags_for_debugging"}
 

@@ -1,4 +1,4 @@
-"""The first process of a stand-in: it has one of this project's servers work for it."""
+"""The first process of a stand-in: runs one of this project's servers as its child."""
 
 from __future__ import annotations
 

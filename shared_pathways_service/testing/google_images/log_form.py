@@ -1,4 +1,4 @@
-"""Lines of this project's servers, as Google's images write them."""
+"""Translates log lines of this project's servers into the images' format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GLOG: Final = re.compile(
 _PROXY: Final = "proxy_server.cc:125"
 _SERVER: Final = "server_lib.cc:1473"
 _ALLOCATOR: Final = "multi_job_allocator.cc:1063"
-#: Of the other lines only the text is public.
+#: For lines whose text alone is public.
 _SOMEWHERE: Final = "pathways.cc:1"
 _OUR_PROXY: Final = "Pathways Proxy"
 _MEGASCALE: Final = "MegaScale transport init"

@@ -1,4 +1,4 @@
-"""How the stand-ins' servers recognize each other, which this project's clients cannot imitate."""
+"""Credentials by which the stand-ins' servers recognize each other, but not clients."""
 
 from __future__ import annotations
 
