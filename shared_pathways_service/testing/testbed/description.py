@@ -1,4 +1,4 @@
-"""What a running testbed says of itself, in a file of its directory."""
+"""The description of a running testbed, in a file of its directory."""
 
 from __future__ import annotations
 

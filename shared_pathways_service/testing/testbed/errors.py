@@ -10,7 +10,7 @@ __all__ = ["ApiRefused", "TestbedUnavailable", "TestbedError"]
 
 
 class TestbedError(SharedPathwaysError):
-    """The testbed did not come up, or cannot do what was asked of it."""
+    """The testbed did not start, or cannot carry out a request."""
 
     __test__ = False  # pytest would collect it by its name
 

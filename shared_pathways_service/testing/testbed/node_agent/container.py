@@ -1,4 +1,4 @@
-"""One container: a process in namespaces of its own, with a log as the container runtime's."""
+"""Runs one container: a process in its own namespaces, with a log like a container runtime's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Isolation:
 
 
 def find_isolation() -> Isolation:
-    """Returns the best that this machine permits; says so loudly when that is none."""
+    """Returns the best isolation that this machine permits; warns if there is none."""
     for prefix, entering in (
         (_NAMESPACES, _ENTERING),
         ((_NAMESPACES[0], *_AS_ROOT, *_NAMESPACES[1:]), (*_ENTERING_AS_ROOT, *_ENTERING)),
@@ -78,18 +78,18 @@ class LogFile:
     """The log of a container, over all its runs.
 
     Attributes:
-      path: Of the run that is or was the last.
+      path: The log of the current or last run.
     """
 
     path: Path
 
     @property
     def previous(self) -> Path:
-        """The log of the run before."""
+        """The log of the previous run."""
         return self.path.with_suffix(f".previous{self.path.suffix}")
 
     def begin(self) -> None:
-        """Makes place for the log of a new run."""
+        """Rotates the logs for a new run."""
         for suffix in ("", ENDED_SUFFIX):
             with contextlib.suppress(FileNotFoundError):
                 self.path.with_name(self.path.name + suffix).replace(
@@ -97,12 +97,12 @@ class LogFile:
                 )
 
     def end(self) -> None:
-        """Tells whoever follows the log that nothing more comes."""
+        """Marks the log as complete for its followers."""
         self.path.with_name(self.path.name + ENDED_SUFFIX).touch()
 
 
 class Container:
-    """A running container; made by `start`.
+    """A running container, created by `start`.
 
     Attributes:
       started_at: RFC 3339.
@@ -200,7 +200,7 @@ class Container:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_BEGIN_S):
                 while self.pid is None and self._process.returncode is None:  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_S)  # (nobody tells that a process has forked)
+                    await asyncio.sleep(_LOOK_S)  # (a fork sends no notification)
 
     def terminate(self) -> None:
         """Asks its process 1 to end."""
@@ -209,7 +209,7 @@ class Container:
                 os.kill(pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kills it, with all that it started."""
+        """Kills it, with all its descendants."""
         if self._process.returncode is not None:
             return
         if not self._isolation.prefix:

@@ -1,4 +1,4 @@
-"""The kubelet's endpoint, which KWOK is: a pod runs only once that knows of it."""
+"""Waits until KWOK, the kubelet endpoint, knows a pod; only then the pod counts as running."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class KubeletEndpoint:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Opens what is asked with."""
+        """Opens the HTTP client."""
         # Who serves it is this testbed's own KWOK, and nothing is told to it.
         connector = aiohttp.TCPConnector(ssl=False)
         self._session = aiohttp.ClientSession(connector=connector)
 
     async def stop(self) -> None:
-        """Closes it."""
+        """Closes the HTTP client."""
         if self._session is not None:
             await self._session.close()
 

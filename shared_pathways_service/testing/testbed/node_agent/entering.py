@@ -1,4 +1,4 @@
-"""How a command gets into a container, for `kubectl exec`: a script, written anew each run."""
+"""Writes the script by which `kubectl exec` enters a container, anew for each run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EnterScript:
         self._write(f'exec {shlex.join([*into, *told])} "$@"')
 
     def close(self) -> None:
-        """Lets nobody in: the container does not run."""
+        """Makes the script fail, because the container is not running."""
         self._refuse("the container does not run")
 
     def _refuse(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""What an image name runs here, where there are no images."""
+"""Maps image names to local commands, because the testbed has no images."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ImageCommand:
 
 
 def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> ImageCommand:
-    """Returns what a container runs.
+    """Returns the command of a container.
 
     Args:
       image: Its image. This project's servers run as they are, Google's as the stand-ins of

@@ -1,4 +1,4 @@
-"""What the node agent tells the API server of one pod, and asks it for."""
+"""Reports one pod to the API server, and reads its objects from there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MERGE = "application/merge-patch+json"
 #: Ports that can be forwarded though a pod does not declare them: those of the three servers.
 _USUAL_PORTS = (29000, 29001, 29005)
 _GONE = (404, 409, 410, 422)
-#: Seconds after which an API server that was not there is looked for again.
+#: Seconds between tries while the API server is unavailable.
 _PAUSE_S = 0.2
 
 
@@ -94,19 +94,19 @@ class PodReporter:
         self._known = asyncio.create_task(known)
 
     def tell(self, record: PodRecord) -> None:
-        """Has the status written, soon."""
+        """Schedules a write of the status."""
         self._latest = status_of(record, now())
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Has an event written, soon."""
+        """Schedules a write of an event."""
         task = asyncio.create_task(self._write_event(kind, reason, message))
         self._events.add(task)
         task.add_done_callback(self._events.discard)
 
     async def delete(self, record: PodRecord) -> None:
-        """Writes the last status, and lets the API server forget the pod."""
+        """Writes the last status, and deletes the pod from the API server."""
         self.tell(record)
         assert self._writer is not None
         await self._writer
@@ -120,7 +120,7 @@ class PodReporter:
         await self._persist("DELETE", self._path, body, "application/json")
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels requests in progress."""
         tasks = [*self._events, *(task for task in (self._writer, self._known) if task)]
         for task in tasks:
             task.cancel()
@@ -206,7 +206,7 @@ class PodReporter:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Object | None:
-        """Sends a request until it is answered; None when there is nothing (any more) to do."""
+        """Retries a request until it is answered; returns None if its object is gone."""
         try:
             return await self._api.request(method, path, body=body, content_type=content_type)
         except AccessDenied:

@@ -1,4 +1,4 @@
-"""A pod's status, made of what its containers do (Kubernetes' documents: Pod Lifecycle)."""
+"""Derives a pod's status from its containers (Kubernetes' documentation: Pod Lifecycle)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ContainerRecord", "PodRecord", "restarts", "status_of"]
 
 @dataclasses.dataclass(kw_only=True)
 class ContainerRecord:
-    """What is known of one container.
+    """The state of one container.
 
     Attributes:
       name: The container's.
@@ -39,7 +39,7 @@ class ContainerRecord:
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it is an init container that goes on beside the others."""
+        """Whether it is an init container that keeps running beside the others."""
         return self.initial and self.policy == "Always"
 
     @property
@@ -50,7 +50,7 @@ class ContainerRecord:
 
 @dataclasses.dataclass(kw_only=True)
 class PodRecord:
-    """What is known of a pod.
+    """The state of a pod.
 
     Attributes:
       containers: In the order of its spec, init containers first.
@@ -75,7 +75,7 @@ class PodRecord:
         initial = [c for c in self.containers if c.initial and not c.is_sidecar]
         if any(c.exit_code for c in initial) and not self.initialized:
             return "Failed"
-        # Between two runs of a container its pod goes on running.
+        # Between two runs of a container its pod counts as running.
         over = [c.exit_code is not None for c in main]
         if all(over):
             return "Failed" if any(c.exit_code for c in main) else "Succeeded"
