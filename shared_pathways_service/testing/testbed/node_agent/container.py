@@ -25,30 +25,30 @@ _log = logging.getLogger(__name__)
 
 _NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _ENTERING = ("--pid", "--mount")
-#: For who is not root: the same, in a user namespace.
+#: The same in a user namespace, for users other than root.
 _AS_ROOT = ("--user", "--map-root-user")
 _ENTERING_AS_ROOT = ("--user", "--preserve-credentials")
-#: What `unshare` (util-linux 2.38 at least) writes, and then ends with 1, when its child was killed
-#: by SIGKILL: it means to end by the same signal, and fails to undo what nobody can do to that one.
+#: The message of `unshare` (at least util-linux 2.38) before it exits with 1 because its child was
+#: killed by SIGKILL: it tries to end by the same signal, but SIGKILL cannot be unblocked.
 _CHILD_KILLED = b"unshare: sigprocmask unblock failed"
-#: Seconds that a log may take to end after its process, where a descendant holds it open.
+#: Seconds for a log to end after its process, in case a descendant holds it open.
 _LOG_END_S = 2.0
-#: Seconds for the namespaces to be made, and between two looks whether they are.
+#: Seconds for the namespaces to be created, and between two polls.
 _BEGIN_S = 30.0
 _LOOK_S = 0.002
 _LINE_LIMIT = 1 << 16
-#: What the kubelet puts into a status of the end of the log.
+#: The limits of a log's end in a status, as in the kubelet.
 _TAIL_LINES = 80
 _TAIL_BYTES = 2048
 
 
 @dataclasses.dataclass(frozen=True)
 class Isolation:
-    """How containers are kept apart; `find_isolation` says what this machine permits.
+    """The isolation of containers; see `find_isolation`.
 
     Attributes:
-      prefix: Goes before a container's command; empty: it is an ordinary process.
-      entering: Flags by which `nsenter` gets into a container; empty: it cannot.
+      prefix: The prefix of a container's command; empty: it is an ordinary process.
+      entering: Flags for `nsenter` to enter a container; empty: it cannot.
     """
 
     prefix: tuple[str, ...]
@@ -134,9 +134,9 @@ class Container:
         Args:
           argv: The program and its arguments.
           env: All its variables.
-          directory: Where it begins.
-          log: Made anew; the one before is kept as the previous.
-          isolation: How it is kept apart.
+          directory: Its working directory.
+          log: Rotated first.
+          isolation: Its isolation.
 
         Raises:
           OSError: There is no such program.
@@ -162,7 +162,7 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """The container's process 1, as this machine numbers it; None when there is none."""
+        """The id of the container's process 1 on this machine; None if there is none."""
         if self._process.returncode is not None:
             return None
         outer = self._process.pid
@@ -176,11 +176,11 @@ class Container:
 
     @property
     def tail(self) -> str:
-        """The end of its log, as the kubelet puts it into a status."""
+        """The end of its log, as in a status of the kubelet."""
         return "\n".join(self._tail)[-_TAIL_BYTES:]
 
     async def wait(self) -> int:
-        """Returns the exit code, once it has ended and its log is written; 128 + N for a signal."""
+        """Waits for its end and its complete log; returns the exit code, 128 + N for a signal."""
         code = await self._process.wait()
         if not self._isolation.prefix:
             self._signal_group(signal.SIGKILL)
@@ -203,7 +203,7 @@ class Container:
                     await asyncio.sleep(_LOOK_S)  # (a fork sends no notification)
 
     def terminate(self) -> None:
-        """Asks its process 1 to end."""
+        """Sends SIGTERM to its process 1."""
         if (pid := self.pid) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -215,8 +215,8 @@ class Container:
         if not self._isolation.prefix:
             self._signal_group(signal.SIGKILL)
             return
-        # With the program that made the namespaces process 1 dies, and with that the rest. Told
-        # apart, the exit code would be that program's; process 1 itself first, where it is there.
+        # Killing the program that created the namespaces would kill process 1 and all others, but
+        # the exit code would be that program's; so kill process 1 itself first, if it exists.
         with contextlib.suppress(ProcessLookupError):
             pid = self.pid
             if pid is None:
@@ -258,7 +258,7 @@ async def _read_line(stream: asyncio.StreamReader) -> bytes:
 
 
 def now() -> str:
-    """Returns the time as Kubernetes writes it in a status."""
+    """Returns the current time in the format of a status."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

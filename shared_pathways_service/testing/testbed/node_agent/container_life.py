@@ -28,12 +28,12 @@ from shared_pathways_service.testing.testbed.node_agent.readiness_probes import 
 
 __all__ = ["ContainerLife", "PodParts"]
 
-#: Seconds before a container that keeps ending is started again, more and more.
+#: Increasing seconds before restarts of a container that keeps ending.
 #: The kubelet's are 10 to 300, too long for a test.
 _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-#: The first time; those who follow its log see the end of that before.
+#: Seconds before the first restart, so that followers of the log see its end before.
 _RESTART_S = 0.1
-#: Seconds of running after which it counts as new.
+#: Seconds of running after which the back-off starts anew.
 _BACK_OFF_RESET_S = 30.0
 _PULL_BACK_OFF_S = 1.0
 #: Of a container's termination message.

@@ -11,17 +11,17 @@ from shared_pathways_service.constants import LOOPBACK
 
 __all__ = ["KubeletEndpoint"]
 
-#: Seconds between two looks, and after which a pod is said to run all the same.
+#: Seconds between two polls, and after which a pod counts as running anyway.
 _LOOK_S = 0.03
 _KNOWN_S = 10.0
 _UNKNOWN = "no logs found"
 
 
 class KubeletEndpoint:
-    """Asks KWOK what it knows; it learns of a pod's logs and ports some 0.3 s after they are told.
+    """Polls KWOK, which knows a pod's logs and ports about 0.3 s after they were written.
 
     Attributes:
-      port: On loopback.
+      port: KWOK's port on loopback.
     """
 
     def __init__(self, port: int) -> None:
@@ -30,7 +30,7 @@ class KubeletEndpoint:
 
     async def start(self) -> None:
         """Opens the HTTP client."""
-        # Who serves it is this testbed's own KWOK, and nothing is told to it.
+        # The server is this testbed's own KWOK, and no secrets are sent to it.
         connector = aiohttp.TCPConnector(ssl=False)
         self._session = aiohttp.ClientSession(connector=connector)
 

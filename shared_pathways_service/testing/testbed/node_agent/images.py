@@ -22,9 +22,9 @@ __all__ = [
 COMMAND_IMAGE = "testbed/command"
 #: The same by the name that manifests have: programs find this project's interpreter as `python`.
 PYTHON_IMAGE = "python"
-#: ``testbed/exit:CODE`` says so and ends with that code, whatever its arguments.
+#: ``testbed/exit:CODE`` logs and exits with that code, regardless of its arguments.
 _EXIT_IMAGE = "testbed/exit"
-#: No image has this tag.
+#: A tag that no image has.
 MISSING_TAG = "no-such-tag"
 
 _GOOGLES = "cloud-tpu-v2-images/pathways/"

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _KWOK = "/apis/kwok.x-k8s.io/v1alpha1"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _MERGE = "application/merge-patch+json"
-#: Ports that can be forwarded though a pod does not declare them: those of the three servers.
+#: Ports of the three servers, which can be forwarded even if a pod does not declare them.
 _USUAL_PORTS = (29000, 29001, 29005)
 _GONE = (404, 409, 410, 422)
 #: Seconds between tries while the API server is unavailable.
@@ -36,11 +36,11 @@ _PAUSE_S = 0.2
 
 
 class PodReporter:
-    """Writes one pod's status as it changes: the latest, one at a time, until it is written.
+    """Writes one pod's latest status, one write at a time, with retries.
 
     Args:
       api: The API server, as the administrator.
-      endpoint: The kubelet's.
+      endpoint: The kubelet endpoint.
       pod: The pod.
     """
 
@@ -64,7 +64,7 @@ class PodReporter:
         scripts: Mapping[str, EnterScript],
         ports: Sequence[int],
     ) -> None:
-        """Makes the pod's logs, ports and insides reachable through the kubelet's endpoint."""
+        """Makes the pod's logs, ports and containers reachable through the kubelet endpoint."""
         entries = [
             {
                 "containers": [name],
@@ -110,7 +110,7 @@ class PodReporter:
         self.tell(record)
         assert self._writer is not None
         await self._writer
-        # The parameter of the query would be passed over where there is a body.
+        # The parameter of the query would be ignored, because there is a body.
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -152,7 +152,7 @@ class PodReporter:
             self._latest = None
             if self._known is not None and status["phase"] != "Pending":
                 await self._known
-            # Never of a later pod of the same name.
+            # Never for a later pod of the same name.
             body = {"metadata": {"uid": self._metadata["uid"]}, "status": status}
             await self._persist("PATCH", f"{self._path}/status", body, _STRATEGIC)
 
@@ -193,7 +193,7 @@ class PodReporter:
         }
         path = f"{_KWOK}/namespaces/{self._namespace}/{resource}"
         if await self._persist("POST", path, body, "application/json") is None:
-            # An earlier pod of this name had one, which is not collected yet.
+            # An earlier pod's object of this name is not garbage-collected yet.
             await self._persist("PATCH", f"{path}/{self._name}", body, _MERGE)
 
     @tenacity.retry(

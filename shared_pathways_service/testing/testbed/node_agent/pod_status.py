@@ -18,11 +18,11 @@ class ContainerRecord:
     Attributes:
       name: The container's.
       image: Its image.
-      policy: When it is started again: ``Always``, ``OnFailure`` or ``Never``.
+      policy: When it is restarted: ``Always``, ``OnFailure`` or ``Never``.
       initial: Whether it is an init container.
-      state: As in a status: ``waiting``, ``running`` or ``terminated``, with what it says.
-      last_state: Of its run before.
-      restarts: How often it was started again.
+      state: As in a status: ``waiting``, ``running`` or ``terminated``, with its fields.
+      last_state: The state of its previous run.
+      restarts: The number of restarts.
       ready: Whether it is ready.
     """
 
@@ -44,7 +44,7 @@ class ContainerRecord:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it has not ended for good."""
+        """The final exit code; None before the final end."""
         return self.state["terminated"]["exitCode"] if "terminated" in self.state else None
 
 
@@ -58,7 +58,7 @@ class PodRecord:
       node_address: Of its node.
       started_at: RFC 3339.
       initialized: Whether the init containers are done, sidecars aside.
-      ending: Whether it is being deleted: nothing is started again.
+      ending: Whether it is being deleted, so that no container restarts.
     """
 
     containers: Sequence[ContainerRecord]
@@ -87,15 +87,15 @@ class PodRecord:
 
 
 def restarts(policy: str, exit_code: int) -> bool:
-    """Whether a container that ended with a code is started again."""
+    """Whether a container that ended with this code restarts."""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def status_of(pod: PodRecord, now: str) -> Object:
-    """Returns the status as a patch: conditions of others are left as they are.
+    """Returns the status as a patch, which leaves other conditions unchanged.
 
     Args:
-      pod: What is known.
+      pod: The pod's state.
       now: For conditions that change; RFC 3339.
     """
     phase = pod.phase
