@@ -29,7 +29,7 @@ __all__ = ["KubeApi"]
 _REQUEST_S = 30.0
 #: Seconds for one of several tries: after a dead connection there is time for another try.
 _TRY_S = 15.0
-#: Any final answer.
+#: A status that represents any final answer.
 _FORBIDDEN = 403
 _SETTLING_PAUSE_S = 0.2
 

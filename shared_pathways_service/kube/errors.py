@@ -19,7 +19,7 @@ from shared_pathways_service.manifests.permissions import access_denied
 
 __all__ = ["CONNECT_VERB", "ApiError", "ApiUnreachable", "error_of_answer"]
 
-#: The field of an `AccessDenied` for a user that the API server does not know.
+#: The verb in an `AccessDenied` for a user that the API server does not know.
 CONNECT_VERB: Final = "connect"
 
 

@@ -27,7 +27,7 @@ from shared_pathways_service.kube.tokens import TokenSource
 
 __all__ = ["ENDPOINT_VARIABLE", "gke_access"]
 
-#: The address of the Kubernetes Engine API, and gcloud's variable for it.
+#: gcloud's variable for the address of the Kubernetes Engine API, and the default address.
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER"
 _ENDPOINT = "https://container.googleapis.com/"
 _LOOK_UP_S = 20.0

@@ -35,7 +35,7 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 
 __all__ = ["Authority"]
 
-#: Decisions before the start from which holding times of slices are computed.
+#: The number of earlier decisions from which holding times of slices are computed at the start.
 _REMEMBERED = 5000
 
 

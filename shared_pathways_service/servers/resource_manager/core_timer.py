@@ -11,7 +11,7 @@ from shared_pathways_service.servers.resource_manager.steady_clock import Steady
 
 __all__ = ["CoreTimer"]
 
-#: A regular pulse, by which `Patience` detects that this process was stalled.
+#: Seconds between pulses, by which `Patience` detects that this process was stalled.
 _PULSE_S = 1.0
 
 
