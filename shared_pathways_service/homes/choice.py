@@ -1,4 +1,4 @@
-"""The homes that there are, by name, and the choice of one as it travels to another process."""
+"""Creates homes by name; a choice of a home can be sent to another process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["HomeChoice", "make_home"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HomeChoice:
-    """Which home, and the arguments to make it with.
+    """The name of a home, and its arguments.
 
     Attributes:
-      name: One of those that `make_home` knows.
-      options: What the home's maker takes.
+      name: A name that `make_home` knows.
+      options: Keyword arguments of the home's class.
     """
 
     name: str
@@ -26,13 +26,13 @@ class HomeChoice:
 
 
 def make_home(choice: HomeChoice) -> Home:
-    """Makes a home.
+    """Creates a home.
 
     Raises:
-      InvalidRequestError: There is none of that name.
+      InvalidRequestError: There is no home of that name.
     """
     if choice.name == "embedded":
-        # Imported here: a home brings gRPC along, which an agent with another has no use for.
+        # Imported here: a home imports gRPC, which an agent with another home does not need.
         from shared_pathways_service.homes.embedded.home import EmbeddedHome  # noqa: PLC0415
 
         return EmbeddedHome(**choice.options)

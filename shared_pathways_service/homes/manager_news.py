@@ -213,7 +213,7 @@ class ManagerNews:
             await self._listen()
         except SharedPathwaysError as error:
             self._failure = error
-        except Exception as error:  # noqa: BLE001 - whoever waits for news must hear of it
+        except Exception as error:  # noqa: BLE001 - raised in every wait for events
             _log.exception("receiving the resource manager's events failed")
             what = f"{type(error).__name__}: {error}"
             self._failure = SharedPathwaysError(

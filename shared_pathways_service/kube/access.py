@@ -1,4 +1,4 @@
-"""From the cluster that was named to a way to its API server."""
+"""Resolves the user's choice of a cluster to access to its API server."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ async def resolve(choice: ClusterChoice) -> ClusterAccess:
     """Finds the cluster; the user's kubeconfig is read and never written.
 
     Args:
-      choice: What the user named. Nothing: the current context of the kubeconfig; where there is
-        none, the cluster that this pod runs in.
+      choice: The user's choice. Without one: the current context of the kubeconfig; without a
+        context, the cluster that this pod runs in.
 
     Returns:
-      The way to it. Of the API server nothing was asked yet, except which endpoint of a GKE
-      cluster answers.
+      Access to the cluster. No request was sent to the API server yet, except to find the endpoint
+      of a GKE cluster that answers.
 
     Raises:
-      InvalidRequestError: There is no such context or cluster, or it is not the one it was.
+      InvalidRequestError: There is no such context or cluster, or its API server has changed.
       AccessDenied: There are no credentials for it.
       ApiUnreachable: Google, or all of the cluster's endpoints, do not answer.
     """
     if choice.cluster:
-        # Only here, as who uses a kubeconfig need not wait for google-auth's import.
+        # Imported here, so that users of a kubeconfig do not wait for google-auth's import.
         from shared_pathways_service.kube.gke import gke_access  # noqa: PLC0415
 
         return await gke_access(choice)
@@ -53,10 +53,10 @@ async def resolve(choice: ClusterChoice) -> ClusterAccess:
 
 
 def settled(choice: ClusterChoice) -> ClusterChoice:
-    """Returns the same cluster, named so that it is found from another process and on another day.
+    """Returns the same cluster, in a form that another process finds at a later time.
 
     Args:
-      choice: What the user named. What is wrong with it is said by `resolve`.
+      choice: The user's choice; `resolve` reports errors in it.
     """
     if choice.cluster:
         return choice
@@ -77,7 +77,7 @@ def settled(choice: ClusterChoice) -> ClusterChoice:
 
 
 def _server_of(config: Kubeconfig, context: str) -> str:
-    """Returns the API server of a context; empty where the kubeconfig does not tell."""
+    """Returns the API server of a context; empty if the kubeconfig does not name it."""
     chosen = config.contexts.get(context)
     cluster = chosen and config.clusters.get(str(chosen.data.get("cluster")))
     return str(cluster.data.get("server") or "").rstrip("/") if cluster else ""

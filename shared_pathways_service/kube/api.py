@@ -27,9 +27,9 @@ from shared_pathways_service.manifests.names import LABEL_SESSION
 __all__ = ["KubeApi"]
 
 _REQUEST_S = 30.0
-#: One try of several: what a dead connection holds up leaves time for another one.
+#: Seconds for one of several tries: after a dead connection there is time for another try.
 _TRY_S = 15.0
-#: Stands for any answer that is final.
+#: A status that represents any final answer.
 _FORBIDDEN = 403
 _SETTLING_PAUSE_S = 0.2
 
@@ -38,7 +38,7 @@ class KubeApi:
     """One API server, as one user. Use it in one event loop, and close it there.
 
     Args:
-      access: The way to it.
+      access: Access to the server.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
@@ -57,7 +57,7 @@ class KubeApi:
         await self.close()
 
     async def close(self) -> None:
-        """Closes every connection, those of open streams and WebSockets included."""
+        """Closes every connection, including those of open streams and WebSockets."""
         await self._transport.close()
 
     async def request(
@@ -70,11 +70,11 @@ class KubeApi:
         content_type: str = "application/json",
         timeout_s: float = _REQUEST_S,
     ) -> dict[str, Any]:
-        """Sends a request, again where that may help, and returns the answer.
+        """Sends a request, with retries after transient failures, and returns the answer.
 
         Args:
-          method: Of HTTP. A ``POST`` must be one that does no harm when it is done twice, as a
-            review is; for objects there is `create`.
+          method: HTTP method. A ``POST`` must be idempotent, like a review; use `create` for
+            objects.
           path: See `paths`.
           body: A JSON object.
           params: Of the query.
@@ -82,8 +82,8 @@ class KubeApi:
           timeout_s: For all tries together.
 
         Raises:
-          AccessDenied: 401, or 403 for lack of permission.
-          ApiError: Another answer that is no success.
+          AccessDenied: 401, or 403 for missing permission.
+          ApiError: Another answer that is not a success.
           ApiUnreachable: No answer in time.
         """
         target = target_of(method, path, params or {})
@@ -137,11 +137,11 @@ class KubeApi:
         raise AssertionError("endless")
 
     async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
-        """Whether a refusal may be that of a server that has just been started.
+        """Whether the refusal may come from a server that has just started.
 
         Args:
           error: The refusal.
-          asked_at: By `time.monotonic`, before the request was sent.
+          asked_at: `time.monotonic` before the request was sent.
         """
         return await self._transport.is_settling(error, asked_at)
 
@@ -152,11 +152,11 @@ class KubeApi:
         params: Mapping[str, str] | None = None,
         timeout_s: float = _REQUEST_S,
     ) -> dict[str, Any]:
-        """Returns an object, or the list of a collection; raises what `request` does."""
+        """Returns an object, or the list of a collection; raises the errors of `request`."""
         return await self.request("GET", path, params=params, timeout_s=timeout_s)
 
     async def find(self, path: str, *, timeout_s: float = _REQUEST_S) -> dict[str, Any] | None:
-        """Returns an object; None when there is none. Raises what else `request` does."""
+        """Returns an object, or None if it does not exist; raises the other errors of `request`."""
         try:
             return await self.get(path, timeout_s=timeout_s)
         except ApiError as error:
@@ -169,8 +169,8 @@ class KubeApi:
     ) -> dict[str, Any]:
         """Creates an object, once.
 
-        When there is one of that name that bears our own `LABEL_SESSION`, an earlier try created
-        it: that one is returned. Any other is somebody else's.
+        If an object of that name has our own `LABEL_SESSION`, an earlier try created it: it is
+        returned. Any other object belongs to someone else.
 
         Args:
           path: Of the collection.
@@ -178,7 +178,7 @@ class KubeApi:
           timeout_s: For all tries together.
 
         Raises:
-          ApiError: Among others ``AlreadyExists``, for somebody else's object.
+          ApiError: Among others ``AlreadyExists``, for another owner's object.
         """
         try:
             return await self.request("POST", path, body=body, timeout_s=timeout_s)
@@ -186,7 +186,7 @@ class KubeApi:
             ours = _session_of(body)
             if error.reason != "AlreadyExists" or not ours:
                 raise
-            # Who may only create, as tenants may Secrets, cannot look whose it is.
+            # With permission only to create, as tenants have for Secrets, the owner is unknown.
             with contextlib.suppress(AccessDenied):
                 found = await self.get(f"{path}/{body['metadata']['name']}", timeout_s=timeout_s)
                 if _session_of(found) == ours:
@@ -201,16 +201,16 @@ class KubeApi:
         grace_s: int | None = None,
         timeout_s: float = _REQUEST_S,
     ) -> bool:
-        """Deletes one object, and what it owns in the background.
+        """Deletes one object, and in the background the objects that it owns.
 
         Args:
           path: Of the object.
-          uid: Of the object: another one of the same name is not touched.
-          grace_s: Seconds for a pod to end; None: as it says itself.
+          uid: Of the object: another object of the same name is not deleted.
+          grace_s: Seconds for a pod to end; None: the pod's own grace period.
           timeout_s: For all tries together.
 
         Returns:
-          False when there is none of that name and UID.
+          False if there is no object of that name and UID.
         """
         options = delete_body(uid)
         if grace_s is not None:
@@ -221,7 +221,7 @@ class KubeApi:
             except ApiError as error:
                 if error.status == 404:
                     return False
-                # Another object's UID, or this very one changed at the same moment.
+                # The UID is another object's, or this object changed concurrently.
                 if error.reason != "Conflict" or is_last:
                     raise
             else:
@@ -252,20 +252,20 @@ class KubeApi:
         params: Mapping[str, str] | None = None,
         within_s: float | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens an answer without an end, as of a watch or a log that is followed.
+        """Opens an endless answer, e.g. of a watch or of a followed log.
 
         Args:
           path: See `paths`.
           params: Of the query.
-          within_s: Seconds after which it has broken off; None: never.
+          within_s: Seconds after which the connection counts as broken; None: no limit.
 
         Yields:
           Its chunks as they come.
 
         Raises:
-          AccessDenied: 401, or 403 for lack of permission.
-          ApiError: Another answer that is no success.
-          ApiUnreachable: No answer, or it broke off.
+          AccessDenied: 401, or 403 for missing permission.
+          ApiError: Another answer that is not a success.
+          ApiUnreachable: There was no answer, or the connection broke.
         """
         target = target_of("GET", path, params or {})
         async with self._transport.answer(
@@ -279,7 +279,7 @@ class KubeApi:
         """Yields the lines of an answer as they come, until the server ends it.
 
         A line of more than 64 KiB is cut. Close the generator (`contextlib.aclosing`) to close the
-        connection. Raises what `stream` does.
+        connection. Raises the errors of `stream`.
 
         Args:
           path: E.g. `paths.pod_log`.
@@ -297,21 +297,21 @@ class KubeApi:
         headers: Mapping[str, str],
         timeout_s: float = CONNECT_S,
     ) -> aiohttp.ClientResponse:
-        """Asks for another protocol on a connection, with a token that is good now.
+        """Requests a protocol upgrade of a connection, with a valid token.
 
         Args:
           path: E.g. `paths.port_forward`.
           params: E.g. ``{"ports": "29000"}``.
           headers: Of the handshake, e.g. those of a WebSocket.
-          timeout_s: For the handshake. A connection that fails is not tried again.
+          timeout_s: For the handshake. A failed connection is not retried.
 
         Returns:
-          The answer, its connection still open; whether it is the handshake that was asked for is
-          the caller's to look at, and the connection the caller's to close.
+          The answer, its connection still open. The caller must check the handshake and close the
+          connection.
 
         Raises:
           AccessDenied: 401 or 403.
-          ApiError: Another answer that is no success, e.g. 404.
+          ApiError: Another answer that is not a success, e.g. 404.
           ApiUnreachable: No answer in time.
         """
         target = target_of("POST", path, params or {})

@@ -1,4 +1,4 @@
-"""Which cluster, and who we are there."""
+"""Describes a cluster as the user names it, and access to its API server."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["ClusterAccess", "ClusterChoice"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterChoice:
-    """The cluster that the user named; nothing named: the ambient one.
+    """The cluster that the user named; without a name: the ambient one.
 
     Attributes:
       cluster: Name of a GKE cluster; `project` and `region` go with it.
       region: Its region, or its zone.
       context: A context of the user's kubeconfig.
-      kubeconfig: Files that the context is looked for in first; empty: only those of today.
-      in_cluster: Whether it is the cluster around this pod, whatever a kubeconfig says.
+      kubeconfig: Files to search for the context first; empty: only the current kubeconfig.
+      in_cluster: Whether it is the cluster of this pod, regardless of a kubeconfig.
       server: URL that the API server must have; empty: any.
     """
 
@@ -44,18 +44,18 @@ class ClusterChoice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterAccess:
-    """A way to one cluster's API server.
+    """Access to one cluster's API server.
 
     Attributes:
       server: URL, without a slash at its end.
-      tls: For connections to it; None where the URL is plain HTTP.
-      tokens: Shown with every request.
-      namespace: Of the context; empty when it names none.
-      name: The cluster for people, e.g. ``context kind-dev``.
-      server_name: That the server's certificate must bear; empty: the URL's host.
-      proxy: URL of an HTTP proxy on the way; empty: none but the environment's.
+      tls: For connections to it; None if the URL is plain HTTP.
+      tokens: Source of the token that is sent with every request.
+      namespace: Of the context; empty if it has none.
+      name: The cluster's display name, e.g. ``context kind-dev``.
+      server_name: Name to expect in the server's certificate; empty: the URL's host.
+      proxy: URL of an HTTP proxy; empty: only the environment's.
       headers: Sent with every request.
-      project: Google Cloud project where that is known, else empty.
+      project: Google Cloud project if it is known, else empty.
     """
 
     server: str

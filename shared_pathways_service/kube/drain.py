@@ -1,4 +1,4 @@
-"""Nodes are closed and emptied, as `kubectl cordon`, `drain` and `uncordon` do it."""
+"""Cordons, drains and uncordons nodes, as kubectl does."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ __all__ = ["NODE_POOL", "cordon", "evict_pods", "nodes_of_pool", "uncordon"]
 
 Object = Mapping[str, Any]
 
-#: The label that tells a node's pool.
+#: The label with a node's pool.
 NODE_POOL: Final = "cloud.google.com/gke-nodepool"
 _NOT_FOUND: Final = 404
-#: A disruption budget forbids it for now.
+#: The status while a disruption budget forbids an eviction.
 _TOO_MANY: Final = 429
 _PAUSE_S: Final = 0.5
 
 
 async def nodes_of_pool(api: KubeApi, pool: str) -> list[str]:
-    """Returns the names of a pool's nodes; none where there is no such pool."""
+    """Returns the names of a pool's nodes; empty if there is no such pool."""
     found = await api.get(collection("nodes"), params={"labelSelector": f"{NODE_POOL}={pool}"})
     return sorted(node["metadata"]["name"] for node in found.get("items") or ())
 
 
 async def cordon(api: KubeApi, nodes: Iterable[str]) -> None:
-    """Lets no pod come to these nodes any more."""
+    """Marks nodes as unschedulable."""
     await asyncio.gather(*(_set_unschedulable(api, node, True) for node in nodes))
 
 
 async def uncordon(api: KubeApi, nodes: Iterable[str]) -> None:
-    """Lets pods come to these nodes again."""
+    """Marks nodes as schedulable again."""
     await asyncio.gather(*(_set_unschedulable(api, node, None) for node in nodes))
 
 
 async def evict_pods(api: KubeApi, nodes: Iterable[str]) -> None:
-    """Evicts every pod of these nodes but those of daemon sets; the caller has a deadline.
+    """Evicts every pod of these nodes except those of daemon sets; the caller sets a deadline.
 
-    A pod that a disruption budget protects is asked for again and again. Returns when all are told
-    to go; each ends with its own grace.
+    Evictions that a disruption budget forbids are retried. Returns when every eviction was
+    accepted; each pod then ends within its grace period.
     """
     listed = await asyncio.gather(*(_pods_on(api, node) for node in nodes))
     await asyncio.gather(*(_evict(api, pod) for pods in listed for pod in pods))
@@ -62,7 +62,7 @@ async def _pods_on(api: KubeApi, node: str) -> list[Object]:
 def _stays(pod: Object) -> bool:
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or ()
-    # The mirror of a kubelet's own pod is not the API server's to evict.
+    # The API server cannot evict the mirror of a kubelet's static pod.
     return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
 
 

@@ -1,4 +1,4 @@
-"""What the API server answers, as errors: translated here and nowhere else.
+"""Translates error answers of the API server into exceptions; the only place that does.
 
 SharedPathwaysError
 ├── ApiError           the API server refused or failed a request
@@ -19,17 +19,17 @@ from shared_pathways_service.manifests.permissions import access_denied
 
 __all__ = ["CONNECT_VERB", "ApiError", "ApiUnreachable", "error_of_answer"]
 
-#: Of an `AccessDenied` that says that we are nobody here.
+#: The verb in an `AccessDenied` for a user that the API server does not know.
 CONNECT_VERB: Final = "connect"
 
 
 class ApiError(SharedPathwaysError):
-    """The API server's answer to a request that it did not carry out.
+    """The API server refused or failed a request.
 
     Attributes:
-      status: Of HTTP, e.g. 409.
-      reason: Kubernetes' word for it, e.g. ``AlreadyExists``; empty when it gave none.
-      retry_after_s: Seconds that it asked us to wait; None when it did not.
+      status: The HTTP status, e.g. 409.
+      reason: Kubernetes' reason, e.g. ``AlreadyExists``; empty if the answer has none.
+      retry_after_s: Seconds to wait, by the server's answer; None if it gave none.
     """
 
     fields = ("status", "reason", "retry_after_s")
@@ -50,17 +50,17 @@ class ApiError(SharedPathwaysError):
 
     @property
     def is_final(self) -> bool:
-        """Whether the same request would meet the same answer."""
+        """Whether the same request would get the same answer."""
         return is_final(Failure(status=self.status, reason=self.reason))
 
 
-class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - reads as what happened
-    """There was no answer from the API server, or it broke off.
+class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - named for the event
+    """The API server did not answer, or the connection broke.
 
     Attributes:
       server: Its URL.
-      cause: What failed.
-      is_final: Whether trying again is of no use, as with a certificate that is not the server's.
+      cause: The failure.
+      is_final: Whether a retry is useless, e.g. because the certificate is not the server's.
     """
 
     fields = ("server", "cause", "is_final")
@@ -80,22 +80,22 @@ class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - reads as what happene
         self.is_final = is_final
 
 
-#: The authorizer's words; an admission webhook's own may have a "cannot" in them as well.
+#: The authorizer's text; the text of an admission webhook may contain "cannot" as well.
 _UNAUTHORIZED = re.compile(r'forbidden: User ".*" cannot \S+ (resource|path) ')
 
 
 def error_of_answer(
     target: Target, status: int, body: Mapping[str, Any], *, retry_after_s: float | None = None
 ) -> SharedPathwaysError:
-    """Returns the error that an answer stands for.
+    """Returns the error for an answer.
 
     Args:
-      target: What was asked.
-      status: Of HTTP, 400 or more.
-      body: A ``Status`` of Kubernetes, or what else it was; empty when that was no JSON.
+      target: The request's target.
+      status: The HTTP status, 400 or more.
+      body: A ``Status`` of Kubernetes, or other JSON; empty if the body was not JSON.
       retry_after_s: From the answer's header.
     """
-    # (Google's APIs put theirs into one field.)
+    # (Google's APIs wrap their error in one field.)
     told = body.get("error") or body
     said = str((told.get("message") if isinstance(told, Mapping) else told) or f"HTTP {status}")
     if status == 401:
@@ -118,9 +118,9 @@ def error_of_answer(
 
 
 def _is_for_lack_of_permission(body: Mapping[str, Any]) -> bool:
-    """Whether a 403 is the authorizer's; quotas and other admission forbid with the same reason.
+    """Whether a 403 comes from the authorizer; quotas and other admission use the same reason.
 
-    Only the text tells them apart.
+    Only the text distinguishes them.
     """
     return body.get("kind") != "Status" or bool(
         _UNAUTHORIZED.search(str(body.get("message") or ""))

@@ -1,4 +1,4 @@
-"""Credentials from a program that the user's kubeconfig names, e.g. ``gke-gcloud-auth-plugin``.
+"""Credential plug-ins that a kubeconfig names, e.g. ``gke-gcloud-auth-plugin``.
 
 The protocol: "client-go credential plugins" and "client.authentication.k8s.io/v1" of the
 Kubernetes documentation.
@@ -21,7 +21,7 @@ from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 
 __all__ = ["Credential", "Plugin"]
 
-#: Seconds that a plug-in may take; it may have to reach an identity provider.
+#: Seconds for a plug-in, which may have to reach an identity provider.
 _PLUGIN_S = 60.0
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SHOWN_LINES = 5
@@ -29,13 +29,13 @@ _SHOWN_LINES = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credential:
-    """What a plug-in gave.
+    """A plug-in's output.
 
     Attributes:
-      token: Empty when it gave a certificate only.
-      certificate: PEM chain of a client; empty when it gave a token only.
+      token: Empty if the plug-in returned a certificate only.
+      certificate: PEM chain of a client; empty if the plug-in returned a token only.
       key: PEM key of the certificate.
-      expires_at: Seconds since the epoch; None: when it is refused.
+      expires_at: Seconds since the epoch; None: valid until it is refused.
     """
 
     token: str = dataclasses.field(default="", repr=False)
@@ -46,12 +46,12 @@ class Credential:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """A program, as the kubeconfig has it.
+    """A plug-in, as the kubeconfig describes it.
 
     Attributes:
       exec: The ``exec`` of the user.
-      cluster: The cluster, for plug-ins that want to be told of it.
-      where: Directory that a relative command is relative to.
+      cluster: The cluster, for plug-ins that request its description.
+      where: Base directory of a relative command.
     """
 
     exec: Mapping[str, Any] = dataclasses.field(repr=False)
@@ -80,10 +80,10 @@ class Plugin:
         return str(self.exec["command"])
 
     async def run(self) -> Credential:
-        """Runs it.
+        """Runs the plug-in.
 
         Raises:
-          AccessDenied: It is not there, failed, did not end, or gave no credential.
+          AccessDenied: It is missing, failed, did not end in time, or returned no credential.
         """
         try:
             status, output, complaints = await self._output()
@@ -107,7 +107,7 @@ class Plugin:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._environment(),
-            # With what it starts itself, so that all of it can be ended.
+            # A session of its own, so that its child processes can be ended with it.
             start_new_session=True,
         )
         try:
@@ -133,7 +133,7 @@ class Plugin:
         return {**os.environ, **named, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
     def denied(self, what: str) -> AccessDenied:
-        """Returns the error for a plug-in that is of no use."""
+        """Returns the error for a plug-in that failed."""
         return AccessDenied(
             f"no credentials for the cluster: {self.name} {what}",
             verb="connect",
@@ -143,7 +143,7 @@ class Plugin:
 
 
 def _told(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns of a cluster what the protocol has of it; its names are the kubeconfig's."""
+    """Returns the fields of a cluster that the protocol sends, named as in the kubeconfig."""
     names = (
         "server",
         "tls-server-name",

@@ -1,4 +1,4 @@
-"""A cluster of Google Kubernetes Engine, by its name.
+"""Finds a cluster of Google Kubernetes Engine by its name.
 
 Fields: ``projects.locations.clusters`` of the Kubernetes Engine API, v1.
 """
@@ -27,27 +27,27 @@ from shared_pathways_service.kube.tokens import TokenSource
 
 __all__ = ["ENDPOINT_VARIABLE", "gke_access"]
 
-#: Where the Kubernetes Engine API is; gcloud's own variable for it.
+#: gcloud's variable for the address of the Kubernetes Engine API, and the default address.
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER"
 _ENDPOINT = "https://container.googleapis.com/"
 _LOOK_UP_S = 20.0
-#: Until an endpoint that does not answer is given up; a private one from outside never answers.
+#: Seconds to wait for an endpoint; a private endpoint never answers from outside.
 _TRY_S = 5.0
 
 
 async def gke_access(choice: ClusterChoice) -> ClusterAccess:
-    """Finds a cluster and which of its endpoints answers.
+    """Finds a cluster, and an endpoint of it that answers.
 
     Args:
       choice: With cluster, project and region.
 
     Returns:
-      The way to it: by its DNS endpoint, else the public one, else the private one.
+      Access by its DNS endpoint, else the public one, else the private one.
 
     Raises:
       InvalidRequestError: There is no such cluster.
-      AccessDenied: No credentials, or they may not look it up.
-      ApiUnreachable: None of its endpoints answers.
+      AccessDenied: There are no credentials, or they do not permit the lookup.
+      ApiUnreachable: No endpoint of the cluster answers.
     """
     tokens = google_tokens()
     described = await _look_up(choice, tokens)
@@ -100,7 +100,7 @@ async def _look_up(choice: ClusterChoice, tokens: TokenSource) -> Mapping[str, A
 
 
 async def _clusters(api: KubeApi, project: str) -> list[str]:
-    """Names the project's clusters and their regions, for an error that has happened already."""
+    """Returns the project's clusters with their regions, for an error message."""
     try:
         answer = await api.get(f"{project}/locations/-/clusters", timeout_s=_LOOK_UP_S)
     except SharedPathwaysError as error:
@@ -141,7 +141,7 @@ def _ways(
     )
     ways = []
     if name:
-        # Its certificate is signed by an authority that every system knows.
+        # Its certificate is signed by a public authority.
         ways.append(dataclasses.replace(common, server=f"https://{name}", tls=client_tls()))
     authority = (described.get("masterAuth") or {}).get("clusterCaCertificate") or ""
     own = client_tls(authority=base64.b64decode(authority).decode())
@@ -150,7 +150,7 @@ def _ways(
 
 
 async def _failure(way: ClusterAccess) -> str:
-    """Returns why the endpoint is of no use; nothing when it is."""
+    """Returns why the endpoint cannot be used; empty if it can."""
     async with KubeApi(way) as api:
         try:
             await api.get("/version", timeout_s=_TRY_S)

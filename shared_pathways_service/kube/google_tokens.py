@@ -1,7 +1,7 @@
-"""Google's access tokens, by google-auth: who the user is is its business.
+"""Google access tokens of the Application Default Credentials, by google-auth.
 
-Its credentials are synchronous: they run in a thread. Their requests come back to the event loop,
-so that they have one deadline, and end with it.
+google-auth is synchronous and runs in a thread. Its requests are sent on the event loop, so that
+one deadline covers all of them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from shared_pathways_service.kube.tokens import Token, TokenSource
 
 __all__ = ["GoogleUser", "google_tokens"]
 
-#: GKE takes the e-mail address of a service account for its name in RBAC.
+#: GKE uses the e-mail address of a service account as its name in RBAC.
 _SCOPES = (
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/userinfo.email",
 )
-#: For all that google-auth does to get one token, looking for a metadata server included.
+#: Seconds for google-auth to get one token, including the search for a metadata server.
 _FETCH_S = 45.0
-#: For one of its requests.
+#: Seconds for one of its requests.
 _REQUEST_S = 15.0
 _LOG_IN = "gcloud auth application-default login"
 
 
 class GoogleUser:
-    """Whoever the Application Default Credentials are of.
+    """The user of the Application Default Credentials.
 
     Attributes:
-      tokens: Their access tokens.
+      tokens: Source of the user's access tokens.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class GoogleUser:
         self._found: tuple[credentials.Credentials, str] | None = None
 
     async def project(self) -> str:
-        """Returns the project that goes with the credentials; empty: none does.
+        """Returns the credentials' project; empty if they have none.
 
         Raises:
           SharedPathwaysError: There are no credentials, or no token for them.
@@ -55,13 +55,13 @@ class GoogleUser:
         return self._found[1] if self._found else ""
 
     async def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Returns what a gRPC call to one of Google's APIs shows, keys in lower case.
+        """Returns the metadata for a gRPC call to one of Google's APIs, keys in lower case.
 
         Raises:
           SharedPathwaysError: There are no credentials, or no token for them.
         """
         shown = [("authorization", await self.tokens.header())]
-        # A person's own credentials may say whose quota pays for the call.
+        # A user's credentials may name the project whose quota the call uses.
         if self._found and (pays := getattr(self._found[0], "quota_project_id", None)):
             shown.append(("x-goog-user-project", str(pays)))
         return tuple(shown)
@@ -129,7 +129,7 @@ class _Answer(transport.Response):
 
 
 class _LoopRequest(transport.Request):
-    """Called in a thread, sends its request in the event loop it was made in."""
+    """Sends google-auth's requests, from its thread, on the event loop that created this object."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session

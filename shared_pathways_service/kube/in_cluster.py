@@ -1,6 +1,6 @@
-"""The cluster that this process runs in, by its pod's service account.
+"""Access to the cluster that this process runs in, by its pod's service account.
 
-Where things are: "Accessing the Kubernetes API from a Pod" of the Kubernetes documentation.
+Paths and variables: "Accessing the Kubernetes API from a Pod" of the Kubernetes documentation.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def is_in_cluster(directory: Path = _SERVICE_ACCOUNT) -> bool:
     """Whether this process runs in a pod that has a service account.
 
     Args:
-      directory: Where its files are.
+      directory: The directory of its files.
     """
     return bool(os.environ.get(_HOST)) and (directory / "token").exists()
 
 
 def in_cluster_access(directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess:
-    """Returns the way to the cluster around this pod.
+    """Returns access to the cluster of this pod.
 
     Args:
-      directory: Where the service account's files are.
+      directory: The directory of the service account's files.
 
     Raises:
-      InvalidRequestError: They cannot be read.
+      InvalidRequestError: The files cannot be read.
     """
     host, port = os.environ[_HOST], os.environ.get(_PORT) or "443"
     try:

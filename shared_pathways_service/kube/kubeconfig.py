@@ -1,8 +1,8 @@
-"""The user's kubeconfig: read, merged and never written.
+"""Reads and merges the user's kubeconfig files; never writes them.
 
 Rules of the format: "Organizing Cluster Access Using kubeconfig Files" and "kubeconfig (v1)" of
 the Kubernetes documentation. `docs/adr/0021-requests-to-the-api-server-use-aiohttp.md` says why the
-official client does not read it.
+official client is not used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entry:
     """One cluster, user or context.
 
     Attributes:
-      where: Directory of its file: paths in it are relative to this one.
+      where: Directory of its file; paths in the entry are relative to it.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Entry:
     where: Path
 
     def text(self, field: str) -> str:
-        """Returns what ``FIELD-data`` (in base64) or the file that FIELD names holds, or nothing.
+        """Returns the content of ``FIELD-data`` (base64) or of the file that FIELD names, or "".
 
         Raises:
-          InvalidRequestError: It cannot be read.
+          InvalidRequestError: The content cannot be read.
         """
         try:
             if encoded := self.data.get(f"{field}-data"):
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kubeconfig:
-    """All files of ``KUBECONFIG`` as one: the first one to name a thing is right about it."""
+    """All files of ``KUBECONFIG``, merged: for each name, the first file that has it counts."""
 
     current: str = ""
     contexts: Mapping[str, Entry] = dataclasses.field(default_factory=dict)
@@ -72,7 +72,7 @@ class Kubeconfig:
 
 
 def kubeconfig_paths() -> list[Path]:
-    """Returns where the user's kubeconfig is: what ``KUBECONFIG`` lists, or ``~/.kube/config``."""
+    """Returns the user's kubeconfig files: those of ``KUBECONFIG``, or ``~/.kube/config``."""
     listed = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     return listed or [Path.home() / ".kube" / "config"]
 
@@ -81,10 +81,10 @@ def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
     """Reads the files that exist.
 
     Args:
-      paths: Those of the user by default.
+      paths: By default the user's kubeconfig files.
 
     Raises:
-      InvalidRequestError: One of them is not a kubeconfig.
+      InvalidRequestError: A file is not a kubeconfig.
     """
     current = ""
     found: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
@@ -129,14 +129,14 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
-    """Returns the way to the cluster of a context.
+    """Returns access to the cluster of a context.
 
     Args:
-      config: Where it stands.
+      config: The kubeconfig with the context.
       context: Its name; empty: the current one.
 
     Raises:
-      InvalidRequestError: There is no such context, or what it names is missing or not valid.
+      InvalidRequestError: There is no such context, or its cluster or user is missing or invalid.
     """
     name = context or config.current
     known = ", ".join(sorted(config.contexts)) or "none: no kubeconfig has any"

@@ -1,4 +1,4 @@
-"""URL paths of the objects that are used, and what a request for one asks permission for."""
+"""URL paths of Kubernetes objects, and the permissions that requests need."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def collection(resource: str, namespace: str = "") -> str:
 
     Args:
       resource: In the plural, e.g. ``jobs``.
-      namespace: Empty: of all namespaces, or a resource that has none.
+      namespace: Empty: of all namespaces, or of a resource without namespaces.
     """
     home = _HOMES[resource]
     root = f"/apis/{home}" if home else "/api/v1"
@@ -70,11 +70,11 @@ def port_forward(namespace: str, pod: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a request does, and where.
+    """The permission that a request needs, and its namespace.
 
     Attributes:
-      permission: What it needs; of a path that is no resource, the path itself.
-      namespace: Empty for what is in none.
+      permission: The permission; for a path that is not a resource, the path itself.
+      namespace: Empty for objects without a namespace.
     """
 
     permission: Permission
@@ -95,12 +95,12 @@ _PATH = re.compile(
 
 
 def target_of(method: str, path: str, params: Mapping[str, str]) -> Target:
-    """Returns what a request asks permission for.
+    """Returns the target of a request.
 
     Args:
-      method: Of HTTP. A WebSocket to a subresource counts as ``POST``: from Kubernetes 1.35 on the
-        API server wants ``create`` for it.
-      path: As the functions above make it.
+      method: HTTP method. A WebSocket to a subresource counts as ``POST``: from Kubernetes 1.35 on
+        the API server requires ``create`` for it.
+      path: As the functions above return it.
       params: Of the query.
     """
     match = _PATH.fullmatch(path)

@@ -1,4 +1,4 @@
-"""Which answers of an API server are final, and after how long the others are asked for again."""
+"""Classifies failures of API requests as final or transient, and computes retry delays."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 __all__ = ["Failure", "is_final", "retry_delay_s"]
 
-#: No token is asked for more than once more.
+#: Retried only once, with a new token.
 _UNAUTHORIZED: Final = 401
-#: Too early, too much, or not now. A 500 is etcd changing its leader, or the like.
+#: Too early, too many, or unavailable. A 500 is e.g. a change of etcd's leader.
 _NOT_NOW: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CONFLICT: Final = 409
 _FIRST_S: Final = 0.1
 _LONGEST_S: Final = 5.0
-#: An API server that asks for more than this is not worth waiting for in one request.
+#: The longest ``Retry-After`` in seconds for which a request waits.
 _LONGEST_ASKED_S: Final = 60.0
 
 
@@ -24,8 +24,8 @@ class Failure:
 
     Attributes:
       status: The HTTP status; None: there was no answer, or only part of one.
-      reason: Kubernetes' ``Status.reason``, e.g. ``AlreadyExists``; empty when it gave none.
-      retry_after_s: The header ``Retry-After`` in seconds; None when there was none.
+      reason: Kubernetes' ``Status.reason``, e.g. ``AlreadyExists``; empty if it gave none.
+      retry_after_s: The header ``Retry-After`` in seconds; None if it is missing.
       method: The HTTP method, in capitals.
     """
 
@@ -36,21 +36,21 @@ class Failure:
 
 
 def is_final(failure: Failure, *, attempt: int = 0) -> bool:
-    """Whether asking again would bring the same answer.
+    """Whether a retry would get the same answer.
 
-    A create whose answer was lost may be sent again: it is then answered with AlreadyExists, and
-    the object's session label says whose it is.
+    A create whose answer was lost may be retried: the answer is then AlreadyExists, and the
+    object's session label identifies its owner.
 
     Args:
-      failure: The answer, or the lack of one.
-      attempt: How many tries there were before this one.
+      failure: The failed try.
+      attempt: The number of tries before this one.
     """
     if failure.status is None or failure.status in _NOT_NOW:
         return False
     if failure.status == _UNAUTHORIZED:
-        # Once more, with a token fetched anew: it may have been taken back before its end.
+        # Retry with a new token: the old one may have been revoked before its expiry.
         return attempt > 0
-    # Somebody else wrote at the same time; a create's conflict stays one.
+    # A concurrent write, which a retry resolves; a create's conflict is final.
     return not (
         failure.status == _CONFLICT and failure.reason == "Conflict" and failure.method == "PATCH"
     )
@@ -61,7 +61,7 @@ def retry_delay_s(failure: Failure, *, attempt: int, jitter: float, left_s: floa
 
     Args:
       failure: The last try's.
-      attempt: How many tries there were before that one.
+      attempt: The number of tries before that one.
       jitter: From 0 to 1, drawn at random by the caller.
       left_s: Seconds until the caller's deadline.
     """
@@ -73,6 +73,6 @@ def retry_delay_s(failure: Failure, *, attempt: int, jitter: float, left_s: floa
     if failure.retry_after_s is not None:
         if failure.retry_after_s > _LONGEST_ASKED_S:
             return None
-        # Later than asked, never sooner, and not all at once.
+        # Never earlier than requested, and spread over clients.
         delay = failure.retry_after_s + delay
     return delay if delay < left_s else None

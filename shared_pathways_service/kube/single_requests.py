@@ -1,4 +1,4 @@
-"""One request, stream or WebSocket, tried once: who we are goes along, errors are translated."""
+"""Sends one request without retries: adds credentials and translates errors."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from shared_pathways_service.kube.paths import Target, target_of
 
 __all__ = ["CONNECT_S", "Transport"]
 
-#: Seconds until a connection stands.
+#: Seconds to establish a connection.
 CONNECT_S = 10.0
-#: Seconds for which a server that says it is ready is believed, and for its saying so.
+#: Seconds for which a report of readiness is valid, and for getting it.
 _READY_FOR_S = 30.0
 _READY_S = 5.0
-#: Seconds after a connection failed in which credentials that are not taken may be good, and rights
-#: that are denied may be there.
+#: Seconds after a failed connection during which valid credentials may be rejected, and existing
+#: permissions denied.
 _AWAY_S = 60.0
 _MAX_CONNECTIONS = 100
-#: Seconds without a word until the kernel asks the other end, between asking, and how often.
+#: TCP keepalive: idle seconds before the first probe, seconds between probes, number of probes.
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
-#: Seconds for connections that were shut down to be closed.
+#: Seconds for closing connections that were shut down.
 _CLOSE_S = 2.0
 
 
@@ -47,7 +47,7 @@ class Transport:
     """Connections to one API server. Belongs to the event loop that first uses it.
 
     Args:
-      access: The way there.
+      access: Access to the server.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
@@ -57,18 +57,18 @@ class Transport:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def close(self) -> None:
-        """Closes all connections, and asks for no token any more."""
+        """Closes all connections and the source of tokens."""
         await self._access.tokens.close()
         if self._session is None:
             return
         await self._session.close()
-        # One that was broken off before still says goodbye by TLS, which nobody waits for.
+        # A connection that was aborted before still sends its TLS close; do not wait for that.
         for made in self._open_sockets():
             with contextlib.suppress(OSError):
                 made.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                # The event loop sees that they ended, and closes them.
+                # The event loop notices their end, and closes them.
                 while self._open_sockets():  # noqa: ASYNC110
                     await asyncio.sleep(0)
 
@@ -87,24 +87,24 @@ class Transport:
         content_type: str = "",
         read_within_s: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Sends a request; what goes wrong while the answer is read is translated too.
+        """Sends a request; translates errors, also those while the caller reads the answer.
 
         Args:
           target: What the request is for, for errors.
-          method: Of HTTP.
+          method: HTTP method.
           path: Of the URL.
           params: Of the query.
           data: The body.
           content_type: Of the body.
-          read_within_s: For the whole; None: the answer has no end.
+          read_within_s: Seconds for the whole answer; None: the answer is endless.
 
         Yields:
-          A success.
+          The successful answer.
 
         Raises:
-          AccessDenied: 401 (with a token fetched anew as well) or 403.
-          ApiError: Another answer that is no success.
-          ApiUnreachable: No answer, or it broke off.
+          AccessDenied: 401 (also with a new token) or 403.
+          ApiError: Another answer that is not a success.
+          ApiUnreachable: There was no answer, or the connection broke.
         """
         timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=CONNECT_S)
         with self.translated(target):
@@ -125,7 +125,7 @@ class Transport:
                         return
                     if response.status != 401 or is_last:
                         raise await _error_of(target, response)
-                    # Not used again: a new client's certificate shows on new connections only.
+                    # Not reused: a new client certificate takes effect on new connections only.
                     response.close()
                 self._access.tokens.refused(header)
 
@@ -137,7 +137,7 @@ class Transport:
         params: Mapping[str, str] | None,
         headers: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
-        """Asks for another protocol; arguments and errors as those of `KubeApi.upgrade`."""
+        """Requests a protocol upgrade; arguments and errors are those of `KubeApi.upgrade`."""
         with self.translated(target):
             for is_last in (False, True):
                 header = await self._authorization(target)
@@ -145,7 +145,7 @@ class Transport:
                     self._access.server + path,
                     params=params,
                     headers=[*self._headers(header), *headers.items()],
-                    # Of the connection only: it lasts.
+                    # For connecting only: the connection itself lasts.
                     timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
                     allow_redirects=False,
                     **self._way(),
@@ -160,18 +160,18 @@ class Transport:
         raise AssertionError("the last try returns or raises")
 
     async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
-        """Whether a refusal may be that of a server that has just been started.
+        """Whether the refusal may come from a server that has just started.
 
-        It answers before it knows all users, rules and kinds: with 403 to who is allowed, and with
-        404 without a reason for a custom resource (seen for 1 s; it takes longer where all is
-        busy). So it is asked whether it is ready; a refusal of what was asked before it said so (by
-        whichever request) is no answer.
-        Where it does not know who we are, only after it was away: credentials that are made anew
-        each time may cost a program of the user's seconds.
+        Such a server answers before it knows all users, rules and kinds: with 403 to permitted
+        requests, and with 404 without a reason for a custom resource (observed for 1 s; longer on a
+        busy machine). So this asks whether the server is ready; a refusal of a request from
+        before it was ready does not count.
+        A 401 is only retried after the server was away: renewing credentials each time may cost
+        seconds of a credential plug-in.
 
         Args:
           error: The refusal.
-          asked_at: By `time.monotonic`, before the request was sent.
+          asked_at: `time.monotonic` before the request was sent.
         """
         now = time.monotonic()
         if isinstance(error, AccessDenied):
@@ -188,9 +188,9 @@ class Transport:
         return True
 
     async def _is_ready(self) -> bool:
-        """Asks the server; one that does not tell such things to us is taken to be.
+        """Asks the server for its readiness; a server that refuses to answer counts as ready.
 
-        But for a while after it was away: to know that we may ask it needs its rules as well.
+        Except for a while after it was away: it needs its rules to permit the question.
         """
         try:
             async with self.answer(
@@ -206,7 +206,7 @@ class Transport:
 
     @contextlib.contextmanager
     def translated(self, target: Target) -> Iterator[None]:
-        """Makes one error of all that may happen to a connection."""
+        """Translates every failure of a connection into `ApiUnreachable`."""
         try:
             yield
         except (aiohttp.ClientError, OSError, EOFError) as error:
@@ -218,7 +218,7 @@ class Transport:
             ) from error
 
     def timed_out(self, target: Target, what: str, within_s: float) -> ApiUnreachable:
-        """Returns the error for a request whose time is over, whoever was waited for."""
+        """Returns the error for a request that timed out, also while it waited for a token."""
         tokens = self._access.tokens
         if tokens.awaited_s is None:
             return self.unreachable(target, f"no {what} within {within_s:g} s")
@@ -231,7 +231,7 @@ class Transport:
         )
 
     def unreachable(self, target: Target, cause: str, *, is_final: bool = False) -> ApiUnreachable:
-        """Returns the error for a request without an answer, and remembers that there was one."""
+        """Returns the error for a request without an answer, and records the failure's time."""
         self._broke_at, self._ready_until = time.monotonic(), float("-inf")
         server = self._access.server
         return ApiUnreachable(
@@ -247,8 +247,8 @@ class Transport:
         except AccessDenied as error:
             if not self._access.tokens.has_worked:
                 raise
-            # It was in order before: more likely than our rights, the way to who gives tokens is
-            # gone, as it is for a plug-in on a laptop without a network.
+            # The credentials worked before: probably the identity provider is unreachable, as
+            # by a plug-in on a laptop without a network.
             raise ApiUnreachable(
                 f"cannot {target}: {error.message}",
                 server=self._access.server,
@@ -286,12 +286,12 @@ class Transport:
 
 
 def _socket_that_notices(info: tuple[Any, ...]) -> socket.socket:
-    """Makes a socket that learns within a minute that the other end has gone without a word."""
+    """Creates a socket that detects a silently lost peer within a minute."""
     family, kind, protocol = info[:3]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE:
-        if hasattr(socket, name):  # not each is everywhere
+        if hasattr(socket, name):  # not every platform has all of them
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
 
@@ -301,7 +301,7 @@ async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedP
     try:
         body = json.loads(text)
     except ValueError:
-        body = {}  # of a proxy on the way, not of Kubernetes
+        body = {}  # from an HTTP proxy, not from Kubernetes
     retry_after = response.headers.get("Retry-After", "")
     return error_of_answer(
         target,

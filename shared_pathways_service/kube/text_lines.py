@@ -1,4 +1,4 @@
-"""Splits an answer that comes in chunks into lines."""
+"""Splits a chunked answer into lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterable
 
 __all__ = ["lines_of"]
 
-#: Bytes of a line that are kept.
+#: The longest line in bytes; the rest of a line is dropped.
 _LINE_BYTES = 1 << 16
 
 
 async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """Yields each line as it is complete, and at the end the rest; cut after 64 KiB."""
+    """Yields each line when it is complete, and at the end the rest; cuts lines at 64 KiB."""
     rest = b""
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""TLS towards an API server."""
+"""TLS contexts for connections to an API server."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ def client_tls(*, authority: str = "", verify: bool = True) -> ssl.SSLContext:
     """Returns a context for connections to one server.
 
     Args:
-      authority: PEM certificates of who signed the server's; empty: the system's.
-      verify: False: any server is believed, as the user's kubeconfig says.
+      authority: PEM certificates of the server's authority; empty: the system's authorities.
+      verify: False: trust any server, if the user's kubeconfig says so.
 
     Raises:
-      ssl.SSLError: `authority` holds no certificate.
+      ssl.SSLError: `authority` contains no certificate.
     """
     context = ssl.create_default_context(cadata=authority or None)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if authority:
-        # Clusters sign for themselves, often without the key identifiers that this flag (on by
-        # default from Python 3.13 on) demands; kubectl does not ask for them either.
+        # Clusters have authorities of their own, often without the key identifiers that this flag
+        # (on by default from Python 3.13 on) requires; kubectl does not require them either.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 def show_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Makes later connections show a client's certificate.
+    """Makes later connections present a client certificate.
 
     Args:
-      context: Whose connections.
+      context: The context of the connections.
       certificate: PEM chain.
       key: PEM key.
 
     Raises:
       ssl.SSLError: They are not a certificate and its key.
     """
-    # Python's ssl reads both from files only: theirs is private and gone at once.
+    # Python's ssl reads both from files only: the file is private and removed at once.
     with tempfile.TemporaryDirectory(prefix="sps") as directory:
         path = Path(directory) / "certificate.pem"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""A token that somebody else keeps fresh in a file."""
+"""A token from a file that another process, e.g. a kubelet, keeps valid."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shared_pathways_service.kube.tokens import Token, TokenSource
 
 __all__ = ["token_file"]
 
-#: Seconds that what was read is good for; a kubelet writes a new token long before its end.
+#: Seconds until the file is read again; a kubelet renews a token long before it expires.
 _READ_AGAIN_S = 60.0
 
 
 def token_file(path: Path) -> TokenSource:
-    """Returns a source of what the file holds.
+    """Returns a source of the file's token.
 
     Args:
-      path: The file, which is read again about every minute and when the token is refused.
+      path: The file; it is read again about every minute and when the token is refused.
     """
 
     async def fetch() -> Token:

@@ -1,4 +1,4 @@
-"""A token that is fetched once for all who ask, and again before it expires."""
+"""A cached token: one fetch serves all requests, and it is renewed before it expires."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from collections.abc import Awaitable, Callable
 __all__ = ["Token", "TokenSource", "static_token"]
 
 _LOG = logging.getLogger(__name__)
-#: A token is replaced this long before it expires, or when this share of its life is left,
-#: whichever is later: a request that is on its way must not meet an expired one.
+#: A token is replaced this long before it expires, or when this share of its lifetime is left,
+#: whichever is later, so that it does not expire during a request.
 _MARGIN_S = 300.0
 _MARGIN_SHARE = 0.25
-#: Seconds that a renewal is waited for while the last token is good, and until the next try.
+#: Seconds to wait for a renewal while the last token is valid, and until the next try.
 _PATIENCE_S = 5.0
 _AGAIN_S = 30.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Token:
-    """What a request shows.
+    """The credentials of a request.
 
     Attributes:
-      header: Value of the ``Authorization`` header; empty: none is sent.
-      expires_at: Seconds since the epoch, None when that is not known.
+      header: Value of the ``Authorization`` header; empty: the header is not sent.
+      expires_at: Seconds since the epoch; None if not known.
     """
 
     header: str = dataclasses.field(repr=False)
@@ -35,15 +35,15 @@ class Token:
 
 
 class TokenSource:
-    """Gives a token that is still good.
+    """Provides a valid token.
 
     Args:
-      fetch: Gets a new one; has a deadline of its own, raises `SharedPathwaysError`.
-      of: Who gives them, for messages.
-      now: Seconds since the epoch, by the clock that `Token.expires_at` is told by.
+      fetch: Gets a new token; has a deadline of its own, raises `SharedPathwaysError`.
+      of: The issuer of the tokens, for messages.
+      now: Seconds since the epoch, by the clock of `Token.expires_at`.
 
     Attributes:
-      has_worked: Whether there was a token before.
+      has_worked: Whether a token was fetched before.
     """
 
     def __init__(
@@ -63,40 +63,40 @@ class TokenSource:
         self._began = 0.0
 
     async def header(self) -> str:
-        """Returns the value of the ``Authorization`` header; empty for none.
+        """Returns the value of the ``Authorization`` header; empty: send no header.
 
         Raises:
-          SharedPathwaysError: There is none to be had, and the last one is no longer good.
+          SharedPathwaysError: No token could be fetched, and the last one has expired.
         """
         good = self._good()
         if good is not None and self._now() < self._renew_at:
             return good.header
-        # In a task of its own: who asks may be in more of a hurry than the fetch, and go.
+        # In a task of its own: a caller may time out before the fetch is complete.
         renewal = self._begin_renewal()
         if good is not None:
-            # Nobody is held up for long while the last one is good.
+            # Do not wait long while the last token is valid.
             patience_s = self._began + _PATIENCE_S - time.monotonic()
             if patience_s > 0:
                 await asyncio.wait({renewal}, timeout=patience_s)
             if (good := self._good()) is not None:
                 return good.header
-        # (A new one is used also if it has expired by this machine's clock, which may be wrong.)
+        # (Use a new token even if it is expired by this machine's clock, which may be wrong.)
         return (await self._finish(renewal)).header
 
     @property
     def awaited_s(self) -> float | None:
-        """Seconds for which there has been no good token while one is fetched; None: there is."""
+        """Seconds that a fetch has lasted without a valid token; None: there is one."""
         if self._renewal is None or self._good() is not None:
             return None
         return time.monotonic() - self._began
 
     def refused(self, header: str) -> None:
-        """The server did not take it: the next one who asks gets a new one."""
+        """Discards a token that the server refused; the next call fetches a new one."""
         if self._token is not None and self._token.header == header:
             self._token = None
 
     async def close(self) -> None:
-        """Breaks off a fetch that is under way; who asks again later begins another."""
+        """Cancels a fetch in progress; a later call begins another."""
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.wait({self._renewal})
@@ -122,7 +122,7 @@ class TokenSource:
                 task = asyncio.current_task()
                 if not renewal.cancelled() or (task and task.cancelling()):
                     raise
-            # Another one who shares this source has closed it.
+            # Another user of this source has closed it.
             renewal = self._begin_renewal()
 
     async def _renew(self) -> Token:
@@ -143,13 +143,13 @@ class TokenSource:
     def _end_renewal(self, renewal: asyncio.Task[Token]) -> None:
         self._renewal = None
         if not renewal.cancelled() and (error := renewal.exception()):
-            # Who had to wait for it is told; perhaps nobody had to.
+            # Callers that waited got the error; perhaps there were none.
             level = logging.DEBUG if self._good() is None else logging.WARNING
             _LOG.log(level, "cannot renew the token yet: %s", error)
 
 
 def static_token(header: str = "") -> TokenSource:
-    """Returns a source of one and the same header, which may be empty."""
+    """Returns a source with a constant header, which may be empty."""
 
     async def fetch() -> Token:
         return Token(header=header)

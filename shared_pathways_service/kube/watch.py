@@ -1,4 +1,4 @@
-"""Objects as they change: a list, then a watch that goes on where the last one ended."""
+"""Watches objects: a list, then watches that each resume where the last one ended."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 
 __all__ = ["WatchEvent", "watch"]
 
-#: The server ends a watch after so many seconds, spread so that not all come back at once.
+#: The server ends a watch after this many seconds; a range, so that clients do not return at once.
 _WATCH_S = (240, 300)
-#: Seconds beyond that, for one who forgot: something on the way may hold a dead connection open.
+#: Seconds to wait beyond that: a dead connection may stay open.
 _GRACE_S = 30
 _FIRST_PAUSE_S = 0.1
 _LAST_PAUSE_S = 8.0
-#: A connection that breaks is nothing yet; one that cannot be made again is.
+#: Failures in a row before trouble is reported: a single broken connection is normal.
 _TROUBLE = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WatchEvent:
-    """What became of one object.
+    """A change of one object.
 
     Attributes:
-      kind: ``SYNCED`` has no object: all that there was at the start, or after a gap in the
-        news, has been told.
-      object: As it is now; for ``DELETED`` as it was last.
+      kind: ``SYNCED`` has no object: all objects that existed at the start, or after a gap in
+        the events, have been reported.
+      object: Its current state; for ``DELETED`` its last state.
     """
 
     kind: Literal["ADDED", "MODIFIED", "DELETED", "SYNCED"]
@@ -51,27 +51,27 @@ async def watch(
     give_up_after_s: float = 120.0,
     on_trouble: Callable[[str], object] = lambda _: None,
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Tells what becomes of the objects of a collection, without end.
+    """Yields the changes of a collection's objects, endlessly.
 
-    A broken or ended connection is resumed where it stopped. When the server no longer has what
-    happened since, the objects are listed again, and what is new, changed or gone is told.
+    A broken or ended watch resumes where it stopped. If the server no longer has the changes since
+    then, the objects are listed again, and new, changed and deleted objects are reported.
 
     Args:
       api: The server.
       path: Of the collection.
       params: E.g. ``{"labelSelector": "…"}``, ``{"fieldSelector": "metadata.name=…"}``.
-      resource_version: Go on from here, without a list; None: list first.
+      resource_version: Start here, without a list; None: list first.
       known: The objects that the caller knows as of `resource_version`.
       give_up_after_s: Seconds without a connection until it is an error.
-      on_trouble: Told why there is no connection, when it fails for the second time in a row, and
-        ``""`` when there is one again; must not block.
+      on_trouble: Called with the reason when a connection fails for the second time in a row, and
+        with ``""`` when there is one again; must not block.
 
     Yields:
       The events. Close the generator (`contextlib.aclosing`) to close its connection.
 
     Raises:
       AccessDenied: 401 or 403, also later on.
-      ApiError: Another final answer, e.g. 404 for a resource that there is not.
+      ApiError: Another final answer, e.g. 404 for a resource that does not exist.
       ApiUnreachable: No connection for `give_up_after_s`.
     """
     watching = _Watching(api, path, params or {}, give_up_after_s, on_trouble)
@@ -156,7 +156,7 @@ class _Watching:
                         if event is not None:
                             yield event
             finally:
-                # Silence is no lack of a connection; one that broke at once is.
+                # A silent connection is not a failure; one that broke at once is.
                 if time.monotonic() - opened_at > _LAST_PAUSE_S:
                     self._heard_at = time.monotonic()
 
@@ -198,7 +198,7 @@ class _Watching:
         self._failures = 0
 
     async def judge(self, error: AccessDenied | ApiError | ApiUnreachable) -> None:
-        """Raises the error when there is no use in going on."""
+        """Raises the error if it is final."""
         if isinstance(error, ApiError) and error.status == 410:
             self.version = ""
             return
@@ -212,7 +212,7 @@ class _Watching:
             self._on_trouble(str(error))
 
     async def pause(self) -> None:
-        """Leaves a server alone for a while, the longer the more often it had no news."""
+        """Waits before the next connection, longer after each one without events."""
         await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(_LAST_PAUSE_S, self._pause_s * 2)
 

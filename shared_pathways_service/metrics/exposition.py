@@ -1,4 +1,4 @@
-"""Measurements as OpenMetrics text, which prometheus_client writes."""
+"""Renders measurements as OpenMetrics text, by prometheus_client."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["CONTENT_TYPE_LATEST", "render"]
 
 @dataclasses.dataclass(frozen=True)
 class _Collector:
-    """The form in which prometheus_client takes measurements that it does not count itself."""
+    """A prometheus_client collector of measurements that are counted elsewhere."""
 
     families: Iterable[Family]
 
     def collect(self) -> Iterator[Metric]:
-        """Yields each family as prometheus_client has it."""
+        """Yields each family as an object of prometheus_client."""
         for family in self.families:
             metric = Metric(family.name, family.help, family.kind, family.unit)
             metric.samples = [
@@ -32,9 +32,9 @@ class _Collector:
 
 
 def render(families: Iterable[Family]) -> str:
-    """Returns the text, which ends with a mark by which a scraper sees that it is complete.
+    """Returns the text, which ends with OpenMetrics' end mark.
 
     Raises:
-      ValueError: A name is not one that OpenMetrics allows.
+      ValueError: OpenMetrics does not allow a name.
     """
     return str(generate_latest(_Collector(families)), "utf-8")

@@ -1,4 +1,4 @@
-"""Measurements as families of samples, independent of how they are sent."""
+"""Measurements as families of samples, independent of their transport."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 __all__ = ["Family", "Histogram", "Kind", "Sample", "labelled", "values_of"]
 
 Kind = Literal["counter", "gauge", "info", "histogram"]
-#: What the name of a sample has beyond its family's.
+#: The suffix of a sample's name, after its family's name.
 _SUFFIX: Mapping[str, str] = {
     "counter": "_total",
     "gauge": "",
@@ -35,13 +35,13 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Family:
-    """Numbers of one kind.
+    """A metric family.
 
     Attributes:
       name: Without the suffix of its samples; ends with its unit, if it has one.
-      kind: A counter only grows, from 0 at the start of the process.
+      kind: A counter only increases, from 0 at the start of the process.
       help: One sentence.
-      samples: Told apart by their labels.
+      samples: Distinguished by their labels.
       unit: ``seconds``, ``bytes``, or empty.
     """
 
@@ -52,21 +52,21 @@ class Family:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        """Checks the rule that names and units follow."""
+        """Checks the name and the unit."""
         if self.unit and not self.name.endswith(f"_{self.unit}"):
             raise ValueError(f"{self.name} does not end with its unit {self.unit}")
 
     @property
     def sample_name(self) -> str:
-        """What its samples are called."""
+        """The name of its samples."""
         return self.name + _SUFFIX[self.kind]
 
 
 class Histogram:
-    """How often something took how long.
+    """A histogram of durations.
 
     Args:
-      bounds: Upper bounds of its buckets, in rising order; the last, infinity, is added.
+      bounds: Upper bounds of its buckets, ascending; infinity is added as the last.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -75,12 +75,12 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """Counts one."""
+        """Counts one value."""
         self._counts[bisect.bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def samples(self) -> list[Sample]:
-        """Returns its samples: each bucket has what is in those below it, too."""
+        """Returns its samples; buckets are cumulative."""
         sums = list(itertools.accumulate(self._counts))
         bounds = [*(repr(bound) for bound in self._bounds), "+Inf"]
         return [
@@ -94,11 +94,11 @@ class Histogram:
 
 
 def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Family]:
-    """Puts the families of several sources together.
+    """Merges the families of several sources.
 
     Args:
       families_of: By the name of the source.
-      label: What the source is called in each sample.
+      label: The label with the source's name in each sample.
     """
     merged: dict[str, Family] = {}
     for source, families in families_of.items():

@@ -1,4 +1,4 @@
-"""``/metrics`` over HTTP, for a scraper, as OpenMetrics text."""
+"""Serves ``/metrics`` over HTTP, as OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Serving", "serve_metrics"]
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-    """Metrics that are served.
+    """A running metrics server.
 
     Attributes:
-      url: Where.
-      close: Ends it.
+      url: Its URL.
+      close: Stops it.
     """
 
     url: str
@@ -31,16 +31,16 @@ class Serving:
 async def serve_metrics(
     families: Callable[[], Iterable[Family]], *, address: str, port: int, token: str | None
 ) -> Serving:
-    """Serves what `families` returns whenever it is asked for.
+    """Serves the current result of `families` at each request.
 
     Args:
       families: Called on this event loop.
       address: To bind; without brackets.
       port: To bind; 0: any.
-      token: What a scraper must show as its bearer token; None: nothing.
+      token: The bearer token that a scraper must send; None: no token.
 
     Raises:
-      SharedPathwaysError: The port cannot be had.
+      SharedPathwaysError: The port cannot be bound.
     """
 
     async def answer(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Measurements on their way from a proxy to who asks."""
+"""Translates measurements to and from the messages of a proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METHOD = "GetCounters"
 
 
 def message_of(families: Iterable[Family]) -> pb.GetCountersResponse:
-    """Returns the answer that holds these families."""
+    """Returns the answer with these families."""
     response = pb.GetCountersResponse()
     for family in families:
         message = response.families.add(
@@ -27,7 +27,7 @@ def message_of(families: Iterable[Family]) -> pb.GetCountersResponse:
 
 
 def families_of(response: pb.GetCountersResponse) -> list[Family]:
-    """Returns the families that an answer holds."""
+    """Returns the families of an answer."""
     return [
         Family(
             message.name,

@@ -120,7 +120,7 @@ async def jobset_of(cluster: Cluster, name: str) -> tuple[Object, Service]:
 
 
 async def exists(cluster: Cluster, name: str) -> bool:
-    """Whether existing is a JobSet of that name."""
+    """Whether a JobSet of that name exists."""
     return await cluster.api.find(item("jobsets", cluster.namespace, name)) is not None
 
 
@@ -129,8 +129,8 @@ async def wait_until_ready(
 ) -> ServiceReadiness:
     """Waits until all slices of a service are ready.
 
-    With our images, the resource manager must have heard from all workers; with others, ready pods
-    are enough.
+    With our images, all workers must have registered with the resource manager; with others, ready
+    pods are enough.
 
     Args:
       cluster: The cluster.

@@ -1,7 +1,7 @@
-"""A home without a service: it does what its script says, and remembers what it was asked.
+"""A scripted home without a service, which records its calls.
 
-For tests of what stands above a home. What must be told apart from the real ones is written into a
-directory, so that a test can read it while the home lives in an agent's process.
+For tests of the layers above a home. The state is written into a directory, so that a test can
+read it while the home is in an agent's process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOK_S = 0.01
 
 
 def placed_news(virtual_slices: Sequence[str]) -> list[Event]:
-    """Returns the news of a proxy that serves and whose slices are all placed."""
+    """Returns the events of a proxy that serves and whose slices are all placed."""
     placed = [
         SlicePlaced(
             virtual_index=index,
@@ -53,19 +53,19 @@ def placed_news(virtual_slices: Sequence[str]) -> list[Event]:
 
 
 class FakeHome:
-    """Meets `homes.base.Home`, with proxies that are files.
+    """Implements `homes.base.Home`, with files as proxies.
 
     Args:
-      directory: Where its proxies are: a file each, named by the session. Shared by all homes made
-        with it, as a service is.
-      address: What `open_tunnel` answers.
-      hang: Names of methods that never answer: ``preflight``, ``create_proxy``, ``open_tunnel``,
-        ``delete_proxy``. A create that hangs has created all the same.
-      fail: Methods that raise, each with the error as `SharedPathwaysError.to_json` gives it. A
-        create that fails has created all the same.
-      fail_deletes: How many deletions fail before one does not.
-      warning: What `preflight` warns of; empty: nothing.
-      place: Whether a proxy is placed by itself; else its news are what `tell` says.
+      directory: The directory of the proxies: one file per session, named by it. All homes with
+        the same directory share them, like a service.
+      address: The result of `open_tunnel`.
+      hang: Names of methods that never return: ``preflight``, ``create_proxy``, ``open_tunnel``,
+        ``delete_proxy``. A create that hangs creates the proxy first.
+      fail: Methods that raise, each with the error in the form of `SharedPathwaysError.to_json`. A
+        create that fails creates the proxy first.
+      fail_deletes: The number of deletions that fail first.
+      warning: The warning of `preflight`; empty: none.
+      place: Whether a proxy is placed by itself; otherwise `tell` gives its events.
     """
 
     name = "fake"
@@ -98,18 +98,18 @@ class FakeHome:
 
     @property
     def calls(self) -> list[str]:
-        """What was asked of homes with this directory, in order: ``METHOD SESSION``."""
+        """The calls of all homes with this directory, in order: ``METHOD SESSION``."""
         path = self._directory / "calls"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def tell(self, session: str, kind: str, reason: str = "", /, **data: Scalar) -> None:
-        """Gives news of a session's proxy to whoever follows it."""
+        """Sends an event of a session's proxy to its followers."""
         self._append(session, Event.of(kind, reason=reason, data=data))
 
     # ---- the interface
 
     async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
-        """Tells that it waits if it is scripted to hang, and answers as scripted."""
+        """Reports that it waits if it is scripted to hang, and returns as scripted."""
         if "preflight" in self._hang:
             pods = ("worker-1 is not ready",)
             tell(ServiceWaiting(reason="1 of 2 slices are ready", ready=1, wanted=2, pods=pods))
@@ -125,7 +125,7 @@ class FakeHome:
         session: str,
         owner: Identity,  # noqa: ARG002
     ) -> ProxyHandle:
-        """Makes the proxy's file, and then answers as scripted."""
+        """Creates the proxy's file, and returns as scripted."""
         path = self._proxy(session)
         path.write_text(json.dumps(request.to_json()), encoding="utf-8")
         if self._place:
@@ -135,7 +135,7 @@ class FakeHome:
         return ProxyHandle(name=request.name, uid=session, token="token")  # noqa: S106 - a fake's
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
-        """Yields what was told of the proxy, until it is deleted or out of sight."""
+        """Yields the proxy's events, until it is deleted or can no longer be watched."""
         told = 0
         while self._proxy(handle.uid).exists():
             path = self._news(handle.uid)
@@ -150,7 +150,7 @@ class FakeHome:
         yield ProxyDeleted(reason="its file is gone")
 
     async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
-        """Returns the scripted address, or a port's."""
+        """Returns the scripted address, or that of a port."""
         await self._called("open_tunnel", handle.uid)
         return self._address if local_port is None else f"127.0.0.1:{local_port}"
 
@@ -171,11 +171,11 @@ class FakeHome:
         return existed
 
     def counters(self) -> HomeCounters:
-        """Returns nothing: it does nothing that could be counted."""
+        """Returns empty counters."""
         return HomeCounters()
 
     async def close(self) -> None:
-        """Has nothing to let go of."""
+        """Does nothing."""
 
     def _proxy(self, session: str) -> Path:
         return self._directory / f"{session}.proxy"

@@ -1,8 +1,8 @@
-"""A loopback stand-in for the two endpoints of Google's that access to GKE needs.
+"""A loopback stand-in for the two Google endpoints that access to GKE needs.
 
-They are the token endpoint of OAuth 2.0 (RFC 7523: a service account's signed assertion becomes an
-access token) and ``clusters.get`` and ``clusters.list`` of the Kubernetes Engine API, v1. Whatever
-else google-auth does is google-auth's.
+They are the token endpoint of OAuth 2.0 (RFC 7523: a service account's signed assertion is
+exchanged for an access token), and ``clusters.get`` and ``clusters.list`` of the Kubernetes Engine
+API, v1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from google.auth.exceptions import GoogleAuthError
 
 __all__ = ["FakeCluster", "FakeGoogle"]
 
-#: Whom google-auth addresses its assertions to, whatever the key file says.
+#: The audience of google-auth's assertions, regardless of the key file.
 _AUDIENCE = "https://oauth2.googleapis.com/token"
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CLUSTERS = re.compile(r"/v1/projects/([^/]+)/locations/([^/]+)/clusters(?:/([^/]+))?")
@@ -38,14 +38,14 @@ _MAX_BODY_BYTES = 1 << 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FakeCluster:
-    """One cluster, as the Kubernetes Engine API tells it.
+    """One cluster, as the Kubernetes Engine API describes it.
 
     Attributes:
-      authority: PEM certificate that signed those of the address endpoints.
-      dns_endpoint: Host, with a port where it has another than 443.
-      dns_is_open: Whether traffic from outside Google's network is let in there.
-      public_endpoint: Address, with a port likewise; empty: the cluster has none.
-      private_endpoint: The same.
+      authority: PEM certificate of the authority of the address endpoints.
+      dns_endpoint: Host, with a port unless it is 443.
+      dns_is_open: Whether it admits traffic from outside Google's network.
+      public_endpoint: Address, with a port unless it is 443; empty: the cluster has none.
+      private_endpoint: The same for the private endpoint.
     """
 
     name: str
@@ -58,7 +58,7 @@ class FakeCluster:
     private_endpoint: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as ``clusters.get`` does."""
+        """Returns the answer of ``clusters.get``."""
         addresses = {
             "enabled": True,
             "publicEndpoint": self.public_endpoint,
@@ -84,10 +84,10 @@ class FakeGoogle:
     """Both endpoints, on one loopback port, in a thread. Use as a context manager.
 
     Args:
-      clusters: What there is.
-      new_token: Makes access tokens; a test gives those that its API server knows.
-      token_life_s: Seconds that a token is good for.
-      may_look_up: Whether who has a token may look at clusters.
+      clusters: The existing clusters.
+      new_token: Creates access tokens; a test uses tokens that its API server knows.
+      token_life_s: Seconds until a token expires.
+      may_look_up: Whether holders of a token may read clusters.
 
     Attributes:
       url: Of both endpoints, without a slash at its end.
@@ -128,7 +128,7 @@ class FakeGoogle:
         self._server.server_close()
 
     def write_credentials(self, path: Path) -> None:
-        """Writes a service account's key file: what ``GOOGLE_APPLICATION_CREDENTIALS`` names.
+        """Writes a service account's key file, for ``GOOGLE_APPLICATION_CREDENTIALS``.
 
         Args:
           path: Of the file.
@@ -150,7 +150,7 @@ class FakeGoogle:
         path.write_text(json.dumps(document))
 
     def revoke_tokens(self) -> None:
-        """No token that was given is good any more."""
+        """Revokes all tokens."""
         self._good_until.clear()
 
     def _token(self, form: Mapping[str, Sequence[str]]) -> tuple[HTTPStatus, dict[str, Any]]:
@@ -222,7 +222,7 @@ class FakeGoogle:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Stays silent: `FakeGoogle.requests` has it."""
+                """Logs nothing: `FakeGoogle.requests` has the request."""
 
         return Handler
 

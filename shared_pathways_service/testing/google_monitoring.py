@@ -1,7 +1,7 @@
 """A loopback stand-in for Cloud Monitoring: the part of `MetricService` that writes metrics.
 
-It keeps the rules of the public reference of ``google.monitoring.v3`` that a writer can break, and
-answers as the real one does where one of them is broken. Needs the extra ``metrics``.
+It enforces the rules for writers in the public reference of ``google.monitoring.v3``, with the
+real service's error answers. Needs the extra ``metrics``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FakeMonitoring", "WrittenPoint"]
 _SERVICE: Final = "google.monitoring.v3.MetricService"
 _MAX_SERIES: Final = 200
 _CUSTOM: Final = "custom.googleapis.com/"
-#: Labels of each kind of monitored resource that the project need not be told.
+#: Labels of each kind of monitored resource, without the project.
 _RESOURCES: Final = {"global": frozenset({"project_id"})}
 _VALUES: Final = {"bool_value": "BOOL", "int64_value": "INT64", "double_value": "DOUBLE"}
 
@@ -59,12 +59,12 @@ class FakeMonitoring:
     """The service, in threads, on a loopback port. Use as a context manager.
 
     Args:
-      project: The one that exists.
-      spacing_s: Seconds that two points of one time series must be apart.
-      fail: Returns the status that a call of this method is answered with, or None to serve it.
+      project: The only existing project.
+      spacing_s: The minimum interval in seconds between two points of one time series.
+      fail: Returns the error status for a call of this method, or None to serve it.
 
     Attributes:
-      url: Where it is, for ``CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING``.
+      url: The service's URL, for ``CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING``.
       calls: Methods that were called, in order.
     """
 
@@ -108,7 +108,7 @@ class FakeMonitoring:
 
     @property
     def points(self) -> list[WrittenPoint]:
-        """What was written, in order."""
+        """The written points, in order."""
         with self._changed:
             return list(self._points)
 
@@ -117,7 +117,7 @@ class FakeMonitoring:
         return [point.value for point in self.points if point.metric.endswith(f"/{name}")]
 
     def wait_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Waits until something is so after a call; returns whether it came to be in time."""
+        """Waits until a condition holds after a call; returns False on timeout."""
         with self._changed:
             return self._changed.wait_for(reached, timeout_s)
 
@@ -156,7 +156,7 @@ class FakeMonitoring:
         self._check_project(request.name)
         if not 0 < len(request.time_series) <= _MAX_SERIES:
             raise _invalid(f"{len(request.time_series)} time series in a call")
-        # As in the real one, those that are right are written beside those that are not.
+        # As in the real service, valid points are written even if others are not valid.
         failures = []
         for index, series in enumerate(request.time_series):
             try:

@@ -1,8 +1,8 @@
-"""The protobuf schemas that the installed jaxlib carries, to hold our own against.
+"""Extracts the protobuf schemas in the installed jaxlib, to compare ours with them.
 
-jaxlib's IFRT proxy client is compiled with the descriptors of its messages in it, serialised as
-FileDescriptorProtos. They are found in the library by the form of their beginning: field 1, a
-length, and a name that ends in ``.proto``.
+jaxlib's IFRT proxy client contains the descriptors of its messages, serialised as
+FileDescriptorProtos. They are found in the library by their first bytes: field 1, a length, and a
+name that ends in ``.proto``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["jaxlib_library", "jaxlib_messages", "jaxlib_schemas"]
 _BEGINNING = re.compile(rb"\n([\x05-\x7f])([A-Za-z0-9_/.\-]+?\.proto)")
 #: Numbers of FileDescriptorProto's fields.
 _FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14})
-#: No schema is longer.
+#: The maximum length of a schema.
 _LONGEST = 400_000
 _VARINT, _BYTES = 0, 2
 
@@ -84,7 +84,7 @@ def _read(data: bytes) -> descriptor_pb2.FileDescriptorProto | None:
 
 
 def _length(data: bytes) -> int:
-    """Returns how long the FileDescriptorProto at the beginning of `data` is."""
+    """Returns the length of the FileDescriptorProto at the beginning of `data`."""
     position = 0
     try:
         while position < len(data):

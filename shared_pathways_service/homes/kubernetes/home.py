@@ -309,7 +309,7 @@ class KubernetesHome:
             await follower.run()
         except SharedPathwaysError as error:
             lost = ev.HomeLost(reason=str(error), error=error.to_json())
-        except Exception as error:  # noqa: BLE001 - whoever follows would wait for ever
+        except Exception as error:  # noqa: BLE001 - followers would wait for ever
             _log.exception("the view of pod %s failed", follower.pod)
             lost = ev.HomeLost(reason=f"{type(error).__name__}: {error}")
         # (Ignored if the proxy's end was reported before.)

@@ -1,4 +1,4 @@
-"""Asks the API server what this user may do, and checks that it suffices."""
+"""Asks the API server for this user's permissions, and checks that they suffice."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def review_rules(api: KubeApi, namespace: str) -> Object:
 async def check_permissions(
     api: KubeApi, namespace: str, review: Object | BaseException, *, ours: bool
 ) -> Check:
-    """Checks every permission that a connection needs; all that are missing are listed.
+    """Checks every permission that a connection needs; the result lists all missing ones.
 
     Args:
       api: The server.
       namespace: Of the service.
-      review: The answer to `review_rules`, or its error: then each permission is asked for.
-      ours: Whether the service runs this project's images, which need more.
+      review: The answer to `review_rules`; if it is an error, each permission is checked alone.
+      ours: Whether the service runs this project's images, which need more permissions.
     """
     wanted = needed(ours=ours)
     verdict = evaluate(review if isinstance(review, Mapping) else {}, wanted)

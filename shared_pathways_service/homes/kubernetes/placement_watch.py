@@ -1,7 +1,7 @@
-"""On which slices a proxy is placed, where its resource manager does not report it.
+"""Finds the slices of a proxy whose resource manager does not report placements.
 
-The proxy's own log says what it got. While it waits, the pods and logs of other proxies show who
-holds the slices.
+The proxy's own log names its slices. While it waits, the pods and logs of other proxies show the
+holders of the slices.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from shared_pathways_service.manifests.names import PROXY_CONTAINER
 
 __all__ = ["PlacementWatch", "cannot_follow"]
 
-#: Seconds after which a log that ended, or could not be read, is asked for again; at most.
+#: The longest pause in seconds before a log that ended, or failed, is requested again.
 _LOG_PAUSE_S = 1.0
 _LAST_LOG_PAUSE_S = 30.0
-#: Seconds between two looks at what other proxies hold, while this one waits for its slices.
+#: Seconds between two polls of other proxies' slices, while this proxy waits for its own.
 _CLAIMS_PAUSE_S = 2.0
-#: Seconds between two looks at the log of another proxy that is not placed.
+#: Seconds between two polls of the log of another proxy that is not placed.
 _OTHER_LOG_PAUSE_S = 10.0
-#: How much of such a log is read: the placement is near its beginning.
+#: The part of such a log that is read: the placement is near its beginning.
 _OTHER_LOG_BYTES = 1 << 20
-#: Seconds for reading logs of other proxies before their order decides.
+#: Seconds for reading logs of other proxies; after that, the order of their starts decides.
 _ANSWER_S = 2.0
 
 
 class PlacementWatch:
-    """Follows the placement of one proxy that runs.
+    """Follows the placement of one running proxy.
 
     Args:
-      api: The server.
-      namespace: Where the proxy is.
-      tenant: What was asked for.
-      service: Whose slices the proxies hold.
-      pod: The proxy's.
-      tell: Receives the events.
+      api: The API server.
+      namespace: The proxy's namespace.
+      tenant: The request.
+      service: The service of the slices.
+      pod: The proxy's pod.
+      tell: Called with the events.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class PlacementWatch:
             group.create_task(self._compare_claims())
 
     async def _compare_claims(self) -> None:
-        """Looks what other proxies hold, again and again while this one waits."""
+        """Polls the slices of other proxies while this one waits."""
         path, params = collection("pods", self._namespace), {"labelSelector": POD_SELECTOR}
         while True:
             await self._waiting.wait()
             try:
                 pods = (await self._api.get(path, params=params)).get("items") or ()
             except ApiUnreachable:
-                pass  # whoever watches the Job sees to that
+                pass  # the watch of the Job handles it
             except SharedPathwaysError as error:
                 self._warn_of("the slices that other proxies hold", error)
                 return
@@ -112,10 +112,10 @@ class PlacementWatch:
             await asyncio.sleep(_CLAIMS_PAUSE_S)
 
     async def _with_placements(self, claims: list[Claim]) -> list[Claim]:
-        """Returns the claims, with what other proxies' logs say where it matters.
+        """Returns the claims, with placements from other proxies' logs where they matter.
 
-        Logs that cannot be read now leave the order in which the proxies started. A proxy that
-        started later counts as placed from the next look on: its own session may be giving it up.
+        Without a readable log, the order in which the proxies started decides. A proxy that
+        started later counts as placed from the next poll on: its own session may be ending it.
         """
         mine = next((claim for claim in claims if claim.holder.name == self._name), None)
         if mine is None:
@@ -157,7 +157,7 @@ class PlacementWatch:
                 await self._read_log(cursor)
                 pause_s = _LOG_PAUSE_S
             except ApiUnreachable:
-                pass  # whoever watches the Job sees to that
+                pass  # the watch of the Job handles it
             except SharedPathwaysError as error:
                 if pause_s == _LOG_PAUSE_S:
                     self._warn_of("the proxy's log, which tells of its slices,", error)
@@ -184,7 +184,7 @@ class PlacementWatch:
                     self._waiting.clear()
 
     def _pass_on(self, news: Event) -> None:
-        # That it serves was told as soon as the container ran.
+        # `serving` was reported as soon as the container ran.
         if not isinstance(news, ev.ProxyServing):
             self._tell(news)
 
@@ -193,5 +193,5 @@ class PlacementWatch:
 
 
 def cannot_follow(what: str, error: Exception) -> Event:
-    """Returns the warning that one source of news cannot be followed."""
+    """Returns the warning that one source of events cannot be followed."""
     return ev.ServiceWarning(reason=f"{what} cannot be followed: {error}")

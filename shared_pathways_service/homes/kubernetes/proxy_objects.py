@@ -17,10 +17,10 @@ __all__ = ["create_job", "create_secret", "find_own_job"]
 
 
 async def create_job(api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
-    """Creates the Job of a proxy, and returns it as it is in the cluster.
+    """Creates the Job of a proxy, and returns the created object.
 
     Raises:
-      SharedPathwaysError: It was refused, or there was no answer.
+      SharedPathwaysError: The request was refused or not answered.
     """
     try:
         return await api.create(collection("jobs", inputs.namespace), proxy_job(inputs))
@@ -32,26 +32,26 @@ async def create_secret(api: KubeApi, inputs: ProxyJobInputs, token: str, uid: s
     """Creates the Secret with a proxy's token.
 
     Args:
-      api: The server.
-      inputs: Those of the Job.
-      token: The proxy's.
-      uid: Of the Job, which owns the Secret.
+      api: The API server.
+      inputs: The inputs of the Job.
+      token: The proxy's token.
+      uid: The UID of the Job, which owns the Secret.
 
     Raises:
-      SharedPathwaysError: It was refused, or there was no answer.
+      SharedPathwaysError: The request was refused or not answered.
     """
     secret = token_secret(inputs, token, uid)
     try:
         await api.create(collection("secrets", inputs.namespace), secret)
     except ApiError as error:
-        # The answer to an earlier try was lost. (If it is somebody else's after all, its token is
-        # another, and the proxy lets us in as little as them.)
+        # The answer to an earlier try was lost. (If the Secret is another owner's after all, its
+        # token differs, and the proxy refuses both of us.)
         if error.reason != "AlreadyExists":
             raise _refusal(error, inputs) from error
 
 
 async def find_own_job(api: KubeApi, namespace: str, name: str, session: str) -> str:
-    """Returns the UID of a session's Job; empty when there is none of that name."""
+    """Returns the UID of a session's Job; empty if there is no Job of that name."""
     job = await api.find(item("jobs", namespace, name))
     return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
 

@@ -105,7 +105,7 @@ class ProxyFollower:
     async def _detail(self, what: str, following: Coroutine[Any, Any, None]) -> None:
         try:
             await following
-        except Exception as error:  # noqa: BLE001 - told, and the session goes on without it
+        except Exception as error:  # noqa: BLE001 - reported; the session continues without it
             if not isinstance(error, SharedPathwaysError):
                 _log.exception("%s cannot be followed", what)
             self._tell(cannot_follow(what, error))

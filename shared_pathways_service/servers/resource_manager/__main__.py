@@ -43,34 +43,34 @@ from shared_pathways_service.servers.serving.process import (
     report_ready,
 )
 
-#: No message is near these: what is larger is a mistake or an attack.
+#: Far above any valid message: a larger one is a mistake or an attack.
 _LIMITS = (
     ("grpc.max_receive_message_length", 1 << 20),
-    # Where calls come faster than they are taken in, gRPC by itself breaks some off from 1,000 on,
-    # whosever they are.
+    # When calls arrive faster than they are accepted, gRPC by default cancels some from 1,000 on,
+    # whichever client sent them.
     ("grpc.server.max_pending_requests", 1 << 15),
     ("grpc.server.max_pending_requests_hard_limit", 1 << 16),
-    # A peer whose machine is gone sends no end of stream; workers' beats tell earlier.
+    # A peer whose machine has failed does not end its stream; missing heartbeats show it earlier.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 60_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
-#: All that a proxy calls; by the rest one tenant could end another, or a slice.
+#: The only methods that a proxy calls; with the others a tenant could end another, or a slice.
 _TENANTS_METHODS = ("/shared_pathways_service.v1.ResourceManager/TenantSession",)
-#: Kubernetes' probes show no token, and a busy resource manager must not fail them.
+#: Kubernetes' probes send no token, and a busy resource manager must not fail them.
 _PROBES = (f"/{health.SERVICE_NAME}/Check",)
-#: Characters of an event in the log.
+#: The longest event in the log, in characters.
 _LINE_LIMIT = 1000
 
-#: Where SQLite keeps what nobody wants kept, and how much history there is then.
+#: SQLite's name for a database in memory, and the number of decisions that its history keeps.
 _IN_MEMORY = ":memory:"
 _ROWS_IN_MEMORY = 10_000
 
 
-#: `gc.set_threshold`. Of ten thousand workers nearly all that there is lives as long as they do:
-#: with Python's own numbers looking for garbage is four tenths of what their joining costs, and
-#: the last look at everything holds all up for a second. What is garbage here is so young, or so
-#: little, that it is found in small looks.
+#: `gc.set_threshold`. With ten thousand workers nearly all objects live as long as the workers do:
+#: with Python's defaults, garbage collection is 40 % of the cost of their joining, and a full
+#: collection blocks the event loop for a second. Garbage here is young, or so little, that frequent
+#: small collections suffice.
 _GARBAGE = (10_000, 5, 200)
 
 
@@ -79,7 +79,7 @@ def _stop_self() -> None:
 
 
 class _SliceCounter:
-    """Writes events to the log, and how many slices are ready, as the real image does."""
+    """Logs events and the number of ready slices, as the real image does."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -88,7 +88,7 @@ class _SliceCounter:
     def __call__(self, event: Event) -> None:
         words = [event.kind, event.tenant, event.slice, event.reason]
         words += [f"{name}={value}" for name, value in event.data.items()]
-        # What a tenant asked for may be long; its events have it all.
+        # A tenant's request may be long; its events contain all of it.
         glog("I", " ".join(str(word) for word in words if word)[:_LINE_LIMIT])
         if event.slice is None:
             return
@@ -102,7 +102,7 @@ class _SliceCounter:
 def _restore(
     options: ResourceManagerOptions, clock: SteadyClock, recording: Recording
 ) -> tuple[ResourceManagerCore, Store]:
-    """Makes the core, of what the state file holds where there is one."""
+    """Creates the core, from the state file if there is one."""
     rows = options.history_rows
     store, damage = open_store(
         options.state_file or _IN_MEMORY,
@@ -139,7 +139,7 @@ def _make_authority(
     on_fatal: Callable[[str], None],
     stack: contextlib.AsyncExitStack,
 ) -> Authority:
-    """Makes the core's owner, on the running event loop; the stack closes it and its recording."""
+    """Creates the authority on the running event loop; the stack closes it and its recording."""
     clock = SteadyClock()
     recording = Recording(options.record_events)
     stack.callback(recording.close)
@@ -195,7 +195,7 @@ async def _serve_metrics(
     token: str | None,
     stack: contextlib.AsyncExitStack,
 ) -> None:
-    """Serves metrics, where there is a port for them; the stack ends that."""
+    """Serves metrics if a port is set; the stack stops the server."""
     if options.metrics_port is None:
         return
     from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415 - aiohttp
@@ -232,13 +232,13 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
                 stack.callback(watch.close)
         authority = _make_authority(options, fatal, stack)
         if stop.done():
-            # What a start leaves in the history could not be written: nobody shall take it for up.
+            # The history of this start could not be written: do not report the server as ready.
             return stop.result()
         token = read_token(options.token_file)
         tenant_token = read_token(options.tenant_token_file, field="--tenant_token_file")
         server = _make_server(options, guard, token, tenant_token)
         stack.push_async_callback(stop_server, server)
-        # Last in, first out: the streams that end with the server are no deaths.
+        # Last in, first out: streams that end with the server do not count as losses of peers.
         stack.callback(authority.close)
         service = ResourceManagerService(
             authority, tuple(options.slices()), hello_s=options.request_timeout_s
@@ -268,13 +268,13 @@ def main(argv: Sequence[str], *, guard: grpc.aio.ServerInterceptor | None = None
 
     Args:
       argv: Without the program's own name.
-      guard: Sees every call before all else does; None: calls are only checked for the token.
+      guard: An interceptor that runs before all others; None: only the token is checked.
     """
     options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
     send_logging_to_glog(log_format=options.log_format)
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
-    # A service of thousands of workers has as many connections.
+    # A service with thousands of workers has as many connections.
     descriptors.raise_limit()
     try:
         return asyncio.run(_serve(options, guard))

@@ -1,7 +1,7 @@
-"""The one owner of the core: one event after the other, each with its instructions carried out.
+"""Owns the core: passes it one event after the other and carries out its instructions.
 
-Everything here runs on one event loop and nothing waits, so that what the core decides, what is on
-disk and what each stream is told never come apart.
+Everything here runs on one event loop without awaiting, so that the core's decisions, the state on
+disk and the messages on each stream always agree.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 
 __all__ = ["Authority"]
 
-#: Decisions from before that are looked at for how long slices were held.
+#: The number of earlier decisions from which holding times of slices are computed at the start.
 _REMEMBERED = 5000
 
 
 class Authority:
-    """Hands events to the core and carries out its instructions."""
+    """Passes events to the core and carries out its instructions."""
 
     def __init__(
         self,
@@ -55,18 +55,18 @@ class Authority:
         on_fatal: Callable[[str], None],
         recording: Recording | None = None,
     ) -> None:
-        """Takes the core over; must be made on the running event loop.
+        """Takes ownership of the core; must be created on the running event loop.
 
         Args:
-          core: Nobody else touches it from here on.
-          store: Where grants are kept; None: nowhere.
-          workers: Their streams.
-          tenants: Theirs.
-          clock: What the core was started with.
-          watcher_limit: Events that may wait for one watcher, its snapshot not counted.
-          on_event: Gets each announced event, for the log.
-          on_fatal: Ends the process: nothing can be kept any more.
-          recording: Gets all that goes into the core; None: nothing is kept of it.
+          core: The core; from here on only this object may use it.
+          store: Stores grants; None: grants are not stored.
+          workers: Streams of the workers.
+          tenants: Streams of the tenants.
+          clock: The clock that the core was started with.
+          watcher_limit: Events that may be queued for one watcher, not counting its snapshot.
+          on_event: Called with each announced event, for the log.
+          on_fatal: Ends the process, because state can no longer be stored.
+          recording: Records every input of the core; None: no recording.
         """
         self._core = core
         self._store = store
@@ -91,7 +91,7 @@ class Authority:
             self._timer.arm()
 
     def close(self) -> None:
-        """Takes no more events: the streams that now end are no deaths."""
+        """Accepts no more events: streams that end from now on do not count as losses of peers."""
         if not self._closed:
             self._flush()
         self._closed = True
@@ -101,7 +101,7 @@ class Authority:
             self._store.close()
 
     def handle(self, event: messages.ResourceManagerEvent) -> None:
-        """Lets the core decide, and does what it says, in order."""
+        """Passes an event to the core and carries out its instructions, in order."""
         if self._closed:
             return
         began = time.perf_counter()
@@ -111,8 +111,8 @@ class Authority:
         except sqlite3.Error as error:
             self._fail(error)
         except Exception as error:
-            # Half an event may be in the books, or half of what it means be told; what is on disk
-            # is whole, and a restart goes on from there.
+            # The event may be half applied, or half of its messages sent; the state on disk is
+            # consistent, and a restart continues from it.
             self.close()
             self._on_fatal(f"cannot go on after {type(event).__name__}: {error!r}")
             raise
@@ -127,12 +127,12 @@ class Authority:
         try:
             instructions = self._core.handle(event, now)
         finally:
-            # Also what the core stumbled over: that is what logs are read for.
+            # Record also the event on which the core failed: recordings are read to find it.
             self.recording.add(event, now, decisions_of(instructions))
         return instructions
 
     async def status(self) -> pb.GetStatusResponse:
-        """Returns who holds what, and who waits for what."""
+        """Returns the state of slices, tenants and the queue."""
         report = self.report()
         expected = expect(report, self.holding_times, self.now)
         return await status_report.status_message(report, expected)
@@ -146,13 +146,13 @@ class Authority:
 
     @property
     def history(self) -> History:
-        """What was decided, to this moment.
+        """The history of decisions up to now.
 
         Raises:
-          StreamEnded: This process is about to end, or keeps nothing.
+          StreamEnded: This process is about to end, or has no store.
         """
         self._flush()
-        # (Looked at last: where that cannot be written, nothing can be read any more.)
+        # Check last: if the flush above failed, the history cannot be read any more.
         if self._store is None or self._closed:
             error = SharedPathwaysError("there is no history, or the server is ending")
             raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
@@ -160,16 +160,16 @@ class Authority:
 
     @property
     def holding_times(self) -> HoldingTimes:
-        """How long slices were held before."""
+        """How long slices were held in the past."""
         return self._followers.times
 
     @property
     def capacity(self) -> dict[str, int]:
-        """How many slices the service should have, by instance type."""
+        """The configured number of slices, by instance type."""
         return self._core.capacity
 
     def streams(self) -> dict[str, int]:
-        """Returns how many streams are open, by what they are for."""
+        """Returns the number of open streams, by purpose."""
         return {
             "worker": len(self._workers),
             "tenant": len(self._tenants),
@@ -178,28 +178,28 @@ class Authority:
         }
 
     def report(self, only: str = "") -> holdings.StatusReport:
-        """Returns who holds what, as the core says; of one tenant `only`, if one is named."""
+        """Returns the core's report of slices and tenants; `only`: limited to this tenant."""
         return self._core.status(self._clock(), only)
 
     def census(self) -> Census:
-        """Returns how many there are of what, which costs a small part of a report."""
+        """Returns counts of slices and tenants, at a small part of a report's cost."""
         return self._core.census(self._clock())
 
     @property
     def reservations(self) -> tuple[holdings.ReservationStatus, ...]:
-        """What is reserved, in the order of the starts."""
+        """The reservations, by start."""
         return self._core.reservations
 
     def follow(self, wanted: Filter) -> Outbox[pb.EventMessage]:
-        """Returns what a new follower of decisions is to be sent from here on."""
+        """Adds a follower of decisions; returns the outbox of its messages from now on."""
         return self._followers.add(wanted)
 
     def unfollow(self, outbox: Outbox[pb.EventMessage]) -> None:
-        """Forgets a follower."""
+        """Removes a follower."""
         self._followers.remove(outbox)
 
     def _flush(self) -> None:
-        """Writes the decisions that waited for a better occasion."""
+        """Writes the decisions whose write was deferred."""
         if self._store is None or self._closed:
             return
         try:
@@ -208,13 +208,13 @@ class Authority:
             self._fail(error)
 
     def _fail(self, error: sqlite3.Error) -> None:
-        # To answer what is not on disk would let a restart grant it twice.
+        # Answering before the grant is on disk would let a restart grant the slice twice.
         self._closed = True
         self.close()
         self._on_fatal(f"cannot write the state file: {error}")
 
     def check_open(self, as_it_is: str) -> None:
-        """Raises StreamEnded if events are not taken any more; `as_it_is` begins the text."""
+        """Raises StreamEnded if events are no longer accepted; `as_it_is` begins the text."""
         if self._closed:
             error = SharedPathwaysError(f"{as_it_is}: the server is ending")
             raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
@@ -224,7 +224,7 @@ class Authority:
     def join_worker(
         self, joined: messages.WorkerJoined, version: int
     ) -> Outbox[pb.WorkerInstruction]:
-        """Lets a worker in; returns what its stream is to be sent."""
+        """Adds a worker; returns the outbox of its stream."""
         outbox = self._workers.open(joined, version)
         self.handle(joined)
         return outbox
@@ -232,7 +232,7 @@ class Authority:
     def leave_worker(
         self, joined: messages.WorkerJoined, outbox: Outbox[pb.WorkerInstruction], reason: str
     ) -> None:
-        """Takes note that a worker's stream ended, unless it has a newer one."""
+        """Handles the end of a worker's stream, unless the worker has a newer one."""
         if self._workers.close(joined, outbox):
             ended = messages.WorkerEnded(
                 slice_id=joined.slice_id,
@@ -243,22 +243,22 @@ class Authority:
             self.handle(ended)
 
     def join_tenant(self, asked: messages.TenantAsked, version: int) -> Outbox[pb.TenantUpdate]:
-        """Hears a tenant's request; returns what its stream is to be sent."""
+        """Handles a tenant's request; returns the outbox of its stream."""
         outbox = self._tenants.open(asked, version)
         self.handle(asked)
         return outbox
 
     def leave_tenant(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> None:
-        """Takes note that a tenant's stream ended, unless it has a newer one."""
+        """Handles the end of a tenant's stream, unless the tenant has a newer one."""
         if self._tenants.close(asked, outbox):
             ended = messages.TenantStreamEnded(tenant=asked.tenant, incarnation=asked.incarnation)
             self.handle(ended)
 
     def watch(self, tenant: str) -> Outbox[pb.EventMessage]:
-        """Returns what a new watcher is to be sent: first how things stand.
+        """Adds a watcher; returns its outbox, which begins with a snapshot.
 
         Args:
-          tenant: Only what concerns this one; empty: everything.
+          tenant: Only events of this tenant; empty: all events.
         """
         events = status_report.snapshot_events(self.report(tenant))
         snapshot = [
@@ -271,7 +271,7 @@ class Authority:
         return outbox
 
     def unwatch(self, outbox: Outbox[pb.EventMessage]) -> None:
-        """Forgets a watcher."""
+        """Removes a watcher."""
         self._watchers.pop(outbox, None)
 
     # ---- instructions
@@ -314,7 +314,7 @@ class Authority:
         self._on_event(event)
         takers = [box for box, who in self._watchers.items() if who in {"", event.tenant}]
         if takers:
-            # A message costs more than all else here, and mostly nobody watches.
+            # Creating the message is the costliest step here, and usually there are no watchers.
             message = wire.event_message(event)
             for outbox in takers:
                 outbox.put(message)

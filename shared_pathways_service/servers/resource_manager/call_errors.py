@@ -1,4 +1,4 @@
-"""What the methods of the service have in common: our errors become the status of the call."""
+"""Translates our errors into the status of a call, for all methods of the service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 def refusing(
     method: Callable[[S, Any, Context], Awaitable[R]],
 ) -> Callable[[S, Any, Context], Awaitable[R]]:
-    """Answers our errors with their status, in the one place."""
+    """Wraps a method so that our errors end the call with their status."""
 
     @functools.wraps(method)
     async def call(self: S, request: Any, context: Context) -> R:

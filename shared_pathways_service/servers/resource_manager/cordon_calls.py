@@ -12,7 +12,7 @@ __all__ = ["CordonCalls"]
 
 
 class CordonCalls:
-    """Part of the service."""
+    """The cordon, drain and uncordon methods of the service."""
 
     def __init__(self, authority: Authority) -> None:
         """Serves `authority`."""
@@ -22,7 +22,7 @@ class CordonCalls:
     async def CordonSlice(  # noqa: N802
         self, request: pb.CordonSliceRequest, _context: Context
     ) -> pb.CordonSliceResponse:
-        """Nobody new comes to the slice."""
+        """Gives the slice to no further tenant."""
         named = wire.slice_id(request)
         found = self._authority.operators.mark(messages.SliceCordoned(slice_id=named))
         return pb.CordonSliceResponse(state=found.state, tenant=found.tenant)
@@ -31,7 +31,7 @@ class CordonCalls:
     async def DrainSlice(  # noqa: N802
         self, request: pb.DrainSliceRequest, _context: Context
     ) -> pb.DrainSliceResponse:
-        """The slice's holder is moved, if there is where to, and nobody new comes."""
+        """Cordons the slice and moves its holder, if another slice is free."""
         named = wire.slice_id(request)
         found = self._authority.operators.mark(messages.SliceDrained(slice_id=named))
         return pb.DrainSliceResponse(
@@ -42,7 +42,7 @@ class CordonCalls:
     async def UncordonSlice(  # noqa: N802
         self, request: pb.UncordonSliceRequest, _context: Context
     ) -> pb.UncordonSliceResponse:
-        """The slice is for everybody again."""
+        """Makes the slice available to all tenants again."""
         named = wire.slice_id(request)
         found = self._authority.operators.mark(messages.SliceUncordoned(slice_id=named))
         return pb.UncordonSliceResponse(state=found.state, tenant=found.tenant)

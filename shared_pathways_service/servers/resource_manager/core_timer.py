@@ -1,4 +1,4 @@
-"""Has the core told the time when one of its deadlines comes, later where peers must catch up."""
+"""Calls the core at its next deadline, or later while peers catch up after a stall."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_pathways_service.servers.resource_manager.steady_clock import Steady
 
 __all__ = ["CoreTimer"]
 
-#: A timer runs as a pulse, by which `Patience` knows that this process stood still.
+#: Seconds between pulses, by which `Patience` detects that this process was stalled.
 _PULSE_S = 1.0
 
 
@@ -20,11 +20,11 @@ class CoreTimer:
 
     Args:
       clock: The core's.
-      next_deadline: Returns the core's next one; None: there is none before another event.
-      tick: Tells the core the time.
+      next_deadline: Returns the core's next deadline; None: no deadline before another event.
+      tick: Passes the current time to the core.
 
     Attributes:
-      patience: Until when deadlines are put off.
+      patience: How long deadlines are deferred.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CoreTimer:
         self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
 
     def close(self) -> None:
-        """Tells the time no more."""
+        """Stops the timer."""
         self._closed = True
         self._pulse_timer.cancel()
         if self._timer is not None:
@@ -52,10 +52,10 @@ class CoreTimer:
             self._timer = None
 
     def arm(self) -> None:
-        """Sets the timer to the core's next deadline, or leaves one that comes sooner.
+        """Sets the timer to the core's next deadline, unless it is already set to an earlier time.
 
-        Most events only put deadlines off, beats above all: a timer that comes too soon once in a
-        while is cheaper than another one each time.
+        Most events, heartbeats above all, only defer deadlines: a timer that sometimes fires too
+        early is cheaper than a new timer for each event.
         """
         due = None if self._closed else self._due()
         if self._timer is not None:
@@ -72,7 +72,7 @@ class CoreTimer:
         return None if deadline is None else max(deadline, self.patience.until)
 
     def _ring(self) -> None:
-        # (The pulse that was due before this has run before it.)
+        # The pulse that was due before this call has already run.
         self._timer = None
         due = self._due()
         if due is not None and self._clock() >= due:

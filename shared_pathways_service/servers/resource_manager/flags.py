@@ -1,4 +1,4 @@
-"""Declares the flags of the resource manager: those of Google's image, and ours."""
+"""Flags of the resource manager: those of Google's image, and ours."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
     )
 
     def __post_init__(self) -> None:
-        """Checks flags against each other."""
+        """Checks that the flags are consistent."""
         super().__post_init__()
         if self.node_type != NODE_TYPE:
             raise InvalidRequestError("--node_type", self.node_type, NODE_TYPE)
@@ -199,6 +199,6 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         )
 
     def slices(self) -> dict[InstanceType, int]:
-        """Returns the number of slices that the service should have, by type, in order."""
+        """Returns the configured number of slices by type, in order."""
         types = (InstanceType.parse(t, field="--instance_type") for t in self.instance_type)
         return dict(zip(types, self.instance_count, strict=True))

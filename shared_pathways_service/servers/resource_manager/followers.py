@@ -1,4 +1,4 @@
-"""Who hears decisions as they are written, and what the server itself remembers of them."""
+"""Sends decisions to followers as they are written, and collects holding times from them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from shared_pathways_service.servers.resource_manager.outbox import Outbox
 
 __all__ = ["Followers"]
 
-#: Seconds after which decisions that can wait are written all the same.
+#: Seconds after which deferred decisions are written.
 _FLUSH_S = 0.2
 
 
 class Followers:
-    """Everybody who follows the decisions.
+    """All followers of the decisions.
 
     Args:
-      limit: Decisions that may wait for one follower.
+      limit: Decisions that may be queued for one follower.
 
     Attributes:
       times: How long slices were held.
@@ -37,7 +37,7 @@ class Followers:
         return len(self._outboxes)
 
     def tell(self, written: Iterable[Numbered]) -> None:
-        """Tells of decisions that are on the disk."""
+        """Sends decisions that are on disk to the followers."""
         for number, decision in written:
             self.times.hear(decision)
             takers = [box for box, wanted in self._outboxes.items() if wanted.takes(decision)]
@@ -47,22 +47,22 @@ class Followers:
                     outbox.put(message)
 
     def add(self, wanted: Filter) -> Outbox[pb.EventMessage]:
-        """Returns what a new follower is to be sent from here on."""
+        """Adds a follower; returns the outbox of its messages from now on."""
         outbox = Outbox[pb.EventMessage](self._limit)
         self._outboxes[outbox] = wanted
         return outbox
 
     def remove(self, outbox: Outbox[pb.EventMessage]) -> None:
-        """Forgets a follower."""
+        """Removes a follower."""
         self._outboxes.pop(outbox, None)
 
     def flush_later(self, flush: Callable[[], None]) -> None:
-        """Has `flush` called soon, once."""
+        """Schedules one call of `flush`."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush, flush)
 
     def close(self) -> None:
-        """Flushes no more."""
+        """Cancels a scheduled flush."""
         if self._timer is not None:
             self._timer.cancel()
 

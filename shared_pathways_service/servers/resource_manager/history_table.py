@@ -1,7 +1,7 @@
-"""The history of decisions: a table beside the grants, written in the transaction of what they say.
+"""The history of decisions: a table beside the grants, written in the same transaction.
 
-What is read is read in small pieces, between which other work is done: the one event loop that
-decides is never held up by who looks back.
+Reads are split into small pieces with other work in between, so that a reader never blocks the
+event loop that schedules.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from shared_pathways_service.scheduling.book.decisions import Decision
 
 __all__ = ["MAX_AGE_S", "MAX_ROWS", "Filter", "History", "HistoryClosed", "Numbered"]
 
-#: What is kept: so many decisions, and none that is older.
+#: Retention: the maximum number of decisions, and their maximum age.
 MAX_ROWS = 1_000_000
 MAX_AGE_S = 90 * 86_400.0
 
-#: Rows that one piece of reading looks at: 1 to 2 ms.
+#: Rows per piece of a read: 1 to 2 ms.
 _PIECE = 250
-#: Entries of the index by time that one piece looks at: 1 ms.
+#: Entries of the index by time per piece of a read: 1 ms.
 _TIMES = 2000
-#: Outdated rows that one write removes at least, so that each write stays short.
+#: The minimum number of outdated rows that a write removes; small, so that each write stays short.
 _PRUNED = 64
 
-#: A decision and its number, growing.
+#: A decision and its number; numbers increase.
 Numbered: TypeAlias = tuple[int, Decision]
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Decision))
@@ -54,13 +54,13 @@ _LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT ?"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which decisions are wanted.
+    """Selects decisions.
 
     Attributes:
       since: Not before this time; None: from the first.
       until: Before this time; None: to the last.
-      tenant: Only of this one; empty: of all.
-      kinds: Only these, whole or what stands behind the dot; empty: all.
+      tenant: Only of this tenant; empty: of all.
+      kinds: Only these kinds, in full or the part after the dot; empty: all.
     """
 
     since: float | None = None
@@ -69,7 +69,7 @@ class Filter:
     kinds: Sequence[str] = ()
 
     def takes(self, decision: Decision) -> bool:
-        """Returns whether a decision is wanted."""
+        """Returns whether the filter selects a decision."""
         return (
             (self.since is None or decision.time >= self.since)
             and (self.until is None or decision.time < self.until)
@@ -81,19 +81,19 @@ class Filter:
         return not self.kinds or kind in self.kinds or kind.partition(".")[2] in self.kinds
 
 
-class HistoryClosed(Exception):  # noqa: N818 - the end of the server, and no error of the reader's
-    """The server ends while a history is read."""
+class HistoryClosed(Exception):  # noqa: N818 - the server ends; not an error of the reader
+    """The server ended while a history was read."""
 
 
 class History:
-    """The decisions that are kept in a database.
+    """The history of decisions in a database.
 
     Args:
-      db: Where; its transactions are the caller's.
-      max_rows: Decisions that are kept.
-      max_age_s: Seconds after which one is not.
-      begins_at: The first number, where there was none before: above all of another history that a
-        follower may have heard, which is gone.
+      db: The database; the caller manages its transactions.
+      max_rows: The maximum number of decisions.
+      max_age_s: The maximum age of a decision in seconds.
+      begins_at: The first number of a new history: greater than every number of a lost history
+        that a follower may have received.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class History:
         for statement in _TABLES:
             db.execute(statement)
         last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'decisions'").fetchone()
-        #: The number of the last decision ever; before the first, one less than that will have.
+        #: The number of the last decision; before the first decision, its number minus one.
         self.last: int = last[0] if last else begins_at - 1
         first = db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
         self._first: int = first or self.last + 1
@@ -121,20 +121,20 @@ class History:
 
     @property
     def began(self) -> float | None:
-        """The time of the first decision that is kept; None: there is none."""
+        """The time of the first stored decision; None: there is none."""
         row = self._db.execute("SELECT time FROM decisions ORDER BY sequence LIMIT 1").fetchone()
         return row[0] if row else None
 
     @property
     def ended(self) -> float | None:
-        """The time of the last decision that is kept; None: there is none."""
+        """The time of the last stored decision; None: there is none."""
         row = self._db.execute(_LAST, (1,)).fetchone()
         return None if row is None else _numbered(row)[1].time
 
     def append(self, decisions: Sequence[Decision]) -> list[Numbered]:
         """Writes decisions, within the caller's transaction; returns them with their numbers.
 
-        Who cannot end the transaction gives the history up.
+        A caller that cannot commit the transaction must not use the history any more.
         """
         numbered = list(enumerate(decisions, start=self.last + 1))
         rows = [(n, *(getattr(one, name) for name in _COLUMNS)) for n, one in numbered]
@@ -147,24 +147,24 @@ class History:
     async def read(
         self, wanted: Filter, *, after: int = 0, piece: int = _PIECE
     ) -> AsyncIterator[list[Numbered]]:
-        """Yields the decisions that are wanted, piece by piece, the oldest first.
+        """Yields the selected decisions, piece by piece, the oldest first.
 
-        Nothing else runs between the last piece and the end, so that who goes on with what is
-        decided from then on misses nothing.
+        Nothing else runs between the last piece and the end, so that a caller that follows new
+        decisions from then on misses none.
 
         Args:
-          wanted: Which.
-          after: Only with greater numbers.
-          piece: Rows that are looked at before others have their turn.
+          wanted: Selects decisions.
+          after: Only decisions with greater numbers.
+          piece: Rows to read before other tasks run.
 
         Raises:
-          HistoryClosed: It was closed meanwhile.
+          HistoryClosed: The history was closed meanwhile.
         """
         after = max(after, await self._first_since(wanted.since) - 1)
         while after < self.last:
             self._check_open()
             if wanted.tenant:
-                # Of one tenant there are few, scattered over all.
+                # One tenant's decisions are few and scattered over the table.
                 last = self.last
                 rows = self._db.execute(_OF_TENANT, (wanted.tenant, after, piece)).fetchall()
             else:
@@ -178,7 +178,7 @@ class History:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Ends whoever reads: the database is about to be closed."""
+        """Ends all reads, because the database is about to be closed."""
         self._closed = True
 
     def _check_open(self) -> None:
@@ -186,7 +186,7 @@ class History:
             raise HistoryClosed
 
     def last_of(self, tenant: str, count: int) -> list[Decision]:
-        """Returns the last decisions on a tenant, the oldest first."""
+        """Returns the last decisions about a tenant, the oldest first."""
         rows = self._db.execute(_LAST_OF_TENANT, (tenant, count))
         return [_numbered(row)[1] for row in rows][::-1]
 
@@ -196,10 +196,10 @@ class History:
         return [_numbered(row)[1] for row in rows][::-1]
 
     async def _first_since(self, since: float | None) -> int:
-        """Returns the first number of this time or later, or one before it.
+        """Returns the first number of this time or later, or a smaller number.
 
-        Where a clock was set back, decisions that came first have the later times: so the index by
-        time is read to its end, or until nothing earlier can come.
+        If a clock was set back, earlier decisions may have later times: the index by time is read
+        to its end, or until no smaller number can follow.
         """
         if since is None:
             return self._first
@@ -215,7 +215,7 @@ class History:
         return first
 
     def _prune(self, now: float, written: int) -> None:
-        """Removes some of what is too much or too old: more than is written, and never many."""
+        """Removes some surplus or outdated decisions: more than were written, but never many."""
         some = _PRUNED + 2 * written
         upto = min(self.last - self._max_rows, self._first + some)
         rows = self._db.execute(

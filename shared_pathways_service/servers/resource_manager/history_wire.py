@@ -1,4 +1,4 @@
-"""What is asked of the history, checked, and what is answered, as messages."""
+"""Validates requests to the history, and creates the messages of its answers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = [
     "window_of",
 ]
 
-#: Whole, and what stands behind the dot.
+#: In full, and the part after the dot.
 _KINDS = frozenset(name for kind in DecisionKind for name in (kind, kind.partition(".")[2]))
 
 
 def decision_message(number: int, decision: Decision) -> pb.EventMessage:
-    """Makes the message of a decision with its number in the history; 0: it is not said."""
+    """Creates the message of a decision with its number in the history; 0: without a number."""
     known: dict[str, Scalar] = {
         "user": decision.user,
         "team": decision.team,
@@ -50,7 +50,7 @@ def decision_message(number: int, decision: Decision) -> pb.EventMessage:
 
 
 def filter_of(request: pb.GetHistoryRequest, now: float) -> Filter:
-    """Makes the filter of a request.
+    """Creates the filter of a request.
 
     Raises:
       InvalidRequestError: Naming the field.
@@ -63,7 +63,7 @@ def filter_of(request: pb.GetHistoryRequest, now: float) -> Filter:
 
 
 def follow_filter_of(request: pb.WatchRequest) -> Filter:
-    """Makes the filter of a watch with `after`.
+    """Creates the filter of a watch with `after`.
 
     Raises:
       InvalidRequestError: Naming the field.
@@ -74,16 +74,16 @@ def follow_filter_of(request: pb.WatchRequest) -> Filter:
 def _kinds_of(request: pb.GetHistoryRequest | pb.WatchRequest) -> tuple[str, ...]:
     for kind in request.kinds:
         if kind not in _KINDS:
-            # (One of a later release that the history has as well can only be had with all.)
+            # (A kind of a later release in the history is only sent when no kinds are selected.)
             raise InvalidRequestError("kinds", kind, f"one of {', '.join(DecisionKind)}")
     return tuple(request.kinds)
 
 
 def window_of(since: float, until: float, now: float) -> tuple[float | None, float | None]:
-    """Returns a window's ends as times; None: it has no such end.
+    """Returns the start and end of a window as times; None: unbounded.
 
     Raises:
-      InvalidRequestError: It is none.
+      InvalidRequestError: The window is not valid.
     """
     for field, value in (("since", since), ("until", until)):
         if not abs(value) <= LAST_MOMENT:
@@ -97,10 +97,10 @@ def window_of(since: float, until: float, now: float) -> tuple[float | None, flo
 
 
 def usage_by(request: pb.GetUsageRequest) -> UsageBy:
-    """Returns what the rows of a usage are wanted by.
+    """Returns the key by which usage is grouped.
 
     Raises:
-      InvalidRequestError: There is no such thing.
+      InvalidRequestError: There is no such key.
     """
     try:
         return UsageBy(request.by)
@@ -109,7 +109,7 @@ def usage_by(request: pb.GetUsageRequest) -> UsageBy:
 
 
 def explanation_message(told: Explanation, now: float) -> pb.ExplainResponse:
-    """Makes the answer of `Explain`."""
+    """Creates the answer of `Explain`."""
     expected = told.expectation
     return pb.ExplainResponse(
         tenant=told.tenant,

@@ -1,4 +1,4 @@
-"""What the resource manager answers of its history: pages, explanations, usage."""
+"""Answers queries about the resource manager's history: pages, explanations, usage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explained", "followed", "pages", "usage"]
 
-#: Decisions that an explanation shows.
+#: The number of decisions in an explanation.
 _LAST = 50
 
 
@@ -37,7 +37,7 @@ async def pages(
     """Yields the pages of a request.
 
     Raises:
-      InvalidRequestError: The request is wrong.
+      InvalidRequestError: The request is not valid.
       SharedPathwaysError: There is no history.
     """
     wanted = filter_of(request, authority.now)
@@ -55,9 +55,9 @@ async def pages(
 async def followed(
     authority: Authority, wanted: Filter, after: int
 ) -> AsyncIterator[pb.EventMessage]:
-    """Yields those decisions of the history behind `after`, to the last one there is.
+    """Yields the decisions of the history after `after`, to the last one.
 
-    Who is added to the followers right behind the end misses nothing.
+    A follower that is added directly after the end misses no decision.
     """
     history = authority.history
     after = after if after <= history.last else 0
@@ -70,8 +70,8 @@ def explained(authority: Authority, request: pb.ExplainRequest) -> pb.ExplainRes
     """Explains a tenant.
 
     Raises:
-      InvalidRequestError: It is no name of a tenant.
-      ServiceNotFound: Nothing is known of it.
+      InvalidRequestError: The tenant's name is not valid.
+      ServiceNotFound: The tenant is not known.
     """
     name = check_dns_label("tenant", request.tenant)
     report, now = authority.report(), authority.now
@@ -88,10 +88,10 @@ def explained(authority: Authority, request: pb.ExplainRequest) -> pb.ExplainRes
 
 
 async def usage(authority: Authority, request: pb.GetUsageRequest) -> pb.GetUsageResponse:
-    """Counts a usage.
+    """Computes usage.
 
     Raises:
-      InvalidRequestError: The request is wrong.
+      InvalidRequestError: The request is not valid.
     """
     by = usage_by(request)
     now = authority.now
@@ -100,7 +100,7 @@ async def usage(authority: Authority, request: pb.GetUsageRequest) -> pb.GetUsag
     begin = max(since or 0.0, min(history.began or now, now))
     end = min(until or now, now)
     counted = Usage(by, begin, end)
-    # What ended behind the window may have begun in it.
+    # A use that ended after the window may have begun in it.
     async for piece in history.read(Filter(since=begin)):
         for _, decision in piece:
             counted.hear(decision)

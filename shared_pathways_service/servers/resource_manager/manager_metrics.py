@@ -18,7 +18,7 @@ _TYPE = "instance_type"
 
 
 def families(authority: Authority) -> list[Family]:
-    """Returns all that is told."""
+    """Returns all metrics."""
     return [
         rm_family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
         *_of_census(authority.census(), authority.capacity),

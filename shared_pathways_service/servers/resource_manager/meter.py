@@ -16,7 +16,7 @@ _BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 
 
 class Meter:
-    """Counts what goes in and what comes of it, since the start of the process."""
+    """Counts events and written decisions since the start of the process."""
 
     def __init__(self) -> None:
         self._events: collections.Counter[str] = collections.Counter()
@@ -25,7 +25,7 @@ class Meter:
         self._written = Histogram(_BOUNDS)
 
     def handled(self, kind: str, seconds: float) -> None:
-        """Counts an event that was decided on and carried out."""
+        """Counts an event whose instructions were carried out."""
         self._events[kind] += 1
         self._handled.add(seconds)
 
@@ -35,7 +35,7 @@ class Meter:
         self._written.add(seconds)
 
     def families(self) -> list[Family]:
-        """Returns what was counted."""
+        """Returns the counters."""
         return [
             rm_family("events", "counter", "Events that went in.", labelled("event", self._events)),
             rm_family("decisions", "counter", "Decisions.", labelled("kind", self._decisions)),

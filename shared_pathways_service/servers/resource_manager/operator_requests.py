@@ -1,4 +1,4 @@
-"""What operators and owners ask of the resource manager: release, cordon, reserve."""
+"""Handles requests of operators and owners: release, cordon, reserve."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from shared_pathways_service.servers.resource_manager.steady_clock import Steady
 
 __all__ = ["OperatorRequests"]
 
-#: Slices that an error names at most.
+#: The maximum number of slices that an error names.
 _NAMED = 20
 
 
 class OperatorRequests:
-    """Checks requests, and hands them to the core as events.
+    """Validates requests, and passes them to the core as events.
 
     Args:
-      core: Answers what is known; it is changed by `handle` only.
-      clock: The core's.
-      handle: Hands an event to the core, and carries out its instructions.
-      check_open: Raises StreamEnded if events are not taken any more.
+      core: Read for its state; changed through `handle` only.
+      clock: The core's clock.
+      handle: Passes an event to the core, and carries out its instructions.
+      check_open: Raises StreamEnded if events are no longer accepted.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class OperatorRequests:
         self._check_open = check_open
 
     def release(self, released: messages.TenantReleased) -> bool:
-        """Takes a tenant's slices back; False when there is no such tenant.
+        """Releases a tenant's slices; returns False if there is no such tenant.
 
         Raises:
-          StreamEnded: This process is about to end, and they were not.
+          StreamEnded: This process is about to end; the slices were not released.
         """
         known = self._core.knows(released.tenant, released.incarnation)
         self._handle(released)
@@ -52,11 +52,11 @@ class OperatorRequests:
     def mark(
         self, marked: messages.SliceCordoned | messages.SliceDrained | messages.SliceUncordoned
     ) -> holdings.SliceStatus:
-        """Takes in what an operator says of a slice; returns how it stands then.
+        """Applies an operator's mark to a slice; returns the slice's new status.
 
         Raises:
           InvalidRequestError: There is no such slice.
-          StreamEnded: This process is about to end, and it was not taken in.
+          StreamEnded: This process is about to end; the request was not carried out.
         """
         if not self._core.knows_slice(marked.slice_id):
             known = ", ".join(self._core.slice_ids(limit=_NAMED)) or "none yet"
@@ -66,11 +66,11 @@ class OperatorRequests:
         return self._core.slice_status(marked.slice_id, self._clock())
 
     def reserve(self, asked: Reservation) -> None:
-        """Takes in a reservation.
+        """Adds a reservation.
 
         Raises:
-          InvalidRequestError: It cannot be.
-          StreamEnded: This process is about to end, and it was not taken in.
+          InvalidRequestError: The reservation is not possible.
+          StreamEnded: This process is about to end; the request was not carried out.
         """
         wrong = self._core.refusal_of(asked, self._clock())
         if wrong is not None:
@@ -81,11 +81,11 @@ class OperatorRequests:
         self._check_open("nothing is reserved")
 
     def cancel(self, cancelled: messages.ReservationCancelled) -> None:
-        """Ends a reservation before its time.
+        """Cancels a reservation.
 
         Raises:
           InvalidRequestError: There is no such reservation.
-          StreamEnded: This process is about to end, and it was not taken in.
+          StreamEnded: This process is about to end; the request was not carried out.
         """
         if not self._core.knows_reservation(cancelled.name):
             known = [one.reservation.name for one in self._core.reservations[:_NAMED]]

@@ -1,4 +1,4 @@
-"""What is to be sent on one stream: the sender never waits, and who does not read is dropped."""
+"""The send queue of one stream: `put` never blocks, and a peer that does not read is dropped."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Outbox", "StreamEnded"]
 
 M = TypeVar("M")
 
-#: Seconds that a message on its way may take to leave when its stream ends.
+#: Seconds for the write in progress to complete when its stream ends.
 _LEAVING_S = 1.0
 
 
-class StreamEnded(Exception):  # noqa: N818 - what happened, not a fault of who catches it
-    """The RM ended a stream, and the other side shall know why.
+class StreamEnded(Exception):  # noqa: N818 - an event, not a fault
+    """The resource manager ended a stream, for a reason that is sent to the peer.
 
     Attributes:
-      error: What it is told.
-      code: With which status.
+      error: The error to send.
+      code: The status code to send.
     """
 
     def __init__(self, error: SharedPathwaysError, code: grpc.StatusCode) -> None:
@@ -35,14 +35,14 @@ class StreamEnded(Exception):  # noqa: N818 - what happened, not a fault of who 
 
 
 class Outbox(Generic[M]):
-    """Messages on their way to one stream, in order; used on one event loop."""
+    """Queue of the messages for one stream; used on one event loop."""
 
     def __init__(self, limit: int, first: Iterable[M] = ()) -> None:
-        """Makes one.
+        """Creates the queue.
 
         Args:
-          limit: Messages that may wait; one more ends the stream with RESOURCE_EXHAUSTED.
-          first: Messages that wait already, beyond the limit.
+          limit: Messages that may be queued; one more ends the stream with RESOURCE_EXHAUSTED.
+          first: The first messages; they do not count towards the limit.
         """
         self._waiting = collections.deque(first)
         self._limit = limit + len(self._waiting)
@@ -54,7 +54,7 @@ class Outbox(Generic[M]):
         self._idle.set()
 
     def put(self, message: M) -> None:
-        """Sends a message, later; one to a stream that is ending is dropped."""
+        """Queues a message; drops it if the stream is ending."""
         if self._is_ending:
             return
         if len(self._waiting) >= self._limit:
@@ -67,10 +67,10 @@ class Outbox(Generic[M]):
         self._news.set()
 
     def end(self, why: StreamEnded | None = None) -> None:
-        """Ends the stream behind what waits; only the first end counts.
+        """Ends the stream after the queued messages; only the first call counts.
 
         Args:
-          why: None: the call ends with OK.
+          why: The reason; None: the call ends with OK.
         """
         if not self._is_ending:
             self._is_ending = True
@@ -78,13 +78,13 @@ class Outbox(Generic[M]):
             self._news.set()
 
     async def send(self, write: Callable[[M], Awaitable[None]]) -> None:
-        """Writes what is put until the stream is ended.
+        """Writes the queued messages until the stream is ended.
 
         Args:
-          write: Sends one message, waiting as long as the other side does not read.
+          write: Sends one message; waits as long as the peer does not read.
 
         Raises:
-          StreamEnded: It was ended with a reason.
+          StreamEnded: The stream was ended with a reason.
         """
         sending = asyncio.create_task(self._send_in_order(write))
         overflow = asyncio.create_task(self._overflowed.wait())
@@ -94,7 +94,7 @@ class Outbox(Generic[M]):
             overflow.cancel()
             self._waiting.clear()
             # gRPC loses the status of a call whose write is cancelled halfway, and its client waits
-            # for ever; so a write that can end, ends.
+            # for ever; so a write that can complete is left to complete.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), _LEAVING_S)
             sending.cancel()

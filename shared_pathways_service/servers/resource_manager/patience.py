@@ -1,4 +1,4 @@
-"""When nothing may run out yet, although its time has come: who would speak was not heard."""
+"""Suspends timeouts after this process stalled, and while peers reconnect after a restart."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from shared_pathways_service.scheduling.book import messages
 
 __all__ = ["Patience"]
 
-# A pulse that comes this late says that this process stood still: it was stopped, the machine
-# slept, or had no time for it (of three services on one machine, all stood still for 26 s, and two
-# took their workers for dead in the moment they went on). What came meanwhile is not read yet, and
-# who beats may have stood still as well: nothing runs out before some time has passed, unless that
-# goes on and on.
+# A pulse that is this late shows that this process was stalled: it was stopped, or the machine
+# was suspended or overloaded (once, three services on one machine stalled for 26 s, and two of
+# them took their workers for dead when they resumed). Messages that arrived meanwhile are still
+# unread, and the peers may have stalled as well: timeouts are suspended for a while, unless stalls
+# repeat without end.
 _STALLED_S = 1.0
 _CATCH_UP_S = 5.0
 _HELD_S = 30.0
 
-# Whoever is alive dials a restarted manager every 2 s at the latest. As long as somebody still
-# comes, others may stand in line behind it: to let ten thousand workers in takes 7 s of a core, and
-# of a machine that has no more than a third of one for it longer than the 20 s that are waited.
+# A peer that is alive dials a restarted manager at least every 2 s. As long as peers still arrive,
+# others may be queued behind them: accepting ten thousand workers takes 7 s of a processor core,
+# which on a machine with a third of a core to spare is longer than the grace period of 20 s.
 _COMING_S = 4.0
 _COMING_MOST_S = 180.0
 
 
 class Patience:
-    """Until when deadlines are put off; times are the core's.
+    """Decides until when deadlines are deferred; times are the core's.
 
     Attributes:
-      until: Nothing runs out before.
+      until: No deadline fires before this time.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Patience:
         self._is_recovering = False
 
     def pulsed(self, now: float, due: float) -> bool:
-        """Hears a pulse that was due some time ago; returns whether the process stood still."""
+        """Handles a pulse that was due at `due`; returns whether the process was stalled."""
         if now - due < _STALLED_S:
             if now >= self.until:
                 self._held_since = None
@@ -49,7 +49,7 @@ class Patience:
         return True
 
     def announced(self, event: Event) -> None:
-        """Hears what the core announces: whether it waits for who was there before."""
+        """Handles an event of the core: whether it waits for known peers to return."""
         if isinstance(event, ManagerRecovering):
             self._is_recovering = True
         elif isinstance(event, ManagerRecovered):
@@ -57,7 +57,7 @@ class Patience:
             self._coming_since = None
 
     def heard(self, event: messages.ResourceManagerEvent, now: float) -> None:
-        """Hears what goes into the core: whether somebody comes back whom it waits for."""
+        """Handles an input of the core: whether a known peer returns."""
         if not self._is_recovering or not _comes_back(event):
             return
         if self._coming_since is None:
@@ -69,7 +69,7 @@ class Patience:
 
 
 def _comes_back(event: messages.ResourceManagerEvent) -> bool:
-    """Whether it is a hello of one that a manager has let in before."""
+    """Whether the event is the hello of a peer that a manager accepted before."""
     if isinstance(event, messages.WorkerJoined):
         return event.welcomed_at is not None
     return isinstance(event, messages.TenantAsked) and bool(event.claims)

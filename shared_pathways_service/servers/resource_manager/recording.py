@@ -1,4 +1,4 @@
-"""The log of what goes into the core: in memory for a while, in a file for good."""
+"""Records the core's inputs and decisions: in memory up to a limit, or in a file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from shared_pathways_service.version import __version__
 
 __all__ = ["Recording"]
 
-#: Events that are kept where there is no file.
+#: Events that are recorded in memory, without a file.
 _IN_MEMORY = 20_000
-#: Lines, or bytes of the file, that are sent at a time.
+#: Lines, or bytes of the file, per piece of an export.
 _LINES = 200
 _BYTES = 1 << 18
 
 
 class Recording:
-    """What went into the core, and what it decided.
+    """The inputs of the core, and its decisions.
 
     Args:
-      path: A file that is appended to; empty: memory, as long as there are few.
+      path: The file to append to; empty: memory, up to a limited number of events.
 
     Raises:
       InvalidRequestError: The file cannot be written.
@@ -49,13 +49,13 @@ class Recording:
                 raise InvalidRequestError("--record_events", path, expected) from error
 
     def begin(self, config: RmConfig, restored: Restored, now: float) -> None:
-        """Begins an epoch; comes before its events."""
+        """Begins an epoch; call it before adding the epoch's events."""
         self._epoch = epoch_line(config, restored, now, __version__)
         if self._fd is not None:
             self._write(self._epoch)
 
     def add(self, event: ResourceManagerEvent, now: float, decisions: tuple[Decision, ...]) -> None:
-        """Adds an event that went in, and what was decided by it."""
+        """Adds an event and the decisions that it led to."""
         if self._path:
             if self._fd is not None:
                 self._write(event_line(event, now, decisions))
@@ -66,7 +66,7 @@ class Recording:
             self._events.clear()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -75,7 +75,7 @@ class Recording:
         """Yields the log, in pieces of whole lines, each with its newline.
 
         Raises:
-          PreflightError: There were too many events to be kept in memory, or the file is full.
+          PreflightError: There were too many events for the memory, or the file is full.
         """
         if self._path:
             async for piece in self._export_file():
@@ -96,11 +96,11 @@ class Recording:
     async def _export_file(self) -> AsyncIterator[str]:
         if not self._is_complete or self._fd is None:
             raise PreflightError(f"{self._path} could not be written to the end")
-        # The file that is written, also when its name is another one's by now, and it is closed.
+        # Read the file that is written, even if it was renamed or closed meanwhile.
         fd = os.dup(self._fd)
         try:
             end, at, rest = os.fstat(fd).st_size, 0, b""
-            # (A local file that was just written is read from memory.)
+            # (Reading a local file that was just written is served from the page cache.)
             while at < end and (data := os.pread(fd, min(end - at, _BYTES), at)):
                 at += len(data)
                 whole, newline, rest = (rest + data).rpartition(b"\n")
@@ -117,14 +117,14 @@ class Recording:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            # The service is worth more than its log.
+            # The service matters more than its recording.
             glog("E", f"the events are recorded no more: {self._path}: {error}")
             self._is_complete = False
             self.close()
 
 
 def _appended(path: Path) -> int:
-    """Opens a file to append; half a line that a kill left at its end is ended."""
+    """Opens a file to append; terminates an incomplete line that a kill left at its end."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":

@@ -1,4 +1,4 @@
-"""The calls by which operators reserve slices, and take a reservation back."""
+"""The calls by which operators reserve slices and cancel reservations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shared_pathways_service.servers.resource_manager.status_report import reser
 
 __all__ = ["ReservationCalls"]
 
-#: Seconds since the epoch, in the year 9999: no clock comes so far.
+#: Seconds since the epoch, in the year 9999: later than any real time.
 _LAST_MOMENT = 253_402_300_000.0
 
 
 class ReservationCalls:
-    """Part of the service."""
+    """The reservation methods of the service."""
 
     _authority: Authority
 
@@ -30,7 +30,7 @@ class ReservationCalls:
     async def ReserveSlices(  # noqa: N802
         self, request: pb.ReserveSlicesRequest, _context: Context
     ) -> pb.ReserveSlicesResponse:
-        """Slices are kept for a user or a team, for a while."""
+        """Reserves slices for a user or a team, for a period."""
         asked = _asked(request, self._authority.now)
         self._authority.operators.reserve(asked)
         made = ReservationStatus(reservation=asked, held=0)
@@ -43,14 +43,14 @@ class ReservationCalls:
     async def CancelReservation(  # noqa: N802
         self, request: pb.CancelReservationRequest, _context: Context
     ) -> pb.CancelReservationResponse:
-        """They are everybody's again."""
+        """Cancels a reservation."""
         name = check_text("name", request.name)
         self._authority.operators.cancel(messages.ReservationCancelled(name=name))
         return pb.CancelReservationResponse()
 
 
 def _asked(request: pb.ReserveSlicesRequest, now: float) -> Reservation:
-    """Makes a reservation of what is asked for, with a name of its own.
+    """Creates the reservation of a request, with a new name.
 
     Raises:
       InvalidRequestError: Naming the field.

@@ -25,26 +25,26 @@ from shared_pathways_service.servers.serving import turns
 
 __all__ = ["ResourceManagerService"]
 
-#: Seconds that a new stream may stay silent.
+#: Seconds for the first message of a new stream.
 _HELLO_S = 10.0
 
 
 class ResourceManagerService(CordonCalls, ReservationCalls):
-    """Refuses bad input with a status that names the field; decides nothing.
+    """Refuses invalid input with a status that names the field; makes no decisions.
 
-    The streams' methods write to their context instead of yielding, which can be given up while the
-    other side does not read; the generated base class has no type for that.
+    The methods of streams write to their context instead of yielding, because such a write can be
+    abandoned while the peer does not read; the generated base class has no type for that.
     """
 
     def __init__(
         self, authority: Authority, types: tuple[InstanceType, ...], *, hello_s: float = _HELLO_S
     ) -> None:
-        """Serves `authority`, whose service has slices of these types.
+        """Serves `authority`.
 
         Args:
-          authority: Decides.
-          types: Of its slices.
-          hello_s: Seconds that a new stream may stay silent.
+          authority: Makes the decisions.
+          types: The instance types of the service's slices.
+          hello_s: Seconds for the first message of a new stream.
         """
         super().__init__(authority)
         self._hello_s = hello_s
@@ -52,7 +52,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
 
     @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
-        """One worker, from its hello to its end."""
+        """Serves one worker, from its hello to its end."""
         hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         joined = wire.worker_joined(hello, self._types)
@@ -65,7 +65,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
 
     @refusing
     async def TenantSession(self, _requests: object, context: Context) -> None:  # noqa: N802
-        """One proxy, from its hello to its end."""
+        """Serves one proxy, from its hello to its end."""
         hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         asked = wire.tenant_asked(hello)
@@ -77,7 +77,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
 
     @refusing
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # noqa: N802
-        """One watcher, until it goes or does not read."""
+        """Serves one watcher, until it disconnects or does not read."""
         version = negotiate(request.versions.min, request.versions.max)
         if request.tenant:
             check_dns_label("tenant", request.tenant)
@@ -86,7 +86,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
             return
         outbox = self._authority.watch(request.tenant)
         try:
-            # What it waits for may be long in coming: it is told at once that it is heard.
+            # The first event may be a long time away: confirm the stream at once.
             await context.send_initial_metadata(spoken(version))
             await outbox.send(context.write)
         finally:
@@ -95,14 +95,14 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
     async def GetStatus(  # noqa: N802
         self, _request: pb.GetStatusRequest, _context: Context
     ) -> pb.GetStatusResponse:
-        """Who holds what, and who waits for what."""
+        """Returns the state of slices, tenants and the queue."""
         return await self._authority.status()
 
     @refusing
     async def ReleaseTenant(  # noqa: N802
         self, request: pb.ReleaseTenantRequest, _context: Context
     ) -> pb.ReleaseTenantResponse:
-        """Gives a tenant's slices back at once."""
+        """Releases a tenant's slices at once."""
         return pb.ReleaseTenantResponse(
             released=self._authority.operators.release(wire.release(request))
         )
@@ -111,7 +111,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
     async def GetHistory(  # noqa: N802
         self, request: pb.GetHistoryRequest, context: Context
     ) -> None:
-        """What was decided."""
+        """Returns decisions of the history."""
         async for page in inquiries.pages(self._authority, request):
             await context.write(page)
 
@@ -119,28 +119,28 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
     async def Explain(  # noqa: N802
         self, request: pb.ExplainRequest, _context: Context
     ) -> pb.ExplainResponse:
-        """Why a tenant waits, was moved, was refused or ended."""
+        """Explains why a tenant waits, was moved, was refused or ended."""
         return inquiries.explained(self._authority, request)
 
     @refusing
     async def GetUsage(  # noqa: N802
         self, request: pb.GetUsageRequest, _context: Context
     ) -> pb.GetUsageResponse:
-        """Who used how much."""
+        """Returns usage of slices."""
         return await inquiries.usage(self._authority, request)
 
     @refusing
     async def ExportLog(  # noqa: N802
         self, _request: pb.ExportLogRequest, context: Context
     ) -> None:
-        """All that went into the core."""
+        """Returns the recording of the core's inputs."""
         async for text in self._authority.recording.export():
             await context.write(pb.ExportLogPage(text=text))
 
     async def _follow(self, request: pb.WatchRequest, context: Context, version: int) -> None:
-        """One who follows the decisions, from one of the history on."""
+        """Serves one follower of decisions, from a number of the history on."""
         wanted = follow_filter_of(request)
-        # There may be none for hours: it is told at once that it is heard.
+        # There may be no decision for hours: confirm the stream at once.
         await context.send_initial_metadata(spoken(version))
         async for message in inquiries.followed(self._authority, wanted, request.after):
             await context.write(message)
@@ -153,7 +153,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
     async def _hear_worker(
         self, joined: messages.WorkerJoined, context: Context, reasons: list[str]
     ) -> None:
-        """Reads what a worker says; why it left comes to `reasons`."""
+        """Reads a worker's messages; appends the reason of its end to `reasons`."""
         beat = messages.WorkerBeat(
             slice_id=joined.slice_id,
             host_index=joined.host_index,
@@ -170,7 +170,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
                     raise InvalidRequestError("message", other, "beat or bye after the hello")
 
     async def _hear_tenant(self, asked: messages.TenantAsked, context: Context) -> None:
-        """Reads what a proxy says."""
+        """Reads a proxy's messages."""
         while (message := await context.read()) is not grpc.aio.EOF:
             other = message.WhichOneof("message")
             if other == "activity":
@@ -192,8 +192,8 @@ async def _hello(context: Context, within_s: float) -> Any:
     try:
         message = await turns.wait_for(context.read(), within_s)
     except TimeoutError:
-        # Not the client's fault for certain: its machine may be short of processor time. So this
-        # is no refusal, after which a proxy or a worker would end.
+        # Not necessarily the client's fault: its machine may be short of processor time. So this
+        # is not a refusal, which would end a proxy or a worker.
         silent = SharedPathwaysError(f"no hello came within {within_s:g} s (--request_timeout_s)")
         raise StreamEnded(silent, grpc.StatusCode.DEADLINE_EXCEEDED) from None
     first = None if message is grpc.aio.EOF else message.WhichOneof("message")
@@ -203,7 +203,7 @@ async def _hello(context: Context, within_s: float) -> Any:
 
 
 async def _converse(send: Coroutine[Any, Any, None], hear: Coroutine[Any, Any, None]) -> None:
-    """Sends and hears side by side until either ends, with its error if it had one."""
+    """Sends and receives concurrently until either ends; raises its error."""
     tasks = [asyncio.create_task(send), asyncio.create_task(hear)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""How things stand, as the core reports it, for `GetStatus` and as a watcher's first events."""
+"""Creates messages of the core's state: `GetStatus` and a watcher's snapshot."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _PLACEMENT_EVENTS: Mapping[str, type[VirtualSliceEvent]] = {
     VirtualSliceState.PLACED: SlicePlaced,
     VirtualSliceState.UNPLACED: SliceUnplaced,
 }
-#: Slices, or tenants, that a piece of an answer has: 2 ms.
+#: Slices or tenants per piece of an answer: 2 ms.
 _PIECE = 200
 
 
 async def status_message(
     report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
 ) -> pb.GetStatusResponse:
-    """Makes the answer of `GetStatus`, in pieces between which others have their turn.
+    """Creates the answer of `GetStatus`, in pieces between which other tasks run.
 
     Args:
-      report: How things stand.
-      expectations: Of those that wait.
+      report: The core's state.
+      expectations: The expected waits of queued tenants.
     """
     message = pb.GetStatusResponse(
         state=report.state,
@@ -84,7 +84,7 @@ async def status_message(
 
 
 def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
-    """Makes the message of a reservation."""
+    """Creates the message of a reservation."""
     about = one.reservation
     return pb.ReservationStatus(
         name=about.name,
@@ -99,7 +99,7 @@ def reservation_message(one: ReservationStatus) -> pb.ReservationStatus:
 
 
 def snapshot_events(report: StatusReport) -> Iterator[Event]:
-    """Tells how things stand in the events that would have told how they came to be so."""
+    """Yields the events that lead to the reported state."""
     if report.state == "recovering":
         yield ManagerRecovering(tenants=len(report.tenants))
     ready = collections.Counter(

@@ -6,22 +6,22 @@ import time
 
 __all__ = ["SteadyClock"]
 
-#: A wall clock that was set back by so much between two lives is made up for.
+#: The largest step back of the wall clock between two runs that is compensated, in seconds.
 _SET_BACK_S = 86_400.0
 
 
 class SteadyClock:
-    """Seconds since the epoch that never jump: the wall clock's at the start, then monotonic."""
+    """Seconds since the epoch without jumps: the wall clock at the start, then monotonic."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
 
     def go_on_from(self, last: float) -> None:
-        """Begins no earlier than the clock of a former life had come to.
+        """Starts no earlier than the last time of the previous run.
 
         Args:
-          last: What that one said last. A clock that was ahead by more than a day was wrong, and is
-            not gone on with.
+          last: The last time of the previous run. A clock that was ahead by more than a day was
+            wrong, and is ignored.
         """
         behind = last - self()
         if 0 < behind <= _SET_BACK_S:

@@ -1,8 +1,8 @@
-"""What the resource manager must remember: a SQLite file, written before an answer goes out.
+"""Stores the resource manager's state in a SQLite file, written before an answer is sent.
 
-The journal is a write-ahead log with ``synchronous=FULL``: what was answered outlives a kill of the
-process, and a loss of power too. Grants are rare and a flush takes 0.2 ms on a local disk, so that
-the cheaper setting, which a loss of power may set back, would gain nothing.
+The journal is a write-ahead log with ``synchronous=FULL``: answered requests survive a kill of the
+process, and a loss of power. Grants are rare and a flush takes 0.2 ms on a local disk, so the
+cheaper setting, which a loss of power may set back, would save nothing.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from shared_pathways_service.servers.resource_manager.history_table import (
 
 __all__ = ["Store", "open_store"]
 
-#: Version of the tables; a file of an older one is upgraded, one of a newer one is not read.
+#: Version of the tables; an older file is upgraded, a newer one is not read.
 _SCHEMA = 3
 
 #: The counter that is 1 while `Restored.state_lost` holds.
 _STATE_LOST = "state_lost"
 
-#: By the version that a file has: what makes it one of the next version. What version 1 wrote of a
-#: tenant lacks fields that have a default.
+#: The upgrade to the next version, by the version of a file. The fields that are missing in version
+#: 1's tenants have defaults.
 _UPGRADES = {
     1: "CREATE TABLE marks (slice TEXT PRIMARY KEY, mark TEXT NOT NULL, moves_at REAL) STRICT",
     2: "CREATE TABLE reservations (name TEXT PRIMARY KEY, data TEXT NOT NULL) STRICT",
@@ -62,10 +62,10 @@ CREATE TABLE IF NOT EXISTS reservations (name TEXT PRIMARY KEY, data TEXT NOT NU
 
 
 class Store:
-    """The state file of one resource manager, which holds its lock as long as it lives.
+    """The state file of one resource manager, locked while this object is open.
 
     Attributes:
-      history: What was decided; it is in the same file.
+      history: The history of decisions, in the same file.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class Store:
         max_rows: int = MAX_ROWS,
         max_age_s: float = MAX_AGE_S,
     ) -> None:
-        """Opens the file, or makes it.
+        """Opens the file, or creates it.
 
         Args:
-          path: Where it is.
-          first_start: Whether a file that is not there says that nothing was ever granted; else it
-            says that what was granted is not known.
-          max_rows: Decisions that the history keeps.
-          max_age_s: Seconds after which it drops one.
+          path: Path of the file.
+          first_start: Whether a missing file means that no slice was ever granted; otherwise it
+            means that the grants are not known.
+          max_rows: The maximum number of decisions in the history.
+          max_age_s: The maximum age of a decision in seconds.
 
         Raises:
-          SharedPathwaysError: Another process has it, or it cannot be opened at all.
-          ValueError: It is no state file, a damaged one, or of another version.
+          SharedPathwaysError: Another process has locked the file, or it cannot be opened.
+          ValueError: The file is not a state file, is damaged, or has another version.
         """
         self._path = path
         try:
@@ -96,7 +96,7 @@ class Store:
             raise SharedPathwaysError(f"cannot open the state file {path}: {error}") from error
         with contextlib.ExitStack() as undo:
             undo.callback(self._db.close)
-            #: What the file held when it was opened, or was made with.
+            #: The state in the file when it was opened or created.
             self.restored = self._open(first_start=first_start)
             try:
                 self.history = History(
@@ -112,16 +112,16 @@ class Store:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there is something that `flush` would write."""
+        """Whether there are deferred decisions for `flush` to write."""
         return bool(self._waiting)
 
     def write(self, persist: Persist) -> list[Numbered]:
-        """Writes all of it or nothing; it is on disk when this returns.
+        """Writes everything in one transaction, which is on disk when this returns.
 
-        Decisions that can wait are kept for the next write.
+        Decisions that can wait are deferred to the next write.
 
         Returns:
-          The decisions that are on the disk by this.
+          The decisions that this write put on disk.
         """
         if persist.can_wait:
             self._waiting += persist.decisions
@@ -160,11 +160,11 @@ class Store:
         self._db.executemany("INSERT OR REPLACE INTO reservations VALUES (?, ?)", rows)
 
     def note(self, decision: Decision) -> None:
-        """Keeps a decision of the server's own for the next write."""
+        """Defers a decision of the server itself to the next write."""
         self._waiting.append(decision)
 
     def flush(self) -> list[Numbered]:
-        """Writes the decisions that wait; returns them."""
+        """Writes the deferred decisions; returns them."""
         if not self._waiting:
             return []
         with self._transaction():
@@ -175,12 +175,12 @@ class Store:
         return self.history.append([*waiting, *decisions])
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self.history.close()
         self._db.close()
 
     def _open(self, *, first_start: bool) -> Restored:
-        """Returns what is there."""
+        """Opens or creates the file; returns its state."""
         try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -190,15 +190,15 @@ class Store:
                 with self._transaction():
                     for statement in _TABLES.split(";"):
                         self._db.execute(statement)
-                    # A kill before the first grant must not make a lost state a new service.
+                    # A kill before the first grant must not turn a lost state into a new service.
                     row = (_STATE_LOST, not first_start)
                     self._db.execute("INSERT INTO counters VALUES (?, ?)", row)
                     self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
                 return self._read()
             if version > _SCHEMA:
                 raise ValueError(f"it is of version {version}, this is {_SCHEMA}")
-            # The history's pages too, which takes 0.07 s of a processor for 200,000 decisions: each
-            # grant is written with its decision, so that a damaged page there, if not found here,
+            # Check the history's pages too, which takes 0.07 s of a processor for 200,000
+            # decisions: each grant is written with its decision, so an undetected damaged page
             # would fail the same write after every restart.
             check = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if check != "ok":
@@ -218,7 +218,7 @@ class Store:
             raise ValueError(str(error)) from error
 
     def _upgrade(self, version: int) -> None:
-        """Makes a file of an older version one of this: all of it, or nothing."""
+        """Upgrades a file of an older version, in one transaction."""
         with self._transaction():
             for older in range(version, _SCHEMA):
                 self._db.execute(_UPGRADES[older])
@@ -250,7 +250,8 @@ class Store:
         try:
             yield
         except BaseException:
-            # A full disk has undone the transaction already; a second error would hide the first.
+            # A full disk has already rolled the transaction back; a second error would hide the
+            # first.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
@@ -260,19 +261,19 @@ class Store:
 def open_store(
     path: str, *, first_start: bool, max_rows: int = MAX_ROWS, max_age_s: float = MAX_AGE_S
 ) -> tuple[Store, str]:
-    """Opens a state file; one that cannot be read is moved aside and a new one made.
+    """Opens a state file; moves an unreadable one aside and creates a new one.
 
     Args:
-      path: Where it is.
-      first_start: As of `Store`; a file that was moved aside was not the first.
-      max_rows: Decisions that the history keeps.
-      max_age_s: Seconds after which it drops one.
+      path: Path of the file.
+      first_start: As of `Store`; ignored after a file was moved aside.
+      max_rows: The maximum number of decisions in the history.
+      max_age_s: The maximum age of a decision in seconds.
 
     Returns:
-      The store, and what was wrong with a file that was moved, with its new place; empty: nothing.
+      The store, and the defect and new path of a file that was moved; empty: no file was moved.
 
     Raises:
-      SharedPathwaysError: Another process has the file, or it cannot be opened at all.
+      SharedPathwaysError: Another process has locked the file, or it cannot be opened.
     """
     make = functools.partial(Store, path, max_rows=max_rows, max_age_s=max_age_s)
     try:
@@ -298,10 +299,10 @@ def _to_json(grant: PersistedGrant) -> str:
 
 
 def _from_json(text: str) -> PersistedGrant:
-    """Makes the grant again.
+    """Creates the grant from its JSON.
 
     Raises:
-      ValueError: The text is not what `_to_json` made.
+      ValueError: The text was not written by `_to_json`.
     """
     try:
         data = json.loads(text)

@@ -1,8 +1,8 @@
-"""Who is connected: the streams of workers and tenants, and what each is told.
+"""The open streams of workers and tenants, and the messages that are sent on them.
 
-Of a change in a queue many tenants may hear at once, and none of them is in a hurry. So that no
-placement waits for all of them, their messages leave a few at a time, with everything else that
-happens in between; of several on one stream the last.
+One change in a queue may concern many tenants, and their notification is not urgent. So that no
+placement waits for all of them, these messages are sent a few at a time, with other work in
+between; of several messages on one stream only the last is sent.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from shared_pathways_service.servers.resource_manager.outbox import Outbox, Stre
 
 __all__ = ["TenantStreams", "WorkerStreams"]
 
-# Messages that may wait on one stream.
+# Messages that may be queued on one stream.
 _WORKER_LIMIT = 10
 _TENANT_LIMIT = 10_000
-#: Places in the queue that are told in one round of the event loop: 1 ms.
+#: Places in the queue that are sent in one iteration of the event loop: 1 ms.
 _PLACES_AT_ONCE = 8
 
 K = TypeVar("K")
@@ -49,14 +49,14 @@ class _Streams(Generic[K, M]):
         return len(self._streams)
 
     def _open(self, key: K, version: int) -> Outbox[M]:
-        # A peer that dials again may be ahead of the news that its old stream broke.
+        # A peer may reconnect before the end of its old stream is noticed.
         self._end(key, "a newer stream of the same process took over", grpc.StatusCode.ABORTED)
         stream = _Stream(Outbox[M](self._limit), version)
         self._streams[key] = stream
         return stream.outbox
 
     def _close(self, key: K, outbox: Outbox[M]) -> bool:
-        """Forgets a stream that ended; False when it was not the newest of its peer."""
+        """Removes a stream that ended; returns False if it was not the newest of its peer."""
         stream = self._streams.get(key)
         if stream is None or stream.outbox is not outbox:
             return False
@@ -72,20 +72,20 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
     """The streams of the workers."""
 
     def __init__(self, beat_interval_s: float) -> None:
-        """Starts with none; `beat_interval_s` is what workers are told."""
+        """Starts without streams; `beat_interval_s` is sent to the workers."""
         super().__init__(_WORKER_LIMIT)
         self._beat_interval_s = beat_interval_s
 
     def open(self, joined: messages.WorkerJoined, version: int) -> Outbox[pb.WorkerInstruction]:
-        """Takes a worker's stream; an older one of the same process is ended."""
+        """Adds a worker's stream; ends an older one of the same process."""
         return self._open(_worker_key(joined), version)
 
     def close(self, joined: messages.WorkerJoined, outbox: Outbox[pb.WorkerInstruction]) -> bool:
-        """Forgets a stream that ended; False when the RM ended it, or there is a newer one."""
+        """Removes an ended stream; returns False if the RM ended it, or there is a newer one."""
         return self._close(_worker_key(joined), outbox)
 
     def tell(self, told: messages.WelcomeWorker | messages.RefuseWorker) -> None:
-        """Sends a worker what the core says."""
+        """Sends the core's answer to a worker."""
         key = _worker_key(told)
         if isinstance(told, messages.RefuseWorker):
             self._end(key, told.reason, grpc.StatusCode.FAILED_PRECONDITION)
@@ -102,12 +102,12 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
     """The streams of the tenants' proxies."""
 
     def __init__(self, ttl_s: float, memory_limit_bytes: int = 0, activity_s: float = 0.0) -> None:
-        """Starts with none.
+        """Starts without streams.
 
         Args:
-          ttl_s: What tenants are told of their slices' time to live.
-          memory_limit_bytes: And of what they may hold on a device; 0: no limit.
-          activity_s: How often they look whether they work, in seconds; 0: they need not tell.
+          ttl_s: The slices' time to live, which is sent to tenants.
+          memory_limit_bytes: The limit per device, which is sent to tenants; 0: no limit.
+          activity_s: Interval in seconds of the tenants' activity reports; 0: no reports.
         """
         super().__init__(_TENANT_LIMIT)
         self._memory_limit_bytes = memory_limit_bytes
@@ -115,18 +115,18 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
         self._ttl_s = ttl_s
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
-        #: What is still to be told of places in the queue, in the order in which it was said.
+        #: Places in the queue that are still to be sent, in the order of the core's instructions.
         self._places: dict[tuple[str, str], messages.TellQueued] = {}
         self._is_telling = False
 
     def open(self, asked: messages.TenantAsked, version: int) -> Outbox[pb.TenantUpdate]:
-        """Takes a proxy's stream; an older one of the same process is ended."""
+        """Adds a proxy's stream; ends an older one of the same process."""
         key = (asked.tenant, asked.incarnation)
         self._places.pop(key, None)
         return self._open(key, version)
 
     def close(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> bool:
-        """Forgets a stream that ended; False when the RM ended it, or there is a newer one."""
+        """Removes an ended stream; returns False if the RM ended it, or there is a newer one."""
         closed = self._close((asked.tenant, asked.incarnation), outbox)
         if closed:
             self._places.pop((asked.tenant, asked.incarnation), None)
@@ -134,7 +134,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
         return closed
 
     def welcome(self, told: messages.WelcomeTenant) -> None:
-        """Greets a proxy; what its tenant is told goes to it from here on."""
+        """Welcomes a proxy; its tenant's messages are sent to it from here on."""
         if stream := self._streams.get((told.tenant, told.incarnation)):
             self._incarnations[told.tenant] = told.incarnation
             welcome = pb.TenantWelcome(
@@ -147,11 +147,11 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 
     def end(self, told: messages.EndTenantStream) -> None:
-        """Ends the stream of a proxy whose tenant's name is another's."""
+        """Ends the stream of a proxy whose tenant's name was taken over by another proxy."""
         self._end((told.tenant, told.incarnation), told.reason, grpc.StatusCode.ALREADY_EXISTS)
 
     def refuse(self, told: messages.RefuseTenant) -> None:
-        """Tells a proxy why its tenant gets nothing (any more), and ends its stream."""
+        """Sends a proxy the reason why its tenant is refused or ended, and ends its stream."""
         key = (told.tenant, told.incarnation)
         self._forget(*key)
         self._tell_place(key)
@@ -160,7 +160,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
             stream.outbox.end()
 
     def tell(self, told: wire.TenantTold) -> None:
-        """Sends a tenant news; one that is not connected hears it all when it is back."""
+        """Sends a tenant an update; a disconnected tenant gets its state when it reconnects."""
         key = (told.tenant, self._incarnations.get(told.tenant, ""))
         stream = self._streams.get(key)
         if stream is None:
@@ -178,14 +178,14 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
             asyncio.get_running_loop().call_soon(self._tell_places)
 
     def _tell_places(self) -> None:
-        """Tells a few of those whose place in the queue has changed, and the others later."""
+        """Sends a few tenants their new place in the queue, and schedules the others."""
         self._is_telling = False
         for key in list(itertools.islice(self._places, _PLACES_AT_ONCE)):
             self._tell_place(key)
         self._tell_places_soon()
 
     def _tell_place(self, key: tuple[str, str]) -> None:
-        """Tells one, before it is told anything that was said later."""
+        """Sends one tenant its place, before any later message."""
         told, stream = self._places.pop(key, None), self._streams.get(key)
         if told is not None and stream is not None:
             _put(stream, told)

@@ -1,6 +1,6 @@
-"""The resource manager's messages and the core's data, each made of the other.
+"""Translates between the resource manager's messages and the core's data.
 
-What comes from outside is checked here, field by field; the core sees only what is well-formed.
+Input from outside is validated here, field by field; the core receives only valid data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "worker_joined",
 ]
 
-#: The version of the protocol that first has notices, and words of limits.
+#: The first version of the protocol that has notices and limits.
 _NOTICES_SINCE = 2
 
 _NamesSlice: TypeAlias = pb.CordonSliceRequest | pb.DrainSliceRequest | pb.UncordonSliceRequest
@@ -57,22 +57,22 @@ _KINDS = {
     messages.RefusalKind.RELEASED: pb.TenantRefused.RELEASED,
     messages.RefusalKind.LIMIT: pb.TenantRefused.LIMIT,
 }
-#: What version 1 is told instead of kinds that it does not know.
+#: The kinds that version 1 receives instead of kinds that it does not know.
 _KINDS_1 = {messages.RefusalKind.LIMIT: pb.TenantRefused.TOO_MANY}
 
 
 def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messages.WorkerJoined:
-    """Makes the event of a worker's hello.
+    """Creates the event of a worker's hello.
 
     Args:
-      hello: As it came.
-      known: The types that this service has.
+      hello: The message.
+      known: The instance types of this service.
 
     Raises:
       InvalidRequestError: Naming the field.
     """
     types = tuple(known)
-    # The real image's flags do not tell a worker its type: it may be left to a service of one.
+    # The real image's workers do not know their type: a service with one type may leave it out.
     alone = not hello.instance_type and len(types) == 1
     instance_type = types[0] if alone else InstanceType.parse(hello.instance_type)
     if instance_type not in types:
@@ -95,7 +95,7 @@ def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messa
 
 
 def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
-    """Makes the event of a proxy's hello.
+    """Creates the event of a proxy's hello.
 
     Raises:
       InvalidRequestError: Naming the field.
@@ -121,7 +121,7 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
 
 
 def activity(asked: messages.TenantAsked, told: pb.TenantActivity) -> messages.TenantActivity:
-    """Makes the event of what a proxy tells of its tenant's work.
+    """Creates the event of a proxy's report of its tenant's activity.
 
     Raises:
       InvalidRequestError: Naming the field.
@@ -135,16 +135,16 @@ def activity(asked: messages.TenantAsked, told: pb.TenantActivity) -> messages.T
 
 
 def slice_id(request: _NamesSlice) -> str:
-    """Returns the slice that an operator means.
+    """Returns the slice that an operator's request names.
 
     Raises:
-      InvalidRequestError: It is no slice's name.
+      InvalidRequestError: It is not a slice's name.
     """
     return check_dns_label("slice", request.slice)
 
 
 def release(request: pb.ReleaseTenantRequest) -> messages.TenantReleased:
-    """Makes the event of a wish to release.
+    """Creates the event of a request to release.
 
     Raises:
       InvalidRequestError: Naming the field.
@@ -157,19 +157,19 @@ def release(request: pb.ReleaseTenantRequest) -> messages.TenantReleased:
 
 
 def reason(text: str) -> str:
-    """Checks the reason that a peer gives for its end."""
+    """Validates the reason that a peer gives for its end."""
     return check_text("reason", text)
 
 
 def tenant_update(told: TenantTold, version: int) -> pb.TenantUpdate | None:
-    """Makes the message of an instruction to tell a tenant something.
+    """Creates the message of an instruction for a tenant.
 
     Args:
-      told: What is told.
-      version: Of the protocol that the proxy speaks.
+      told: The instruction.
+      version: The proxy's version of the protocol.
 
     Returns:
-      None: That version has no words for it.
+      The message; None: that version has no such message.
     """
     match told:
         case messages.TellPreempting():
@@ -191,7 +191,7 @@ def tenant_update(told: TenantTold, version: int) -> pb.TenantUpdate | None:
 
 
 def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
-    """Makes the message of an event."""
+    """Creates the message of an event."""
     message = pb.EventMessage(
         kind=event.kind,
         source=event.source,

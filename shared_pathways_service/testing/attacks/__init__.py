@@ -1,6 +1,6 @@
-"""Attackers: clients that try to use a server up. For tests and benchmarks of one's own servers.
+"""Simulates clients that exhaust a server's resources, to test and benchmark our own servers.
 
-`peer` is a connection that keeps to no rules, `kinds` has the attacks.
+`peer` is a connection without protocol checks, `kinds` has the attacks.
 """
 
 from __future__ import annotations

@@ -27,26 +27,26 @@ __all__ = [
     "WrongTokens",
 ]
 
-#: A client's first bytes of TLS 1.2 and later: a record, and in it a hello that goes on.
+#: A client's first bytes of TLS 1.2 and later: a record with an incomplete hello.
 _TLS_HELLO: Final = bytes.fromhex("1603010200010001fc0303")
-#: Calls that one connection opens; more of them make an attack of fewer connections.
+#: Calls per connection.
 _STREAMS: Final = 20
-#: Bytes that are announced: what every server takes, and what none does.
+#: Announced message sizes in bytes: one that every server accepts, and one that no server does.
 _LONG, _GIANT = 1 << 20, 0xFFFF_FFFF
 _SOME: Final = bytes(1000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """A server, and what its methods are called.
+    """A server and its methods.
 
     Attributes:
       address: ``unix:/path`` or ``host:port``.
       unary: The path of a method of one request.
-      stream: That of a method whose requests are a stream, or whose answers are.
-      request: A request for `unary`, as it should be.
-      forged: Paths, metadata and requests that name what is another tenant's.
-      metadata: Shown with each call, e.g. the attacker's own token.
+      stream: The path of a method that streams requests or answers.
+      request: A valid request for `unary`.
+      forged: Paths, metadata and requests that name objects of another tenant.
+      metadata: Sent with each call, e.g. the attacker's own token.
     """
 
     address: str
@@ -58,16 +58,16 @@ class Target:
 
 
 class Attack(ABC):
-    """One attacker; use as a context manager, which holds it up to its end.
+    """One attacker; use as a context manager, which closes its connections at the end.
 
     Args:
-      target: Whom it harms.
-      size: Connections that it holds.
+      target: The attacked server.
+      size: The number of connections to hold open.
 
     Attributes:
-      name: What it is called.
+      name: Its name.
       made: Connections that were made.
-      refused: Those that the server closed, or never took.
+      refused: Connections that the server closed or did not accept.
       ended: Calls that the server ended.
     """
 
@@ -91,13 +91,13 @@ class Attack(ABC):
         self._peers.clear()
 
     def read(self) -> list[Peer]:
-        """Takes what came; returns the connections, those included that the server has closed."""
+        """Reads received data; returns the connections, including those that the server closed."""
         for peer in self._peers:
             self._take(peer)
         return list(self._peers)
 
     def press(self) -> None:
-        """Does it once more: takes what came, makes up for connections that are gone, goes on."""
+        """Runs one round: reads received data, replaces lost connections, repeats the action."""
         living = []
         for peer in self.read():
             if peer.closed:
@@ -120,17 +120,17 @@ class Attack(ABC):
 
     @abstractmethod
     def begin(self, peer: Peer) -> None:
-        """What is done on a connection that was just made."""
+        """Acts once on a new connection."""
 
-    def go_on(self, peer: Peer) -> None:  # noqa: B027 - nothing, for those that only hold
-        """What is done on it again and again; by default nothing."""
+    def go_on(self, peer: Peer) -> None:  # noqa: B027 - optional
+        """Acts on a connection in each round; by default does nothing."""
 
     def _fill(self) -> None:
         while len(self._peers) < self.size:
             try:
                 peer = Peer(self.target.address)
             except OSError:
-                # A full queue of the listener's, or no descriptors here.
+                # The listener's queue is full, or this process is out of descriptors.
                 self.refused += 1
                 return
             self.made += 1
@@ -139,46 +139,46 @@ class Attack(ABC):
 
 
 class IdleConnections(Attack):
-    """Connections that say nothing."""
+    """Connections that send nothing."""
 
     name = "idle connections"
 
     def begin(self, peer: Peer) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
 
 class SilentConnections(Attack):
-    """Connections that begin as they should, and make no call."""
+    """Connections that begin HTTP/2 correctly, and make no call."""
 
     name = "connections without calls"
 
     def begin(self, peer: Peer) -> None:
-        """Greets."""
+        """Sends the preface."""
         peer.greet()
 
 
 class HalfHandshakes(Attack):
-    """Connections that begin TLS, or HTTP/2, and stop amid it."""
+    """Connections that stop in the middle of a TLS or HTTP/2 handshake."""
 
     name = "half handshakes"
 
     def begin(self, peer: Peer) -> None:
-        """Says the half."""
+        """Sends half of the handshake."""
         peer.send(_TLS_HELLO if self.made % 2 else PREFACE[:10])
 
 
 class OpenStreams(Attack):
-    """Calls that are opened and left: no request comes."""
+    """Calls that are opened, but never send a request."""
 
     name = "open streams"
 
     def begin(self, peer: Peer) -> None:
-        """Opens them."""
+        """Opens calls."""
         peer.greet()
         self.go_on(peer)
 
     def go_on(self, peer: Peer) -> None:
-        """Opens more."""
+        """Opens more calls."""
         for path in itertools.islice(itertools.cycle(self._paths), _STREAMS):
             peer.open(path, self.target.metadata)
 
@@ -188,29 +188,29 @@ class OpenStreams(Attack):
 
 
 class LeftStreams(Attack):
-    """Calls that are opened and broken off at once, over and over."""
+    """Calls that are opened and reset at once, repeatedly."""
 
     name = "left streams"
 
     def begin(self, peer: Peer) -> None:
-        """Greets."""
+        """Sends the preface."""
         peer.greet()
 
     def go_on(self, peer: Peer) -> None:
-        """Opens, and breaks off."""
+        """Opens and resets calls."""
         for path in (self.target.unary, self.target.stream):
             for _ in range(_STREAMS // 2):
                 peer.reset(peer.open(path, self.target.metadata))
 
 
 class AnnouncedMessages(Attack):
-    """Messages of an allowed length, of which only the first bytes come."""
+    """Messages of an allowed length, of which only the first bytes are sent."""
 
     name = "announced messages"
     size_announced: ClassVar[int] = _LONG
 
     def begin(self, peer: Peer) -> None:
-        """Announces one a call."""
+        """Announces one message per call."""
         peer.greet()
         for path in (self.target.unary, self.target.stream):
             stream = peer.open(path, self.target.metadata)
@@ -218,36 +218,36 @@ class AnnouncedMessages(Attack):
 
 
 class GiantMessages(AnnouncedMessages):
-    """Messages longer than any server takes."""
+    """Messages longer than any server accepts."""
 
     name = "giant messages"
     size_announced = _GIANT
 
     def go_on(self, peer: Peer) -> None:
-        """Announces one more."""
+        """Announces another message."""
         stream = peer.open(self.target.unary, self.target.metadata)
         peer.write(stream, announced(self.size_announced) + _SOME)
 
 
 class SlowReaders(Attack):
-    """Calls with all that they need, whose answers are never taken."""
+    """Complete calls whose answers are never read."""
 
     name = "slow readers"
 
     def begin(self, peer: Peer) -> None:
-        """Asks for much, and has no window for it."""
+        """Sends calls, without a window for the answers."""
         peer.greet(window=0)
         self.go_on(peer)
 
     def go_on(self, peer: Peer) -> None:
-        """Asks for more."""
+        """Sends more calls."""
         for _ in range(_STREAMS):
             stream = peer.open(self.target.unary, self.target.metadata)
             peer.finish(stream, self.target.request)
 
 
 class SlowWriters(Attack):
-    """Requests that come a byte at a time."""
+    """Requests that are sent one byte at a time."""
 
     name = "slow writers"
 
@@ -256,13 +256,13 @@ class SlowWriters(Attack):
         self._streams: dict[Peer, int] = {}
 
     def begin(self, peer: Peer) -> None:
-        """Begins one."""
+        """Begins a request."""
         peer.greet()
         self._streams[peer] = peer.open(self.target.unary, self.target.metadata)
         peer.write(self._streams[peer], announced(_LONG))
 
     def go_on(self, peer: Peer) -> None:
-        """Sends a byte."""
+        """Sends one byte."""
         peer.write(self._streams[peer], b"x")
 
     def _drop(self, peer: Peer) -> None:
@@ -271,14 +271,14 @@ class SlowWriters(Attack):
 
 
 class _Calls(Attack):
-    """Whole calls, one after the other; each press waits until those of the last are answered."""
+    """Complete calls; each round waits for the answers of the previous one."""
 
     def begin(self, peer: Peer) -> None:
-        """Greets."""
+        """Sends the preface."""
         peer.greet()
 
     def go_on(self, peer: Peer) -> None:
-        """Calls."""
+        """Sends the calls of a round."""
         calls = list(self._calls())
         for path, metadata, message in calls:
             peer.finish(peer.open(path, metadata), message)
@@ -288,11 +288,11 @@ class _Calls(Attack):
 
     @abstractmethod
     def _calls(self) -> Iterator[tuple[str, tuple[tuple[str, str | bytes], ...], bytes]]:
-        """Yields those of one press."""
+        """Yields the calls of one round."""
 
 
 class WrongTokens(_Calls):
-    """Guesses at the token, as many as the server takes."""
+    """Guesses of the token, as fast as the server answers them."""
 
     name = "wrong tokens"
 
@@ -316,7 +316,7 @@ class OtherNames(_Calls):
             yield path, (*self.target.metadata, *metadata), message
 
 
-#: All of them.
+#: All attacks.
 ATTACKS: Final[tuple[type[Attack], ...]] = (
     IdleConnections,
     SilentConnections,

@@ -1,8 +1,8 @@
-"""One end of an HTTP/2 connection that keeps to no rules: it says what it is told to, and may stop.
+"""A client's HTTP/2 connection that sends exactly the requested frames, valid or not.
 
-A client library would end what it began, answer pings and open windows; here nothing happens that
-an attack does not ask for. The frames are those of RFC 9113, headers are sent as literals without
-an index (RFC 7541, 6.2.2), a message has gRPC's prefix of five bytes.
+A client library would complete calls, answer pings and open windows by itself; this one acts only
+on request. The frames are those of RFC 9113, headers are sent as literals without an index
+(RFC 7541, 6.2.2), a message has gRPC's prefix of five bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["DATA", "ENDED", "GOAWAY", "PREFACE", "RST_STREAM", "Peer", "announce
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-#: What `Peer.seen` counts beside frames by their types: streams that the server has ended.
+#: The key in `Peer.seen` of streams that the server ended; other keys are types of frames.
 ENDED: Final = "ended"
 
 _END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
 _INITIAL_WINDOW = 0x4
 _CANCEL = 8
-#: Bytes of a frame that every server takes.
+#: The size of a frame in bytes that every server accepts.
 _FRAME = 16_384
 _HEAD = struct.Struct(">I")
 
@@ -35,10 +35,10 @@ class Peer:
 
     Args:
       address: ``unix:/path`` or ``host:port``.
-      timeout_s: For one send that the server does not take.
+      timeout_s: Seconds for one send that the server does not accept.
 
     Attributes:
-      seen: How many frames came, by type, and how many streams the server ended (`ENDED`).
+      seen: The number of received frames by type, and of streams that the server ended (`ENDED`).
       closed: Whether the server has closed the connection.
     """
 
@@ -71,11 +71,11 @@ class Peer:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Drops the connection, whatever is open on it."""
+        """Closes the connection without ending its streams."""
         self._socket.close()
 
     def send(self, data: bytes) -> bool:
-        """Sends bytes; returns False where the server takes none (any more)."""
+        """Sends bytes; returns False if the server does not accept them."""
         try:
             self._socket.sendall(data)
         except OSError:
@@ -86,49 +86,49 @@ class Peer:
         """Sends the preface.
 
         Args:
-          window: Bytes of a stream's answers that are wanted before anything is said again.
+          window: The initial window of each stream, in bytes.
         """
         self._greeted = True
         settings = struct.pack(">HI", _INITIAL_WINDOW, window)
         return self.send(PREFACE + _frame(SETTINGS, 0, 0, settings))
 
     def want_all(self) -> bool:
-        """Says hello and opens every window: it holds nothing back, and what it does not read does.
+        """Sends the preface and opens every window, so that only unread data blocks the server.
 
-        (RFC 9113, 6.9: 2 GiB a stream, 1 GiB the connection.)
+        (RFC 9113, 6.9: 2 GiB per stream, 1 GiB for the connection.)
         """
         wide = _frame(WINDOW_UPDATE, 0, 0, _HEAD.pack(1 << 30))
         return self.greet(window=(1 << 31) - 1) and self.send(wide)
 
     def open(self, path: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> int:
-        """Begins a call and sends nothing more of it; returns its stream's number."""
+        """Begins a call without a request; returns its stream's number."""
         stream, self._next = self._next, self._next + 2
         self.send(opening(stream, path, metadata))
         return stream
 
     def write(self, stream: int, data: bytes) -> bool:
-        """Sends bytes of a call's body as they are."""
+        """Sends raw bytes of a call's body."""
         pieces = (data[i : i + _FRAME] for i in range(0, len(data), _FRAME))
         return self.send(b"".join(_frame(DATA, 0, stream, piece) for piece in pieces))
 
     def finish(self, stream: int, message: bytes = b"") -> bool:
-        """Sends the one message of a call, which has no more."""
+        """Sends the only message of a call, and ends its requests."""
         return self.send(_frame(DATA, _END_STREAM, stream, announced(len(message)) + message))
 
     def reset(self, stream: int) -> bool:
-        """Breaks a call off."""
+        """Resets a call."""
         return self.send(_frame(RST_STREAM, 0, stream, _HEAD.pack(_CANCEL)))
 
     def read(self) -> None:
-        """Takes what has come, answering settings and pings as a living client does."""
+        """Reads received data; answers settings and pings as a live client does."""
         while not self.closed and select.select([self._socket], [], [], 0)[0]:
             self._take()
 
     def wait(self, what: int | str, *, times: int = 1, timeout_s: float) -> bool:
-        """Reads until so many of something have been seen, or the server has closed.
+        """Reads until `what` was seen `times` times, or the server has closed the connection.
 
         Returns:
-          Whether they were.
+          Whether it was seen.
         """
         deadline = time.monotonic() + timeout_s
         while self.seen[what] < times and not self.closed:
@@ -153,14 +153,14 @@ class Peer:
         for kind, flags, stream, body in self._frames():
             self.seen[kind] += 1
             if kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & _END_STREAM):
-                # A server may reset what it has ended, for the client to send no more.
+                # A server may reset a stream that it has ended, so that the client stops sending.
                 self._ended.add(stream)
                 self.seen[ENDED] = len(self._ended)
             if self._greeted and kind in {SETTINGS, PING} and not flags & _ACK:
                 self.send(_frame(kind, _ACK, 0, body if kind == PING else b""))
 
     def _frames(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Yields type, flags, stream and body of each frame that has come whole."""
+        """Yields type, flags, stream and body of each complete frame."""
         buffer = self._buffer
         while len(buffer) >= 9 and len(buffer) >= 9 + (size := int.from_bytes(buffer[:3], "big")):
             stream = int.from_bytes(buffer[5:9], "big") & 0x7FFF_FFFF
@@ -169,7 +169,7 @@ class Peer:
 
 
 def announced(size: int) -> bytes:
-    """Returns gRPC's prefix of a message of so many bytes."""
+    """Returns gRPC's prefix of a message of `size` bytes."""
     return b"\0" + _HEAD.pack(size)
 
 
@@ -198,7 +198,7 @@ def _field(name: str, value: str | bytes) -> bytes:
 
 
 def _text(data: bytes) -> bytes:
-    # An integer with a prefix of seven bits (RFC 7541, 5.1); the first bit says: no Huffman code.
+    # An integer with a prefix of seven bits (RFC 7541, 5.1); the first bit means: no Huffman code.
     size, out = len(data), bytearray()
     if size < 0x7F:
         return bytes((size,)) + data

@@ -1,4 +1,4 @@
-"""Slices of a running embedded service that are harmed: their workers are killed, or stopped."""
+"""Injects faults into a running embedded service: kills or stops the workers of slices."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ _ANSWER_S: Final = 30.0
 class EmbeddedSlices:
     """The slices of one tenant of this user's embedded service, as a `World`.
 
-    Slices are named by the tenant's own (virtual) indices. What is killed is the physical slice
-    that such a one is placed on at that moment, or was when this object last saw it placed: a
-    slice that is down already is kept down. Where the service has a spare, the tenant is given
-    that while the other one is down.
+    Slices are named by the tenant's own (virtual) indices. A fault hits the physical slice on which
+    the virtual slice is placed at that moment, or was last seen placed: a slice that is already
+    down is kept down. If the service has a spare, the tenant gets it meanwhile.
 
-    A slice that hangs computes on, for it is the proxy that computes: what stands still are its
-    workers, and after ``--hung_after_s`` of the resource manager (by default 30 s) without a beat
-    the slice counts as lost. A shorter hang is not noticed by anybody.
+    A slice that hangs continues to compute, because the proxy computes: only its workers are
+    stopped, and after the resource manager's ``--hung_after_s`` (by default 30 s) without a
+    heartbeat the slice counts as lost. A shorter hang has no effect.
 
-    Closed by who made it, which lets go of all that it holds.
+    The creator closes it, which releases all slices that it holds down.
 
     Args:
       tenant: The connection's `proxy_job_name`.
-      settings: Where the service is; by default this user's.
+      settings: The settings of the service; by default this user's.
 
     Raises:
       ServiceNotFound: No service runs there.
@@ -76,27 +75,27 @@ class EmbeddedSlices:
     # ---- as a World
 
     def kill(self, index: int, down_for: float) -> None:
-        """Kills all workers of a slice; others are started after so many seconds."""
+        """Kills all workers of a slice; new ones are started after `down_for` seconds."""
         self._disturb(index, pb.DisturbSliceRequest.KILL, down_for)
 
     def hang(self, index: int, for_s: float) -> None:
-        """Stops all workers of a slice, which beat no more; after so many seconds they go on."""
+        """Stops all workers of a slice, and so their heartbeats, for `for_s` seconds."""
         self._disturb(index, pb.DisturbSliceRequest.HANG, for_s)
 
     def revive(self, index: int) -> None:
-        """Lets go of a slice that is held: its workers are started, or go on."""
+        """Releases a slice that is held down: its workers start or continue."""
         self._disturb(index, pb.DisturbSliceRequest.LET_GO, 0.0)
 
     def look(self, slices: Sequence[int]) -> None:
-        """Does nothing: the proxy itself raises for what is lost."""
+        """Does nothing: the proxy itself raises for lost slices."""
 
     # ---- more
 
     def kill_proxy(self) -> None:
-        """Kills the tenant's proxy, with all that is in its memory.
+        """Kills the tenant's proxy, whose memory is lost.
 
         Raises:
-          ServiceNotFound: It runs no more.
+          ServiceNotFound: The proxy is not running.
         """
         answer = self._ask(self._supervisor.GetProcesses, pb.GetProcessesRequest())
         pids = {p.pid for p in answer.processes if p.role == "proxy" and p.name == self._tenant}
@@ -104,7 +103,7 @@ class EmbeddedSlices:
             raise ServiceNotFound(f"the proxy {self._tenant} runs no more")
 
     def physical(self, index: int) -> str:
-        """Returns the physical slice that one of the tenant's is placed on, or was placed last.
+        """Returns the physical slice of a virtual slice: the current or the last one.
 
         Raises:
           ServiceNotFound: The tenant has no such slice, or it was not placed yet.
@@ -116,7 +115,7 @@ class EmbeddedSlices:
             return self._last_seen[index]
 
     def close(self) -> None:
-        """Lets go of all slices that are held, where the service still runs."""
+        """Releases all slices that are held down, if the service still runs."""
         for slice_id in sorted(self._held):
             request = pb.DisturbSliceRequest(slice=slice_id, kind=pb.DisturbSliceRequest.LET_GO)
             with contextlib.suppress(grpc.RpcError):
@@ -147,7 +146,7 @@ class EmbeddedSlices:
                 self._last_seen.update({s.index: s.slice_id for s in tenant.slices if s.slice_id})
 
     def _ask(self, method: Any, request: Any) -> Any:
-        # The resource manager may be away for a moment.
+        # The resource manager may be unavailable for a moment.
         try:
             return method(request, wait_for_ready=True, **self._call)
         except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""Faults as objects: what happens, and at which moment."""
+"""Faults as objects: an action, and the step or event at which it fires."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ __all__ = [
 
 
 class World(Protocol):
-    """Where slices can be harmed."""
+    """Slices into which faults can be injected."""
 
     def kill(self, index: int, down_for: float) -> None:
-        """Ends a slice at once; it comes back after so many seconds."""
+        """Ends a slice at once; it returns after `down_for` seconds."""
 
     def hang(self, index: int, for_s: float) -> None:
-        """Has a slice answer nothing for so many seconds."""
+        """Makes a slice hang for `for_s` seconds."""
 
     def revive(self, index: int) -> None:
-        """Has a slice back that was killed, or hangs, now."""
+        """Restores a slice that was killed, or hangs, now."""
 
     def look(self, slices: Sequence[int]) -> None:
-        """Raises what work on these slices would, where the world does not do so by itself."""
+        """Raises the error of work on these slices, if the world does not do so by itself."""
 
 
 @dataclasses.dataclass
 class Fault:
-    """Something that goes wrong once.
+    """A fault that fires once.
 
     Attributes:
-      name: What it is, for messages.
-      act: Does it; what it raises is raised in the step at which it fires.
-      step: Fires when training comes to this step; None: not by step.
+      name: Its description, for messages.
+      act: Causes it; its exceptions are raised in the step at which it fires.
+      step: Fires when training reaches this step; None: not by step.
       kind: Fires at an event of this kind; None: not by event.
-      count: At which of those events, from 1.
-      fired: How often it did: 0 or 1.
+      count: The number of the event of that kind, from 1.
+      fired: How often it fired: 0 or 1.
     """
 
     name: str
@@ -67,18 +67,18 @@ class Fault:
     fired: int = 0
 
     def at(self, step: int) -> Fault:
-        """Returns this fault, to fire when training comes to a step."""
+        """Returns this fault, to fire when training reaches a step."""
         return dataclasses.replace(self, step=step)
 
 
 class Plan:
     """Fires faults.
 
-    A function that trains calls `step` before each of its steps; the manager calls `on_event`.
+    The training function calls `step` before each of its steps; the manager calls `on_event`.
 
     Args:
-      world: Where they are done.
-      faults: What shall go wrong.
+      world: The slices.
+      faults: The faults to inject.
     """
 
     def __init__(self, world: World, *faults: Fault) -> None:
@@ -90,25 +90,25 @@ class Plan:
         self._failed: list[str] = []
 
     def step(self, step: int, slices: Sequence[int]) -> None:
-        """Training comes to a step.
+        """Fires the faults of a step.
 
         Args:
-          step: Steps completed before.
-          slices: What it runs on.
+          step: The number of completed steps.
+          slices: The slices in use.
         """
         while fault := self._next_due(lambda f: f.step is not None and f.step <= step):
             self._fire(fault)
         self._world.look(slices)
 
     def on_event(self, event: Event) -> None:
-        """An event came."""
+        """Fires the faults of an event."""
         with self._lock:
             count = self._seen[event.kind] = self._seen.get(event.kind, 0) + 1
         while fault := self._next_due(lambda f: f.kind == event.kind and f.count <= count):
             self._fire(fault)
 
     def assert_fired(self) -> None:
-        """Raises if a fault has not happened: what the test shows, it would show without."""
+        """Raises if a fault did not fire, because the test would pass without it."""
         assert not self._failed, f"these faults could not be done: {'; '.join(self._failed)}"
         missing = [fault.name for fault in self.faults if not fault.fired]
         assert not missing, f"these faults never fired: {', '.join(missing)}"
@@ -125,42 +125,42 @@ class Plan:
         try:
             fault.act(self._world)
         except jax.errors.JaxRuntimeError:
-            fault.fired += 1  # which was its purpose
+            fault.fired += 1  # raising was its purpose
             raise
         except Exception as error:
-            # Who sends events does not care how they are taken: it is told at the end.
+            # The sender of events ignores errors of callbacks; `assert_fired` reports them.
             self._failed.append(f"{fault.name}: {error}")
             raise
         fault.fired += 1
 
 
 def kill(index: int, *, down_for: float = 0.0) -> Fault:
-    """A slice ends, and comes back."""
+    """A slice ends, and returns."""
     return Fault(f"kill slice {index}", lambda world: world.kill(index, down_for))
 
 
 def fail_at(step: int, index: int, *, down_for: float = 0.0) -> Fault:
-    """A slice ends when training comes to a step."""
+    """A slice ends when training reaches a step."""
     return kill(index, down_for=down_for).at(step)
 
 
 def hang(index: int, *, for_s: float) -> Fault:
-    """A slice answers nothing for a while."""
+    """A slice hangs for a while."""
     return Fault(f"hang slice {index}", lambda world: world.hang(index, for_s))
 
 
 def revive(index: int) -> Fault:
-    """A slice that was killed, or hangs, is back."""
+    """A slice that was killed, or hangs, returns."""
     return Fault(f"revive slice {index}", lambda world: world.revive(index))
 
 
 def flap(index: int, steps: Sequence[int]) -> tuple[Fault, ...]:
-    """A slice ends at each of these steps, and is back at once."""
+    """A slice ends at each of these steps, and returns at once."""
     return tuple(fail_at(step, index) for step in steps)
 
 
 def lie(step: int, text: str = "INTERNAL: an assertion failed") -> Fault:
-    """An error that says nothing of a slice, though it might be one's."""
+    """An error that names no slice, though a slice might have caused it."""
 
     def act(world: World) -> None:
         del world
@@ -184,10 +184,10 @@ def corrupt_newest(checkpoints: Path, *, kind: str, count: int = 1) -> Fault:
 
 
 def kill_process(step: int) -> Fault:
-    """The training process itself is killed when it comes to a step."""
+    """The training process itself is killed when it reaches a step."""
     return Fault("kill this process", lambda _: os.kill(os.getpid(), signal.SIGKILL), step=step)
 
 
 def on_event(fault: Fault, kind: str, count: int = 1) -> Fault:
-    """Returns a fault, to fire at an event: in the middle of a recovery, a save, a restore."""
+    """Returns a fault, to fire at an event, e.g. during a recovery, a save or a restore."""
     return dataclasses.replace(fault, kind=kind, count=count)

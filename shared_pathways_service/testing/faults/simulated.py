@@ -15,18 +15,18 @@ from shared_pathways_service.elastic.slices import SliceKey
 
 __all__ = ["SimulatedSlices"]
 
-#: What a lock can wait at a time, and more.
+#: The longest single wait in seconds: a lock does not accept an infinite timeout.
 _LONGEST_WAIT_S: Final = 3600.0
 
 
 class SimulatedSlices:
-    """Says of slices that they are gone, or hang: to probes, and to training by `look`.
+    """Simulates lost and hanging slices, for probes and, by `look`, for training.
 
-    As with a real service, what ran on a slice that was killed is lost even if the slice is back:
-    `begin` is called when training begins anew. Closed by who made it.
+    As with a real service, work on a killed slice is lost even if the slice has returned: call
+    `begin` when training begins anew. The creator closes it.
 
     Args:
-      key: Which slice a device belongs to.
+      key: Returns the slice of a device.
     """
 
     def __init__(self, key: SliceKey) -> None:
@@ -38,25 +38,25 @@ class SimulatedSlices:
         self._closed = False
 
     def kill(self, index: int, down_for: float) -> None:
-        """Ends a slice; it is back after so many seconds, with infinity when it is revived."""
+        """Ends a slice; it returns after `down_for` seconds; infinity: when it is revived."""
         with self._changed:
             self._lost.add(index)
             self._back_at[index] = time.monotonic() + down_for
 
     def hang(self, index: int, for_s: float) -> None:
-        """Has a slice answer nothing for so many seconds, with infinity until it is revived."""
+        """Makes a slice hang for `for_s` seconds; infinity: until it is revived."""
         with self._changed:
             self._hung[index] = time.monotonic() + for_s
 
     def revive(self, index: int) -> None:
-        """Has a slice back, and answer, now."""
+        """Ends a failure or hang of a slice now."""
         with self._changed:
             self._back_at.pop(index, None)
             self._hung.pop(index, None)
             self._changed.notify_all()
 
     def begin(self) -> None:
-        """Training begins anew: what was lost before is nobody's."""
+        """Forgets earlier losses, because training begins anew."""
         with self._changed:
             now = time.monotonic()
             self._lost = {i for i, back_at in self._back_at.items() if back_at > now}
@@ -69,11 +69,11 @@ class SimulatedSlices:
             raise jax.errors.JaxRuntimeError(f"DATA_LOSS: virtual slice {lost[0]} was lost: killed")
 
     def result(self, value: jax.Array, slices: Sequence[int]) -> _Result:
-        """Returns what these slices computed; it is not there while one of them hangs."""
+        """Returns a result of these slices; it is not ready while one of them hangs."""
         return _Result(value, self, slices)
 
     def probe(self, devices: Sequence[jax.Device]) -> None:
-        """Asks a slice, as the manager does."""
+        """Probes a slice, as the manager does."""
         index = self._key(devices[0])
         self.wait_while_hung([index])
         with self._changed:
@@ -91,7 +91,7 @@ class SimulatedSlices:
                 self._changed.wait(min(left, _LONGEST_WAIT_S))
 
     def close(self) -> None:
-        """Lets go of all that hangs."""
+        """Ends all hangs."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -107,7 +107,7 @@ class SimulatedSlices:
 
 
 class _Result:
-    """A number that is there once no slice hangs; as much of a `jax.Array` as waiting needs."""
+    """A number that is ready once no slice hangs; has the methods of `jax.Array` for waiting."""
 
     def __init__(self, value: Any, world: SimulatedSlices, slices: Sequence[int]) -> None:
         self._value = value

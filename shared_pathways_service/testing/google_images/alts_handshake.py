@@ -1,4 +1,4 @@
-"""A port that behaves as gRPC with ALTS does towards clients that speak plaintext."""
+"""A port that treats plaintext clients as gRPC with ALTS does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Handshake(socketserver.BaseRequestHandler):
             head = self.request.recv(4)
             if head and int.from_bytes(head, "little") > _MOST_BYTES:
                 return  # no frame: the handshake has failed
-            self.request.recv(1)  # waits for more, or for the client to leave
+            self.request.recv(1)  # waits for more data, or for the client to disconnect
 
 
 class _Server(socketserver.ThreadingTCPServer):

@@ -1,4 +1,4 @@
-"""The flags that Google's images are known to take."""
+"""The known flags of Google's images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["MANAGER", "PROXY", "WORKER", "accepted"]
 
-#: By name: those that this project's servers know as well, and those that only Google's do.
+#: Names of flags that this project's servers share, and of flags that only Google's have.
 _SHARED_BY_ALL: Final = {"server_port", "gcs_scratch_location"}
 _OF_ALL: Final = {"enforce_kernel_ipv6_support", "temporary_flags_for_debugging"}
 
@@ -26,21 +26,21 @@ PROXY: Final = (
         "cloud_pathways_external_sidecar_connect_timeout",
     },
 )
-#: XLA's own flags begin so, in each of the images.
+#: The prefix of XLA's own flags, in all images.
 _XLA: Final = "xla_"
 
 
 def accepted(
     argv: Sequence[str], known: tuple[Collection[str], Collection[str]], *, takes_xla: bool = False
 ) -> list[str]:
-    """Returns the flags for this project's server in the stand-in's place.
+    """Returns the flags for this project's server.
 
-    A flag that the image does not know ends the process, as Abseil's parser does.
+    An unknown flag ends the process, as in Abseil's parser.
 
     Args:
-      argv: Of the stand-in, each ``--name=value``.
-      known: Names that this project's server knows as well, and names that only the image knows.
-      takes_xla: Whether every ``--xla_…`` is taken as well.
+      argv: The stand-in's flags, each ``--name=value``.
+      known: Names that this project's server knows too, and names that only the image knows.
+      takes_xla: Whether every ``--xla_…`` is accepted as well.
     """
     taken = []
     passed_on, passed_over = known

@@ -1,4 +1,4 @@
-"""The first process of a stand-in: it has one of this project's servers work for it."""
+"""The first process of a stand-in: runs one of this project's servers as its child."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shared_pathways_service.testing.google_images.log_form import googles_form
 __all__ = ["become_nobody", "log_arguments", "run_server", "without_our_variables"]
 
 _NOBODY: Final = 65534
-#: In an image everybody may read the server's files; on this machine only this lets nobody do so.
+#: In an image all users may read the server's files; on this machine ``nobody`` needs this.
 _READING: Final = "-all,+dac_read_search"
-#: Signals that are the server's to handle. SIGILL is how Pathways' documents let a worker fail.
+#: Signals to forward to the server. Pathways' documents use SIGILL to make a worker fail.
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGILL)
-#: Variables of this project's that say where a server binds here, and how it ends.
+#: This project's variables for the address that a server binds, and for its end.
 _KEPT: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
 
 
@@ -30,7 +30,7 @@ def become_nobody(module: str, argv: Sequence[str]) -> None:
     """Runs a module as the user ``nobody`` in this process; returns if that is not possible.
 
     Args:
-      module: What is run anew then, by ``python -m``.
+      module: The module to run again then, by ``python -m``.
       argv: Its arguments.
     """
     if os.geteuid() != 0 or not _has_nobody() or shutil.which("setpriv") is None:
@@ -42,14 +42,14 @@ def become_nobody(module: str, argv: Sequence[str]) -> None:
         "--clear-groups",
         f"--inh-caps={_READING}",
         f"--ambient-caps={_READING}",
-        # The change of users would clear it.
+        # The change of user would clear it.
         "--pdeathsig=KILL",
     ]
     os.execvp(words[0], [*words, sys.executable, "-P", "-m", module, *argv])  # noqa: S606
 
 
 def without_our_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment without what only this project's images read."""
+    """Returns an environment without the variables that only this project's images read."""
     return {
         name: value
         for name, value in environment.items()
@@ -58,7 +58,7 @@ def without_our_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def log_arguments(argv: Sequence[str]) -> None:
-    """Writes the arguments to the log, as the images do."""
+    """Logs the arguments, as the images do."""
     for number, argument in enumerate(argv, start=1):
         now = time.time()
         stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
@@ -68,10 +68,10 @@ def log_arguments(argv: Sequence[str]) -> None:
 
 
 def run_server(module: str, argv: Sequence[str], *, passed: Sequence[int] = ()) -> int:
-    """Runs a server to its end, and writes its log in Google's form.
+    """Runs a server to its end, and writes its log in the images' format.
 
     Args:
-      module: Of the server.
+      module: The server's module.
       argv: Its flags.
       passed: Descriptors that the server inherits.
 
@@ -109,7 +109,7 @@ def run_server(module: str, argv: Sequence[str], *, passed: Sequence[int] = ()) 
 
 
 def _has_nobody() -> bool:
-    """Whether this user namespace has the user."""
+    """Whether this user namespace has the user ``nobody``."""
     ranges = (
         map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines()
     )

@@ -1,4 +1,4 @@
-"""Lines of this project's servers, as Google's images write them."""
+"""Translates log lines of this project's servers into the images' format."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["googles_form"]
 _GLOG: Final = re.compile(
     r"(?P<head>(?P<severity>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+) (?P<source>[^\s\]]+)\] "
 )
-#: Where the images write from, as far as it is public ("Troubleshoot Pathways on cloud").
+#: The public source positions of the images' lines ("Troubleshoot Pathways on cloud").
 _PROXY: Final = "proxy_server.cc:125"
 _SERVER: Final = "server_lib.cc:1473"
 _ALLOCATOR: Final = "multi_job_allocator.cc:1063"
-#: Of the other lines only the text is public.
+#: For lines whose text alone is public.
 _SOMEWHERE: Final = "pathways.cc:1"
 _OUR_PROXY: Final = "Pathways Proxy"
 _MEGASCALE: Final = "MegaScale transport init"
 
 
 def googles_form(line: str) -> str | None:
-    """Returns a line of a server's log as the image writes it; None: the image writes none.
+    """Returns a line of a server's log in the image's format; None: the image has no such line.
 
-    What is not in glog's form, such as the stack of a crash, stays as it is. Warnings and errors
+    Lines that are not in glog's format, such as a crash's stack, are unchanged. Warnings and errors
     keep their text, which is for people.
 
     Args:
-      line: Without its end.
+      line: The line, without its newline.
     """
     prefix = _GLOG.match(line)
     if prefix is None:
@@ -65,7 +65,7 @@ def _ending(event: LogEvent) -> str | None:
     return f"{_SOMEWHERE}] {event.reason}" if event.count else None
 
 
-#: By kind, what comes after the head; the images write nothing of the others.
+#: The text after the header, by kind; the images do not log other kinds.
 _FORMS: Final[Mapping[LogKind, Callable[[LogEvent], str | None]]] = {
     LogKind.SERVING: _serving,
     LogKind.SLICES_READY: lambda event: (

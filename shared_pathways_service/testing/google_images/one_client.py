@@ -1,4 +1,4 @@
-"""The service of a proxy that serves one client, and knows nothing of this project."""
+"""A proxy's service for one client, without this project's extensions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OneClientService(ProxyService):
     """Cancels the session of a second client; it must be limited to one session."""
 
     def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
-        """Begins a session, whatever this project's clients say of themselves."""
+        """Begins a session; ignores metadata of this project's clients."""
         try:
             return super().open_session(_without_ours(metadata), answers)
         except StatusError as error:

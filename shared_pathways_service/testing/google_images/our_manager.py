@@ -22,14 +22,14 @@ _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _TYPES_FLAG: Final = "--instance_type="
 _WORKERS_METHOD: Final = "/shared_pathways_service.v1.ResourceManager/WorkerSession"
 _NO_MATCH: Final = "The newly added instance does not match with the expected instances"
-#: As gRPC's clients have it of a connection whose handshake fails.
+#: The text of gRPC's clients for a connection whose handshake failed.
 _CANNOT_CONNECT: Final = "failed to connect to all addresses; last error: the handshake failed"
 
 
 class _PeersOnly(grpc.aio.ServerInterceptor):
-    """Lets the other stand-ins call if their credentials and their type are those that it expects.
+    """Admits only stand-ins with the expected credentials and type.
 
-    It hides this project's calls, which Google's resource manager does not know, from clients.
+    Hides this project's calls, which Google's resource manager does not know, from clients.
     """
 
     def __init__(self, credentials: str, types: Collection[str]) -> None:
@@ -41,7 +41,7 @@ class _PeersOnly(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
-        """Lets a call through, or refuses it; None: gRPC answers UNIMPLEMENTED."""
+        """Passes a call on, or refuses it; None: gRPC answers UNIMPLEMENTED."""
         shown = str(dict(handler_call_details.invocation_metadata or ()).get(_HEADER, ""))
         peer, _, described = shown.partition(";")
         if peer != _PEER:
@@ -60,7 +60,7 @@ async def _fail_to_connect(_requests: object, context: grpc.aio.ServicerContext[
 
 async def _leave_out(_requests: object, _context: grpc.aio.ServicerContext[Any, Any]) -> None:
     glog("W", _NO_MATCH)
-    # The worker lives on, for as long as it wants, and is not counted.
+    # The worker keeps running, but is ignored.
     await asyncio.Event().wait()
 
 

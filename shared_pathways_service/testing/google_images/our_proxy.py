@@ -1,4 +1,4 @@
-"""``python -m …``: this project's proxy, with the service of a Google's; `proxy` starts it."""
+"""``python -m …``: this project's proxy, with the service of Google's; `proxy` starts it."""
 
 from __future__ import annotations
 

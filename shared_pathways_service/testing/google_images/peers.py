@@ -1,4 +1,4 @@
-"""How the stand-ins' servers recognize each other, which this project's clients cannot imitate."""
+"""Credentials by which the stand-ins' servers recognize each other, but not clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
 
 __all__ = ["SECRET", "credentials", "instance_type", "token_file"]
 
-#: It guards against mistakes of this project's clients, not against attacks.
+#: Guards against mistakes of this project's clients, not against attacks.
 SECRET: Final = "of-the-stand-ins"  # noqa: S105
 _PLAINTEXT: Final = "plaintext"
 _ALTS: Final = "alts"
@@ -40,10 +40,10 @@ def instance_type(environment: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def token_file() -> Iterator[tuple[str, int]]:
-    """Makes a file with this server's token; it leaves nothing behind, even after a kill.
+    """Creates a file with this server's token, which does not outlive the process.
 
     Yields:
-      Its path, and the descriptor that the process that reads it must inherit.
+      Its path, and the descriptor that the reading process must inherit.
     """
     token = f"{SECRET};{credentials(os.environ)};{instance_type(os.environ)}"
     descriptor = os.memfd_create("token")

@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the proxy to its end; returns its exit code."""
     front.become_nobody(PROXY_MODULE, argv)
     taken = flags.accepted(argv, flags.PROXY, takes_xla=True)
-    # A resource manager of Google's neither refuses nor queues a tenant: it places, in its time.
+    # Google's resource manager neither refuses nor queues a tenant: it places it at some time.
     taken += ["--max_sessions=1", "--queue_timeout_s=inf"]
     front.log_arguments(argv)
     with contextlib.ExitStack() as stack:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
             port = next((w.removeprefix(_PORT) for w in taken if w.startswith(_PORT)), PROXY_PORT)
             host = os.environ.pop("SPS_BIND_ADDRESS", "127.0.0.1")
             stack.enter_context(serving_alts(host, int(port)))
-            # What computes all the same is where no client looks for it.
+            # The server that computes nevertheless is at an address that clients do not know.
             taken = [word for word in taken if not word.startswith(_PORT)]
             taken += ["--server_port=0"]
         path, descriptor = stack.enter_context(peers.token_file())

@@ -1,4 +1,4 @@
-"""``python -m shared_pathways_service.testing.testbed``: the process that a testbed lives in."""
+"""``python -m shared_pathways_service.testing.testbed``: the process that runs a testbed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def _tell(ready_fd: int | None, outcome: dict[str, str]) -> None:
     if ready_fd is None:
         return
-    # Who asked may have stopped waiting.
+    # The caller may have stopped waiting.
     with os.fdopen(ready_fd, "w", encoding="utf-8") as pipe, contextlib.suppress(BrokenPipeError):
         pipe.write(json.dumps(outcome) + "\n")
         pipe.flush()
@@ -37,9 +37,9 @@ async def _run(options: TestbedOptions) -> None:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, supervisor.stop, signal.Signals(number).name)
         if options.parent_pid:
-            # Told rather than killed with it: what has to be ended in order is.
+            # Notified rather than killed with its parent, so that programs end in order.
             def on_end() -> None:
-                # Nobody is left who would.
+                # No other process is left to do it.
                 stack.callback(shutil.rmtree, options.directory, ignore_errors=True)
                 loop.call_soon_threadsafe(supervisor.stop, "who started it has ended")
 
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         _tell(options.ready_fd, {"error": str(error)})
         return 1
     except ProcessLookupError:
-        return 0  # who started it had ended before it began
+        return 0  # the parent had already ended
     return 0
 
 

@@ -1,6 +1,6 @@
 """A small blocking client of the API server, for tests and for the testbed's handle.
 
-Not the product's client (`kube`): what checks that must not rely on it.
+Not the product's client (`kube`): its tests must not rely on it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shared_pathways_service.testing.testbed.errors import ApiRefused, TestbedEr
 
 __all__ = ["WAIT_S", "Api", "Object"]
 
-#: An object of Kubernetes', as its JSON.
+#: A Kubernetes object, as JSON.
 Object = dict[str, Any]
-#: Seconds that a wait lasts unless told otherwise: generous, for a machine that does much else.
+#: The default timeout in seconds: generous, for a busy machine.
 WAIT_S = 90.0
 _REQUEST_S = 30.0
 _MERGE_PATCH = "application/merge-patch+json"
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Api:
-    """The API server as one user sees it; holds no connection.
+    """The API server as one user sees it; keeps no connection open.
 
     Args:
       server: e.g. ``https://127.0.0.1:6443``.
@@ -52,10 +52,10 @@ class Api:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        """Sends a request and returns the object that is answered.
+        """Sends a request and returns the object in the answer.
 
         Raises:
-          ApiRefused: The answer is an error, or there is none.
+          ApiRefused: The answer is an error, or there is no answer.
         """
         typed = None if body is None else (content_type, json.dumps(body))
         with self._answer(method, path, params, typed) as answer:
@@ -72,12 +72,12 @@ class Api:
         return found
 
     def text(self, path: str, **params: str) -> str:
-        """Returns what is no JSON, e.g. a pod's log."""
+        """Returns text, e.g. a pod's log."""
         with self._answer("GET", path, params) as answer:
             return answer.read().decode(errors="replace")
 
     def lines(self, path: str, *, timeout_s: float, **params: str) -> Iterator[str]:
-        """Yields the lines of an answer as they come, until its end or that of the time."""
+        """Yields the lines of an answer as they arrive, until its end or the timeout."""
         deadline = time.monotonic() + timeout_s
         with (
             contextlib.suppress(TimeoutError, http.client.HTTPException, ConnectionError),
@@ -118,17 +118,17 @@ class Api:
         timeout_s: float = WAIT_S,
         **params: str,
     ) -> T:
-        """Follows a list until a condition of its objects gives something true, and returns that.
+        """Follows a list until a condition returns a true value, and returns that value.
 
         Args:
           path: Of a list, e.g. ``/api/v1/namespaces/default/pods``.
-          condition: Is called with the objects of the list, in the beginning and after each change.
-          what: What is waited for, for the error.
+          condition: Called with the objects of the list, at the beginning and after each change.
+          what: Describes the condition, for the error.
           timeout_s: Seconds.
           **params: e.g. a labelSelector.
 
         Raises:
-          TestbedError: It did not come true in time; the error shows the objects' states.
+          TestbedError: The condition did not hold in time; the error shows the objects' states.
         """
         deadline = time.monotonic() + timeout_s
         objects: dict[str, Object] = {}
@@ -144,9 +144,9 @@ class Api:
     def _versions(
         self, path: str, params: Mapping[str, str], deadline: float
     ) -> Iterator[dict[str, Object]]:
-        """Yields the objects of a list by uid, each time that there is news, until a deadline."""
+        """Yields the objects of a list by uid, after each change, until a deadline."""
         while (left := deadline - time.monotonic()) > 0:
-            # The end of a watch, and the loss of its place, are answered by a new list.
+            # When a watch ends or its version has expired, list again.
             listed = self.get(path, **params)
             objects = {item["metadata"]["uid"]: item for item in listed["items"]}
             yield objects
@@ -165,7 +165,7 @@ class Api:
         self, path: str, params: Mapping[str, str], timeout_s: float
     ) -> Iterator[dict[str, Any]]:
         until = {"watch": "true", "timeoutSeconds": str(max(1, int(timeout_s)))}
-        # A server that is gone meanwhile is found again by whoever lists next, or not at all.
+        # The next list finds out whether the server is back.
         with (
             contextlib.suppress(TimeoutError, http.client.HTTPException, ConnectionError),
             self._answer("GET", path, {**params, **until}, timeout_s=timeout_s + 1) as answer,

@@ -1,4 +1,4 @@
-"""Reads the API server's audit log: what a user has asked for."""
+"""Reads a user's requests from the API server's audit log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class AuditEntry:
     Attributes:
       verb: Kubernetes' own, e.g. ``list``.
       uri: With the query.
-      resource: With the subresource, e.g. ``pods/log``; empty for what is no resource.
-      code: The answer's HTTP status; 0 while there is none.
+      resource: With the subresource, e.g. ``pods/log``; empty for other paths.
+      code: The answer's HTTP status; 0 before there is an answer.
     """
 
     verb: str
@@ -30,7 +30,7 @@ class AuditEntry:
 
     @property
     def is_watch(self) -> bool:
-        """Whether it follows a list, or a log."""
+        """Whether it watches a list, or follows a log."""
         return self.verb == "watch" or (self.resource == "pods/log" and "follow=true" in self.uri)
 
     @property
@@ -40,13 +40,13 @@ class AuditEntry:
 
 
 def read_audit_log(path: Path, user: str) -> list[AuditEntry]:
-    """Returns a user's requests in the order in which they came.
+    """Returns a user's requests in the order of their arrival.
 
     Args:
       path: The log.
-      user: As the API server knows them.
+      user: The user's name in the API server.
     """
-    # What lasts is told of when it begins and when it ends.
+    # Long requests are logged when they begin and when they end.
     requests: dict[str, AuditEntry] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)

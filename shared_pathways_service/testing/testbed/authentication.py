@@ -1,7 +1,7 @@
-"""Tells the API server whose a token is: users come, and tokens end, while it runs.
+"""Authenticates tokens for the API server; users can be added, and tokens revoked, while it runs.
 
-The API server asks over HTTPS (TokenReview, ``authentication.k8s.io/v1``), and keeps an answer for
-no longer than `CACHE_S`.
+The API server asks over HTTPS (TokenReview, ``authentication.k8s.io/v1``), and caches an answer for
+at most `CACHE_S`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shared_pathways_service.testing.testbed.users import User
 
 __all__ = ["CACHE_S", "Authentication"]
 
-#: Seconds that the API server believes an answer.
+#: Seconds for which the API server caches an answer.
 CACHE_S = 1
 
 _PATH = "/authenticate"
@@ -34,11 +34,11 @@ class _Known:
 
 
 class Authentication:
-    """The users that came up after the start; start it before the API server.
+    """The users that were added after the start; start it before the API server.
 
     Args:
-      certificates: To serve with.
-      port: On loopback.
+      certificates: The server's certificates.
+      port: Its port on loopback.
     """
 
     def __init__(self, certificates: Certificates, port: int) -> None:
@@ -50,18 +50,18 @@ class Authentication:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     async def start(self) -> None:
-        """Begins to answer."""
+        """Starts to serve."""
         await self._runner.setup()
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(self._certificates.certificate, self._certificates.key)
         await web.TCPSite(self._runner, LOOPBACK, self._port, ssl_context=tls).start()
 
     async def stop(self) -> None:
-        """Ends."""
+        """Stops."""
         await self._runner.cleanup()
 
     def write_config(self, path: Path) -> Path:
-        """Writes the file that tells the API server whom to ask."""
+        """Writes the file that configures the API server to ask this webhook."""
         server = f"https://{LOOPBACK}:{self._port}{_PATH}"
         cluster = {"server": server, "certificate-authority": str(self._certificates.authority)}
         content = {
@@ -78,12 +78,12 @@ class Authentication:
         return path
 
     def add(self, user: User, lifetime_s: float | None = None) -> None:
-        """Lets a user come with a token, from now on, and for a time where one is given."""
+        """Adds a user with a token, for a limited time if one is given."""
         ends = float("inf") if lifetime_s is None else time.monotonic() + lifetime_s
         self._tokens[user.token] = _Known(user, ends)
 
     def end(self, token: str) -> None:
-        """Ends a token; it is refused within `CACHE_S`."""
+        """Revokes a token; it is refused within `CACHE_S`."""
         self._tokens.pop(token, None)
 
     async def _authenticate(self, request: web.Request) -> web.Response:

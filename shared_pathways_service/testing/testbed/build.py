@@ -1,7 +1,7 @@
-"""The control plane's programs: built from Go modules, once, into the cache directory.
+"""Builds the control plane's programs from Go modules, once, into the cache directory.
 
-What is built is fixed by ``modules/*/go.{mod,sum}``. Beside the programs the manifests (custom
-resources, webhooks) that two of the modules carry are kept.
+``modules/*/go.{mod,sum}`` pin the versions. The manifests (custom resources, webhooks) of two of
+the modules are stored beside the programs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from shared_pathways_service.testing.testbed.patches import PATCHES
 __all__ = ["Programs", "find_or_build"]
 
 _MODULES = Path(__file__).parent / "modules"
-#: What the modules ask for.
+#: The Go version that the modules require.
 _GO = (1, 26)
-#: Seconds that one program may take, on a machine that is busy with others, from cold caches.
+#: Seconds to build one program, on a busy machine, from cold caches.
 _BUILD_S = 3600.0
 
 
@@ -49,7 +49,7 @@ _PROGRAMS = {
     },
 }
 
-#: Manifests by the name they are kept under: the module, and the path in it.
+#: Manifests by the name of their copy: the module, and the path in it.
 _MANIFESTS = {
     "jobset-crd.yaml": (
         "jobset",
@@ -74,7 +74,7 @@ _MANIFESTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """Where the built programs are."""
+    """The directory of the built programs."""
 
     directory: Path
 
@@ -88,13 +88,13 @@ class Programs:
 
 
 def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
-    """Returns the programs, which are built first where that was not done yet.
+    """Returns the programs, after building missing ones.
 
-    Two that build at the same time build once. A build that is broken off goes on where it was.
+    Concurrent calls build once. An interrupted build continues where it stopped.
 
     Args:
-      cache_dir: The user's cache directory; a directory ``testbed`` is made in it.
-      report: Is told, in a line each, what is built and how long it took.
+      cache_dir: The user's cache directory; a directory ``testbed`` is created in it.
+      report: Called with one line per program that is built, and with the time that it took.
 
     Raises:
       TestbedUnavailable: There is no Go, or too old a one, or the build fails.
@@ -102,7 +102,7 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
     parent = cache_dir / "testbed"
     version = _go_version()
     if version is None:
-        # A Go that is gone since does not take away what it built.
+        # The programs can be used even if Go was removed since.
         if built := sorted(parent.glob(f"{_key()}-go*/bin")):
             return Programs(built[-1].parent)
         raise TestbedUnavailable(
@@ -131,12 +131,12 @@ def _go_version() -> str | None:
 
 def _release(version: str) -> tuple[int, int]:
     found = re.match(r"go(\d+)\.(\d+)", version)
-    # A development version is as new as can be.
+    # A development version counts as new enough.
     return (int(found[1]), int(found[2])) if found else _GO
 
 
 def _key() -> str:
-    """Returns what tells one set of programs and manifests from another, but for Go's version."""
+    """Returns the cache key of programs and manifests, without Go's version."""
     names = " ".join([*(_program_key(name) for name in _PROGRAMS), *_MANIFESTS])
     return hashlib.sha256(names.encode()).hexdigest()[:16]
 
@@ -151,7 +151,7 @@ def _program_key(name: str) -> str:
 
 
 def _build(directory: Path, version: str, report: Callable[[str], None]) -> None:
-    """Puts all programs into a directory that there is not yet, building those that are new."""
+    """Creates a directory with all programs, and builds those that are new."""
     kept = directory.parent / "programs"
     kept.mkdir(exist_ok=True)
     files = {name: kept / f"{_program_key(name)}-{version}" for name in _PROGRAMS}
@@ -166,7 +166,7 @@ def _build(directory: Path, version: str, report: Callable[[str], None]) -> None
     for made in (partial / "bin", partial / "manifests"):
         made.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="sps-build-") as copy:
-        # The package may be installed where nobody can write, and Go may want to.
+        # The package's directory may be read-only, and Go may have to write.
         modules = Path(copy)
         shutil.copytree(_MODULES, modules, dirs_exist_ok=True)
         for manifest, (module, name, path) in _MANIFESTS.items():
@@ -182,7 +182,7 @@ def _build(directory: Path, version: str, report: Callable[[str], None]) -> None
 
 
 def _module_files(name: str, cwd: Path) -> Path:
-    """Returns where a module's files are; they are fetched if they are not there yet."""
+    """Returns the directory of a module's files; downloads them if they are missing."""
     where = ["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", name]
     if found := _go(where, cwd).strip():
         return Path(found)
@@ -206,7 +206,7 @@ def _build_one(name: str, modules: Path, file: Path) -> None:
 
 
 def _go(arguments: list[str], cwd: Path) -> str:
-    """Runs Go and returns what it prints."""
+    """Runs Go and returns its output."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     command = ["go", *arguments]
     try:

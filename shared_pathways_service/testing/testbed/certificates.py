@@ -1,4 +1,4 @@
-"""One certificate authority a testbed, and one certificate of it for all its servers."""
+"""Creates one certificate authority per testbed, and one certificate for all its servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FOR_SIGNING = x509.KeyUsage(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certificates:
-    """Files of keys and certificates, all PEM.
+    """Key and certificate files (PEM).
 
     Attributes:
       authority: The certificate that clients must trust.
@@ -49,7 +49,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Makes all keys and certificates of a testbed, in files that only its user can read."""
+    """Creates all keys and certificates of a testbed, in files that only its user can read."""
     files = Certificates(
         authority=directory / "ca.crt",
         certificate=directory / "tls.crt",
@@ -103,14 +103,14 @@ def _sign(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        # Clocks of one machine agree, but a step back must not make it invalid.
+        # One machine has one clock, but setting it back must not invalidate the certificate.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + _LIFE)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(of_issuer, critical=False)
     )
     for extension in extensions:
-        # What a strict client wants to be critical of an authority, and of nothing else.
+        # Strict clients require this to be critical in an authority, and only there.
         critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
         builder = builder.add_extension(extension, critical=critical)
     return builder.sign(issuer_key, hashes.SHA256())

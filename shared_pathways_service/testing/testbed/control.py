@@ -1,4 +1,4 @@
-"""The testbed's control socket: a line of JSON asks, a line of JSON answers."""
+"""The testbed's control socket: one line of JSON per request and per answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shared_pathways_service.testing.testbed.errors import TestbedError
 
 __all__ = ["CALL_S", "ControlServer", "call"]
 
-#: Seconds that a command may take; starting the API server again is the slowest.
+#: Seconds for a command; restarting the API server is the slowest.
 CALL_S = 150.0
 _LIMIT = 1 << 24
 
 
 class ControlServer:
-    """Serves commands; a command is a function of keyword arguments, asynchronous or not."""
+    """Serves commands: functions or coroutines of keyword arguments."""
 
     def __init__(self, path: Path, commands: Mapping[str, Callable[..., Any]]) -> None:
         self._path = path
@@ -31,12 +31,12 @@ class ControlServer:
         self._calls: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begins to listen."""
+        """Starts to listen."""
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LIMIT)
         self._path.chmod(0o600)
 
     async def stop(self) -> None:
-        """Ends, with the calls that are under way."""
+        """Stops, and cancels calls in progress."""
         if self._server is not None:
             self._server.close()
         for task in self._calls:
@@ -71,10 +71,10 @@ class ControlServer:
 
 
 def call(path: Path, command: str, /, **arguments: Any) -> Any:
-    """Has a testbed carry out a command, and returns what it answers.
+    """Sends a command to a testbed, and returns its answer.
 
     Raises:
-      TestbedError: It could not, or it is gone.
+      TestbedError: The command failed, or the testbed has ended.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CALL_S)

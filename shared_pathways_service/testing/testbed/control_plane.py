@@ -1,6 +1,6 @@
-"""The real control plane as local processes: etcd, API server, controller manager, scheduler.
+"""Runs the real control plane as local processes: etcd, API server, controller manager, scheduler.
 
-JobSet's controller and KWOK (`extensions`) come up on top of it.
+JobSet's controller and KWOK (`extensions`) run on top of it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from shared_pathways_service.testing.testbed.users import AUDITED_GROUP, User
 
 __all__ = ["NODE_GRACE_S", "ControlPlane"]
 
-#: Seconds without a word from a node after which it counts as unreachable.
+#: Seconds without a heartbeat from a node after which it counts as unreachable.
 NODE_GRACE_S = 40
 
-#: What Jobs, JobSets, quotas, drains and lost nodes need; each other controller costs idle time.
+#: The controllers for Jobs, JobSets, quotas, drains and lost nodes; others would only cost time.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "deployment-controller",
@@ -46,8 +46,8 @@ _CONTROLLERS = (
     "ttl-after-finished-controller",
 )
 
-#: Beside the defaults. The first two are on in GKE: who asks for TPUs tolerates their nodes'
-#: taint; the third lets each namespace have nodes of its own.
+#: In addition to the defaults. The first two are on in GKE: pods that request TPUs tolerate their
+#: nodes' taint; the third gives each namespace nodes of its own.
 _ADMISSION = ("ExtendedResourceToleration", "Priority", "PodNodeSelector")
 
 _READY_S = 120.0
@@ -58,12 +58,12 @@ class ControlPlane:
     """Starts, stops, kills and restarts the control plane.
 
     Args:
-      programs: What was built.
-      directory: For data, logs and configuration; a short path, as sockets live in it.
-      certificates: Of the API server.
-      users: Who may come, by token; the first is the administrator.
-      port: Of the API server.
-      report: Is told when a program ended by itself.
+      programs: The built programs.
+      directory: For data, logs and configuration; a short path, because it contains sockets.
+      certificates: The API server's certificates.
+      users: Users by token; the first is the administrator.
+      port: The API server's port.
+      report: Called when a program ended by itself.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ class ControlPlane:
         return (self._etcd, self._api_server, *self._controllers)
 
     async def start(self) -> None:
-        """Starts everything, and waits until the API server is ready.
+        """Starts all programs, and waits until the API server is ready.
 
         Raises:
-          TestbedError: A program ended, or it took too long.
+          TestbedError: A program ended, or the start took too long.
         """
         await self._etcd.start()
         await self.start_api_server()
@@ -128,12 +128,12 @@ class ControlPlane:
             await controller.start()
 
     async def stop(self) -> None:
-        """Ends everything; the data stay."""
-        # Nobody waits for a clean end of what will never come up again.
+        """Stops all programs; the data remain."""
+        # A clean end is not needed, because the programs never start again.
         await asyncio.gather(*(daemon.kill() for daemon in self.daemons))
 
     async def start_api_server(self) -> None:
-        """Starts the API server, again after `kill_api_server`, and waits until it is ready."""
+        """Starts the API server, also after `kill_api_server`, and waits until it is ready."""
         await self._api_server.start()
         deadline = time.monotonic() + _READY_S
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
@@ -148,19 +148,19 @@ class ControlPlane:
                 await asyncio.sleep(_POLL_S)
 
     async def kill_api_server(self) -> None:
-        """Kills the API server: every connection to it breaks, and none can be made."""
+        """Kills the API server: all connections break, and new ones fail."""
         await self._api_server.kill()
 
     async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
         headers = {"Authorization": f"Bearer {self._admin.token}"}
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            # Whether the certificate is right, the clients check.
+            # Clients check the certificate.
             async with session.get(f"{self.server}/readyz", headers=headers, ssl=False) as answer:
                 return answer.status == 200
         return False
 
     def _policy(self) -> Path:
-        """Writes what is audited: the requests of users, not those of the control plane."""
+        """Writes the audit policy: log the requests of users, not those of the control plane."""
         path = self._directory / "audit-policy.json"
         path.write_text(
             json.dumps(
@@ -185,7 +185,7 @@ class ControlPlane:
             f"--secure-port={self._port}",
             f"--bind-address={LOOPBACK}",
             f"--advertise-address={LOOPBACK}",
-            # There are no Endpoints to write where the only address is loopback.
+            # Loopback is the only address, and is not valid in Endpoints.
             "--endpoint-reconciler-type=none",
             f"--tls-cert-file={files.certificate}",
             f"--tls-private-key-file={files.key}",
@@ -213,10 +213,10 @@ def _etcd_flags(directory: Path) -> list[str]:
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
-        # It has no peers; the address must only look like one.
+        # It has no peers; the address must only be well-formed.
         "--initial-advertise-peer-urls=http://localhost:1",
         "--initial-cluster=testbed=http://localhost:1",
-        # Nothing of it outlives the machine.
+        # Its data need not survive the machine.
         "--unsafe-no-fsync",
         "--log-level=error",
     ]
@@ -231,7 +231,7 @@ def _manager_flags(kubeconfig: Path, certificates: Certificates) -> list[str]:
         "--secure-port=0",
         f"--controllers={','.join(_CONTROLLERS)}",
         f"--node-monitor-grace-period={NODE_GRACE_S}s",
-        # Of each controller; the usual 20 and 30 make whole JobSets wait for their turn.
+        # For each controller; the default limits of 20 and 30 would delay whole JobSets.
         "--kube-api-qps=500",
         "--kube-api-burst=500",
     ]

@@ -1,6 +1,6 @@
-"""A program of the control plane: started with a log, restarted when it ends by itself, ended.
+"""Runs a program of the control plane with a log, and restarts it when it ends by itself.
 
-It dies with this process, however that ends.
+It ends with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _TAIL_BYTES = 2000
 
 
 class Daemon:
-    """One program; made by `start`.
+    """One program, started by `start`.
 
     Args:
       command: The program and its arguments.
-      log: The file that both its outputs are added to.
-      report: Is told when it ended by itself.
-      env: Variables beside the few that every program gets.
+      log: The file to which both its outputs are appended.
+      report: Called when it ended by itself.
+      env: Variables in addition to those of every program.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class Daemon:
         self.log = log
         self._command = command
         self._report = report
-        # Nothing of the environment of whoever started the testbed: it is a test's, or a user's.
+        # Not the environment of the testbed's creator, which is a test's or a user's.
         self._env = {"PATH": os.environ.get("PATH", ""), "HOME": str(log.parent), **(env or {})}
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
-        """None when it does not run."""
+        """The process id; None if it is not running."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
     async def start(self) -> None:
-        """Starts it, and keeps it running from now on."""
+        """Starts it, and restarts it whenever it ends."""
         await self._spawn()
         self._keeper = asyncio.create_task(self._keep(), name=f"keep-{self.name}")
 
     async def stop(self) -> None:
-        """Ends it: SIGTERM, and SIGKILL when that does not help."""
+        """Stops it: SIGTERM, then SIGKILL after a timeout."""
         await self._end(signal.SIGTERM)
 
     async def kill(self) -> None:
@@ -71,7 +71,7 @@ class Daemon:
         await self._end(signal.SIGKILL)
 
     def check(self) -> None:
-        """Raises `TestbedError` when it has ended."""
+        """Raises `TestbedError` if it has ended."""
         if self.pid is None:
             raise TestbedError(f"{self.name} ended", hint=f"its log ends: {self.tail()}")
 
@@ -92,7 +92,7 @@ class Daemon:
                 stderr=log,
                 env=self._env,
                 cwd=self.log.parent,
-                # A terminal's Ctrl-C is for the testbed, which ends its programs in order.
+                # A terminal's Ctrl-C is for the testbed, which stops its programs in order.
                 start_new_session=True,
                 umask=0o077,
             )

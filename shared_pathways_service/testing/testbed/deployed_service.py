@@ -35,8 +35,8 @@ class DeployedService:
     """A service's JobSet.
 
     Attributes:
-      namespace: Where it is.
-      name: The JobSet's.
+      namespace: Its namespace.
+      name: The JobSet's name.
     """
 
     namespace: Namespace
@@ -44,7 +44,7 @@ class DeployedService:
 
     @property
     def address(self) -> str:
-        """What `connect(pathways_service=…)` takes."""
+        """The argument of `connect(pathways_service=…)`."""
         return service_address(self.name)
 
     def pods(self, job: str = "") -> list[Object]:
@@ -78,10 +78,10 @@ class DeployedService:
         )
 
     def wait_until_ready(self, *, timeout_s: float = WAIT_S) -> None:
-        """Waits until the resource manager has written that all slices are ready, and pods are.
+        """Waits until all pods are ready, and the resource manager has logged that all slices are.
 
         Raises:
-          TestbedError: It has not in time; the error says how things are.
+          TestbedError: They are not ready in time; the error describes the state.
         """
         deadline = time.monotonic() + timeout_s
         while not self._all_ready(self.log()):
@@ -91,7 +91,7 @@ class DeployedService:
                     hint=self.namespace.diagnostics(),
                 )
             time.sleep(0.1)
-        # A worker registers before its pod's status says that it runs.
+        # A worker registers before its pod's status is ``Running``.
         self.namespace.wait_until(
             "pods",
             lambda pods: all(map(_is_ready, pods)) or None,
@@ -129,12 +129,12 @@ def deploy_service(
     ready: bool = True,
     **inputs: Any,
 ) -> DeployedService:
-    """Creates a service's JobSet; its namespace needs nodes for it.
+    """Creates a service's JobSet; its namespace must have nodes for it.
 
     Args:
-      namespace: Where.
+      namespace: The namespace.
       instances: Slices by instance type, e.g. ``{"tpuv6e:2x2": 2}``.
-      name: The JobSet's.
+      name: The JobSet's name.
       image: Of resource manager and workers: ours, or Google's, which runs ours without extensions.
       ready: Whether to wait until all slices are ready.
       **inputs: Further fields of `ServiceInputs`.

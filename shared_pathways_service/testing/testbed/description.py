@@ -1,4 +1,4 @@
-"""What a running testbed says of itself, in a file of its directory."""
+"""The description of a running testbed, in a file of its directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["DESCRIPTION", "Description"]
 
-#: Name of the file; it is there when the testbed is ready.
+#: Name of the file, which exists once the testbed is ready.
 DESCRIPTION = "testbed.json"
 
 
@@ -23,7 +23,7 @@ class Description:
       authority: The file with the certificate to trust.
       admin_token: The administrator's.
       control: The socket that takes commands.
-      process: The testbed's own process, whose end is the end of everything.
+      process: The testbed's own process; all others end with it.
     """
 
     server: str
@@ -34,7 +34,7 @@ class Description:
 
     @classmethod
     def read(cls, directory: Path) -> Description | None:
-        """Reads a directory's description; None while there is none."""
+        """Reads a directory's description; None if there is none yet."""
         try:
             data = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class Description:
         )
 
     def write(self, directory: Path) -> None:
-        """Writes it, all at once, readable by its user only."""
+        """Writes it atomically, readable by its user only."""
         partial = directory / f"{DESCRIPTION}.partial"
         partial.touch(mode=0o600)
         data = {**dataclasses.asdict(self), "process": self.process.to_json()}

@@ -1,4 +1,4 @@
-"""What the testbed raises."""
+"""Errors of the testbed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["ApiRefused", "TestbedUnavailable", "TestbedError"]
 
 
 class TestbedError(SharedPathwaysError):
-    """The testbed did not come up, or cannot do what was asked of it."""
+    """The testbed did not start, or cannot carry out a request."""
 
-    __test__ = False  # the name is no test's
+    __test__ = False  # pytest would collect it by its name
 
 
 class TestbedUnavailable(TestbedError):  # noqa: N818 - the name says it
-    """There can be no testbed here: the control plane is not built, and cannot be."""
+    """A testbed cannot run here: the control plane is not built, and cannot be built."""
 
 
 class ApiRefused(TestbedError):  # noqa: N818 - the name says it
@@ -24,7 +24,7 @@ class ApiRefused(TestbedError):  # noqa: N818 - the name says it
 
     Attributes:
       status: The HTTP status; 0: there was no answer.
-      reason: Kubernetes' own word for it, e.g. ``NotFound``.
+      reason: Kubernetes' reason, e.g. ``NotFound``.
     """
 
     def __init__(self, what: str, *, status: int, reason: str, text: str) -> None:
@@ -34,7 +34,7 @@ class ApiRefused(TestbedError):  # noqa: N818 - the name says it
 
     @classmethod
     def of_answer(cls, what: str, status: int, body: Any) -> ApiRefused:
-        """Makes the error of what the server sent, be it Kubernetes' ``Status`` or not."""
+        """Creates the error of an answer, which may be a Kubernetes ``Status``."""
         if isinstance(body, dict):
             reason, text = str(body.get("reason", "")), str(body.get("message", body))
         else:

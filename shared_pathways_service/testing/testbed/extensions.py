@@ -1,7 +1,7 @@
-"""What comes on top of the control plane: JobSet's controller with its webhooks, and KWOK.
+"""Runs the extensions of the control plane: JobSet's controller with its webhooks, and KWOK.
 
-KWOK serves as every node's kubelet endpoint (logs, port-forward), and nothing else: it is given no
-Stages, so it leaves nodes and pods alone.
+KWOK serves only as every node's kubelet endpoint (logs, port-forward): without Stages, it does not
+change nodes or pods.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _KWOK_KINDS = ("stages", "portforwards", "logs", "execs", "attaches")
 _READY_S = 120.0
 _POLL_S = 0.05
 _OK = (200,)
-#: What a webhook answers to a request that asks for nothing; one that is not there yet: 404.
+#: A webhook's answer to an empty request; a webhook that is not ready yet answers 404.
 _REGISTERED = (200, 400, 405, 415)
 
 
 class Extensions:
-    """Starts and stops them.
+    """Starts and stops the extensions.
 
     Args:
-      programs: What was built.
+      programs: The built programs.
       directory: For logs and configuration.
-      certificates: To serve with.
-      kubeconfig: The administrator's.
-      ports: Three free ones.
-      report: Is told when a program ended by itself.
+      certificates: The servers' certificates.
+      kubeconfig: The administrator's kubeconfig.
+      ports: Three free ports.
+      report: Called when a program ended by itself.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Extensions:
         )
 
     async def start(self, api: KubeApi) -> None:
-        """Starts them on a control plane that is ready, and waits until they are.
+        """Starts them on a ready control plane, and waits until they are ready.
 
         Raises:
-          TestbedError: One of them does not come up.
+          TestbedError: A program does not start.
         """
         crds = [self._read(f"kwok-{kind}.yaml") for kind in _KWOK_KINDS]
         crds.append(self._read("jobset-crd.yaml"))
@@ -98,7 +98,7 @@ class Extensions:
             await self._register(api, webhook)
 
     async def stop(self) -> None:
-        """Ends them."""
+        """Stops them."""
         await asyncio.gather(self._kwok.kill(), self._jobset.kill())
 
     async def _established(self, api: KubeApi, name: str) -> None:
@@ -112,7 +112,7 @@ class Extensions:
         raise TestbedError(f"{name} is not established after {_READY_S:.0f} s")
 
     async def _serving(self, daemon: Daemon, url: str, accepted: Container[int]) -> None:
-        """Waits until an empty request is answered with one of some statuses."""
+        """Waits until an empty request gets one of the accepted statuses."""
         deadline = time.monotonic() + _READY_S
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
             while time.monotonic() < deadline:
@@ -125,12 +125,12 @@ class Extensions:
         raise TestbedError(f"{daemon.name} is not ready", hint=f"its log ends: {daemon.tail()}")
 
     async def _register(self, api: KubeApi, webhook: dict[str, Any]) -> None:
-        """Registers webhooks by URL: there are no services behind which a local process stands."""
+        """Registers webhooks by URL, because a service cannot point to a local process."""
         authority = base64.b64encode(self._certificates.authority.read_bytes()).decode()
         for hook in webhook["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
             url = f"https://{LOOPBACK}:{self._webhook_port}{path}"
-            # The controller says that it is ready before all of its webhooks are.
+            # The controller reports readiness before all of its webhooks are ready.
             await self._serving(self._jobset, url, _REGISTERED)
             hook["clientConfig"] = {"url": url, "caBundle": authority}
         webhook["metadata"]["name"] = f"jobset-{webhook['metadata']['name']}"
@@ -153,7 +153,7 @@ class Extensions:
             f"--server-address={LOOPBACK}:{self.kubelet_port}",
             f"--tls-cert-file={self._certificates.certificate}",
             f"--tls-private-key-file={self._certificates.key}",
-            # The node agent keeps the leases.
+            # The node agent renews the leases.
             "--node-lease-duration-seconds=0",
             "--enable-crds=Stage,PortForward,Logs,Exec,Attach",
         ]

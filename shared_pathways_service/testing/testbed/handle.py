@@ -1,4 +1,4 @@
-"""A testbed as its user holds it: start one, or attach to one that runs."""
+"""The public handle of a testbed: starts one, or attaches to a running one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from shared_pathways_service.testing.testbed.users import ADMIN_GROUP, User, new
 
 __all__ = ["Testbed"]
 
-#: Seconds that ending everything may take.
+#: Seconds for stopping everything.
 _STOP_S = 60.0
 
 
 class Testbed:
     """A running testbed: a real Kubernetes control plane, and nodes whose pods are processes.
 
-    Everything here blocks: in a coroutine, `asyncio.to_thread` what lasts.
+    All methods block: in a coroutine, call long ones by `asyncio.to_thread`.
 
     Attributes:
       directory: Data, logs (`*.log`) and kubeconfigs.
@@ -60,11 +60,11 @@ class Testbed:
 
         Args:
           cache_dir: Where the control plane is built; by default that of the settings.
-          report: Is told what is built, in lines.
+          report: Called with lines about the progress of the build.
 
         Raises:
-          TestbedUnavailable: The control plane is not built, and cannot be.
-          TestbedError: It does not come up.
+          TestbedUnavailable: The control plane is not built, and cannot be built.
+          TestbedError: The testbed does not start.
         """
         directory = Path(tempfile.mkdtemp(prefix="sps-testbed-"))
         with contextlib.ExitStack() as stack:
@@ -99,7 +99,7 @@ class Testbed:
 
     @property
     def authority(self) -> Path:
-        """The file with the certificate that the API server's is signed with."""
+        """The file with the certificate of the API server's authority."""
         return self._description.authority
 
     @property
@@ -108,7 +108,7 @@ class Testbed:
         return User(name="admin", token=self._description.admin_token, groups=(ADMIN_GROUP,))
 
     def stop(self) -> None:
-        """Ends everything, whoever started it, and waits for the end.
+        """Stops the testbed, even if another process started it, and waits for its end.
 
         Raises:
           TestbedError: It does not end.
@@ -119,7 +119,7 @@ class Testbed:
                 raise TestbedError(f"the testbed does not end within {_STOP_S:.0f} s")
 
     def wait_for_end(self, timeout_s: float | None = None) -> bool:
-        """Waits until everything has ended; returns False when that takes longer than said."""
+        """Waits until everything has ended; returns False on timeout."""
         try:
             pidfd = os.pidfd_open(self._description.process.pid)
         except ProcessLookupError:
@@ -130,11 +130,11 @@ class Testbed:
             return bool(select.select([pidfd], [], [], timeout_s)[0])
 
     def add_user(self, name: str, *, lifetime_s: float | None = None) -> User:
-        """Makes a user who may do nothing yet; audited.
+        """Creates a user without permissions, whose requests are audited.
 
         Args:
-          name: As RBAC knows it.
-          lifetime_s: Seconds until the token ends; by default it does not. The same name may be
+          name: The name for RBAC.
+          lifetime_s: Seconds until the token expires; by default it does not. The same name may be
             added again, for another token.
         """
         user = new_user(name)
@@ -148,7 +148,7 @@ class Testbed:
         return user
 
     def end_token(self, user: User) -> None:
-        """Ends a user's token; the API server refuses it within a second."""
+        """Revokes a user's token; the API server refuses it within a second."""
         self.command("end_token", token=user.token)
 
     def api_of(self, user: User) -> Api:
@@ -168,13 +168,13 @@ class Testbed:
         prefix: str = "",
         namespace: str = "",
     ) -> list[str]:
-        """Makes nodes.
+        """Creates nodes.
 
         Args:
           pools: TPU slices by instance type, e.g. ``{"tpuv6e:2x2": 3}``; a node pool each.
           cpu_nodes: Nodes without TPUs, for heads and proxies.
-          prefix: Begins their names, which must be new.
-          namespace: Whose pods alone go there; empty: anybody's.
+          prefix: The prefix of their names, which must be new.
+          namespace: The only namespace whose pods run there; empty: any.
 
         Returns:
           The names of the nodes, those without TPUs last.
@@ -202,15 +202,15 @@ class Testbed:
         )
 
     def uncordon(self, node: str) -> None:
-        """Lets pods come to a node again."""
+        """Marks a node as schedulable again."""
         self.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}})
 
     def vanish(self, node: str) -> None:
-        """Lets a node go without a word, and count as unreachable at once."""
+        """Makes a node disappear, and count as unreachable at once."""
         self.command("vanish", node=node)
 
     def bring_back(self, node: str) -> None:
-        """Lets a node that vanished come back."""
+        """Restores a node that vanished."""
         self.command("bring_back", node=node)
 
     def requests_of(self, user: User) -> list[AuditEntry]:
@@ -218,7 +218,7 @@ class Testbed:
         return read_audit_log(self.directory / AUDIT_LOG, user.name)
 
     def kill_api_server(self) -> None:
-        """Kills the API server; `start_api_server` brings it back, on the same port."""
+        """Kills the API server; `start_api_server` restarts it on the same port."""
         self.command("kill_api_server")
 
     def start_api_server(self) -> None:
@@ -226,5 +226,5 @@ class Testbed:
         self.command("start_api_server")
 
     def command(self, command: str, /, **arguments: Any) -> Any:
-        """Has the testbed's process carry out one of its commands."""
+        """Sends a command to the testbed's process, and returns its answer."""
         return call(self._description.control, command, **arguments)

@@ -1,4 +1,4 @@
-"""Kubeconfig files of the testbed: in its own directory, never in the user's home."""
+"""Writes kubeconfig files into the testbed's directory, never into the user's home."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTEXT = "testbed"
 def write_kubeconfig(
     path: Path, server: str, authority: Path, user: User, *, namespace: str = "default"
 ) -> Path:
-    """Writes the kubeconfig of one user, readable by nobody else; returns its path."""
+    """Writes one user's kubeconfig, readable by this user only; returns its path."""
     cluster = {
         "server": server,
         "certificate-authority-data": base64.b64encode(authority.read_bytes()).decode(),

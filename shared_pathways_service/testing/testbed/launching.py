@@ -1,4 +1,4 @@
-"""Starts the process that a testbed lives in."""
+"""Starts the process of a testbed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def launch(
       directory: Empty, with a short path; the caller removes it after the end.
       cache_dir: Where the control plane is built.
       parent_pid: The process whose end ends the testbed.
-      report: Is told what is built, in lines.
+      report: Called with lines about the progress of the build.
 
     Returns:
-      Its process id; the caller's to wait for, if it lives longer.
+      Its process id, for which the caller must wait if it lives longer.
 
     Raises:
-      TestbedUnavailable: The control plane is not built, and cannot be.
-      TestbedError: It does not come up.
+      TestbedUnavailable: The control plane is not built, and cannot be built.
+      TestbedError: The testbed does not start.
     """
     _check_machine()
     programs = find_or_build(cache_dir, report)
@@ -53,7 +53,7 @@ def launch(
         ours, theirs = os.pipe()
         outcome = stack.enter_context(os.fdopen(ours, "rb"))
         with os.fdopen(theirs, "wb") as told:
-            # Not `subprocess`: it takes a child that may outlive this process for a mistake.
+            # Not `subprocess`, which warns about a child that outlives this process.
             pid = os.posix_spawn(
                 sys.executable,
                 command,
@@ -69,7 +69,7 @@ def launch(
         with contextlib.ExitStack() as undo:
             undo.callback(os.waitpid, pid, 0)
             undo.callback(os.kill, pid, signal.SIGTERM)
-            # It always answers, or ends: its own waits have deadlines.
+            # It always answers or ends, because its own waits have deadlines.
             line = outcome.readline()
             undo.pop_all()
     said = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
@@ -87,6 +87,6 @@ def _check_machine() -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the testbed's process gets: it is nobody's JAX program, and no test's child."""
+    """Returns the testbed's environment, without variables of JAX programs and of tests."""
     kept = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
     return {**kept, "PYTHONPATH": PARENT_DIRECTORY, "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""A namespace of a testbed: with nodes and users of its own, all gone at its end."""
+"""A namespace of a testbed with its own nodes and users, all removed at its end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class Namespace:
-    """One namespace, as the administrator sees it; made by `new_namespace`.
+    """One namespace, as the administrator sees it; created by `new_namespace`.
 
     Attributes:
-      testbed: Where it is.
-      name: As Kubernetes knows it.
-      nodes: Nodes that only its pods go to, those without TPUs last.
+      testbed: The testbed.
+      name: Its name in Kubernetes.
+      nodes: The nodes of its pods only, those without TPUs last.
     """
 
     def __init__(self, testbed: Testbed, name: str) -> None:
@@ -49,11 +49,11 @@ class Namespace:
     # ---- users
 
     def user(self, role: str, rules: Sequence[Object] | None = None) -> User:
-        """Returns this namespace's user of a role, whom no other namespace knows.
+        """Returns this namespace's user of a role; each namespace has its own users.
 
         Args:
           role: ``tenant`` (what `connect` needs), ``operator`` (everything), or any other word,
-            which makes a user with `rules`. The first call makes the user.
+            for one with `rules`. The first call creates the user.
           rules: RBAC rules instead of those of the role.
         """
         if role not in self._users:
@@ -71,7 +71,7 @@ class Namespace:
     # ---- nodes
 
     def add_nodes(self, pools: Mapping[str, int], *, cpu_nodes: int = 1) -> list[str]:
-        """Makes nodes that only this namespace's pods go to; returns their names.
+        """Creates nodes for this namespace's pods only; returns their names.
 
         Args:
           pools: TPU slices by instance type, e.g. ``{"tpuv6e:2x2": 3}``; a node pool each.
@@ -85,14 +85,14 @@ class Namespace:
         return nodes
 
     def processes(self) -> dict[str, dict[str, int]]:
-        """Returns process ids on this machine: of each pod's running containers, by name."""
+        """Returns the process ids on this machine of each pod's running containers, by name."""
         found: dict[str, dict[str, int]] = self.testbed.command("processes", namespace=self.name)
         return found
 
     # ---- objects
 
     def create(self, resource: str, body: Mapping[str, Any]) -> Object:
-        """Creates an object in this namespace, whatever namespace it names."""
+        """Creates an object in this namespace, regardless of the namespace in `body`."""
         metadata = {**body["metadata"], "namespace": self.name}
         return self.testbed.api.create(self.path(resource), {**body, "metadata": metadata})
 
@@ -105,10 +105,7 @@ class Namespace:
         self.testbed.api.delete(self.path(resource, name), **options)
 
     def set_quota(self, hard: Mapping[str, str]) -> None:
-        """Limits what the namespace may have, e.g. ``{"count/jobs.batch": "0"}``.
-
-        Returns when the limit is known to hold.
-        """
+        """Sets a quota, e.g. ``{"count/jobs.batch": "0"}``; returns once it is enforced."""
         self.create("resourcequotas", {"metadata": {"name": "limit"}, "spec": {"hard": dict(hard)}})
         self.wait_until(
             "resourcequotas",
@@ -121,10 +118,10 @@ class Namespace:
         return self.testbed.api.text(self.path("pods", f"{pod}/log"), **params)
 
     def wait_for_log(self, pod: str, text: str, *, timeout_s: float = WAIT_S, **params: str) -> str:
-        """Waits until a line of a pod's log has a text, and returns that line.
+        """Waits until a line of a pod's log contains a text, and returns that line.
 
         Raises:
-          TestbedError: The log ended without it, or the time.
+          TestbedError: The log ended without it, or the timeout expired.
         """
         for line in self.testbed.api.lines(
             self.path("pods", f"{pod}/log"), timeout_s=timeout_s, follow="true", **params
@@ -150,7 +147,7 @@ class Namespace:
     def wait_for_pod(
         self, name: str, condition: Callable[[Object], bool], *, what: str = "", **waiting: Any
     ) -> Object:
-        """Waits until a pod is as wanted, and returns it."""
+        """Waits until a pod meets a condition, and returns it."""
 
         def found(pods: Sequence[Object]) -> Object | None:
             return next((pod for pod in pods if condition(pod)), None)
@@ -162,7 +159,7 @@ class Namespace:
     # ---- what went wrong
 
     def diagnostics(self) -> str:
-        """Returns what a person wants to see of a test that failed: pods, events, logs."""
+        """Returns diagnostics of a failed test, for people: pods, events, logs."""
         lines = []
         for pod in self.items("pods"):
             name, status = pod["metadata"]["name"], pod.get("status", {})
@@ -191,10 +188,10 @@ def new_namespace(
     cpu_nodes: int = 1,
     labels: Mapping[str, str] | None = None,
 ) -> Iterator[Namespace]:
-    """Makes a namespace for the length of a block, with nodes that only its pods go to.
+    """Creates a namespace for the length of a block, with nodes for its pods only.
 
     Args:
-      testbed: Where.
+      testbed: The testbed.
       pools: TPU slices by instance type, e.g. ``{"tpuv6e:2x2": 3}``.
       cpu_nodes: Nodes without TPUs, for heads and proxies.
       labels: Of the namespace, e.g. a pod security level.
@@ -214,6 +211,6 @@ def new_namespace(
 
 
 def _delete(testbed: Testbed, name: str) -> None:
-    """Has a namespace deleted, which takes a while; its processes are gone at once."""
+    """Starts to delete a namespace, which takes a while; ends its processes at once."""
     testbed.api.delete(f"/api/v1/namespaces/{name}")
     testbed.command("remove_nodes", namespace=name)

@@ -1,4 +1,4 @@
-"""What is changed in a module before it is built, and why."""
+"""Patches of Go modules, applied before they are built, with their reasons."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from shared_pathways_service.testing.testbed.errors import TestbedUnavailable
 
 __all__ = ["ENDED_SUFFIX", "ENTER_VARIABLE", "PATCHES", "Patch"]
 
-#: A file of a log's name and this tells KWOK that the log's container has ended.
+#: The suffix of the file that shows KWOK that a log's container has ended.
 ENDED_SUFFIX = ".ended"
-#: A variable of an Exec's: the program by which a command gets into the container.
+#: An Exec's variable with the program that enters the container.
 ENTER_VARIABLE = "TESTBED_ENTER"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Texts put in the place of others in files of a module.
+    """Replacements of texts in files of a module.
 
     Attributes:
       module: The module's path.
-      changes: By the file's path: each text, which is there once, and what stands in its place.
+      changes: By the file's path: each text, which occurs once, and its replacement.
     """
 
     module: str
     changes: Mapping[str, tuple[tuple[str, str], ...]]
 
     def apply(self, source: Path, copy: Path) -> Path:
-        """Makes a changed copy of a module's files, and returns where it is.
+        """Creates a patched copy of a module's files, and returns its path.
 
         Raises:
-          TestbedUnavailable: The module is not the one that the patch was made for.
+          TestbedUnavailable: The patch does not apply to this version of the module.
         """
-        # The files of Go's cache cannot be written, nor could copies with their modes.
+        # The files of Go's cache are read-only, and copies with their modes would be too.
         shutil.copytree(source, copy, copy_function=shutil.copyfile)
         for path, changes in self.changes.items():
             file = copy / path
@@ -91,14 +91,13 @@ PATCHES = {
     "kwok": Patch(
         module="sigs.k8s.io/kwok",
         changes={
-            # KWOK does not know when a container ends: who follows a log would never see the
-            # log's end.
+            # KWOK does not know when a container ends, so a followed log would never end.
             "pkg/kwok/server/debugging_logs.go": (
                 ('logsFile, "", opts', "logsFile, logsFile, opts"),
                 ("\treturn nil, errUnavailable", _STATUS.removeprefix("\n")),
                 ("import (\n", 'import (\n\t"os"\n'),
             ),
-            # It runs commands beside the containers, not in them, and keeps their exit codes.
+            # It runs commands outside the containers, and does not report their exit codes.
             "pkg/kwok/server/debugging_exec.go": (
                 ("\n\t// Set the user.\n", _ENTERED),
                 (_RUN, _RUN + _EXIT_CODE.removeprefix("\n")),

@@ -1,6 +1,6 @@
-"""Free ports of loopback, outside the range from which the system gives ports to callers.
+"""Picks free loopback ports outside the system's range of ephemeral ports.
 
-A program that is restarted wants its old port back, which a caller's connection could hold.
+A restarted program needs its old port again, which must not be in use by an outgoing connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TRIES = 1000
 
 
 def pick_ports(count: int) -> list[int]:
-    """Returns ports that nobody listens on just now, each once."""
+    """Returns distinct ports that are free now."""
     try:
         highest = int(_RANGE.read_text(encoding="ascii").split()[0])
     except OSError:

@@ -1,4 +1,4 @@
-"""The process that a testbed lives in: it starts everything, and everything ends with it."""
+"""The main process of a testbed: starts all others, which end with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TestbedOptions:
-    """How a testbed's process runs."""
+    """Options of a testbed's process."""
 
     __test__ = False
 
@@ -82,15 +82,15 @@ class Supervisor:
         )
 
     def stop(self, why: str) -> None:
-        """Ends everything, soon."""
+        """Requests the end of everything."""
         _log.info("ends: %s", why)
         self._stopping.set()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Starts everything, says so, and ends everything when it is told to.
+        """Starts everything, calls `on_ready`, and stops everything after `stop`.
 
         Raises:
-          TestbedError: Something did not start.
+          TestbedError: A program did not start.
         """
         async with contextlib.AsyncExitStack() as stack:
             await self._enter(stack, self._authentication.start, self._authentication.stop)
@@ -112,7 +112,7 @@ class Supervisor:
         start: Callable[[], Awaitable[None]],
         stop: Callable[[], Awaitable[None]],
     ) -> None:
-        # What is half started is stopped too.
+        # Also stop programs that are only partly started.
         stack.push_async_callback(stop)
         await start()
 

@@ -1,4 +1,4 @@
-"""Who may come to the testbed's API server, and what each may do there."""
+"""Users of the testbed's API server, and the permissions of their roles."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = [
     "usual_rules",
 ]
 
-#: Members' requests stand in the audit log.
+#: The group of users whose requests are audited.
 AUDITED_GROUP = "testbed:users"
 ADMIN_GROUP = "system:masters"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class User:
-    """Someone with a token.
+    """A user with a token.
 
     Attributes:
-      name: As the API server knows it.
-      token: Proves it.
-      groups: That it belongs to.
+      name: The name in the API server.
+      token: The bearer token.
+      groups: The user's groups.
     """
 
     name: str
@@ -38,19 +38,19 @@ class User:
 
 
 def new_user(name: str, *groups: str) -> User:
-    """Makes a user up, with a token."""
+    """Creates a user with a new token."""
     return User(name=name, token=secrets.token_hex(16), groups=groups or (AUDITED_GROUP,))
 
 
 def usual_rules(role: str) -> Sequence[Object]:
-    """Returns the RBAC rules of a role: ``tenant``, ``operator``; of any other word none."""
+    """Returns the RBAC rules of a role: ``tenant`` or ``operator``; none for other names."""
     if role == "operator":
         return ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
     return granting_rules(needed(ours=True)) if role == "tenant" else ()
 
 
 def role_objects(namespace: str, user: str, rules: Sequence[Object]) -> dict[str, Object]:
-    """Returns the Role with these rules and its binding to a user, by their resource's name."""
+    """Returns the Role with these rules and its binding to a user, by resource."""
     metadata = {"name": f"testbed-{user}", "namespace": namespace}
     group = "rbac.authorization.k8s.io"
     return {

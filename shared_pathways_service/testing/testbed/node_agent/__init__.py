@@ -1,5 +1,5 @@
-"""The kubelet's part: pods that are bound to the testbed's nodes run here as local processes.
+"""Replaces the kubelet: runs the pods of the testbed's nodes as local processes.
 
-Objects of Kubernetes' are plain dictionaries. `images`, `environment`, `pod_status` and `nodes` are
-pure; `agent` watches, `pod` lives one pod's life, `container` runs one process.
+Kubernetes objects are plain dictionaries. `images`, `environment`, `pod_status` and `nodes` are
+pure; `agent` watches, `pod` manages one pod, `container` runs one process.
 """

@@ -1,4 +1,4 @@
-"""Loopback addresses: one for each pod, so that their ports never collide."""
+"""Assigns loopback addresses: one per pod, so that their ports never collide."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shared_pathways_service.testing.testbed.errors import TestbedError
 
 __all__ = ["AddressBook"]
 
-#: A testbed takes blocks 127.1.N.0/24, each by holding this port of its first address: another
-#: testbed on this machine takes others, and with the process its blocks are free again.
+#: A testbed reserves blocks 127.1.N.0/24 by binding this port of each block's first address: other
+#: testbeds on this machine use other blocks, and the end of the process frees its blocks.
 _CLAIM_PORT = 29_999
 _BLOCKS = 256
 _HOST_NAME = (
@@ -21,9 +21,9 @@ _HOST_NAME = (
 
 
 class AddressBook:
-    """Gives out addresses in 127.1.0.0/16.
+    """Assigns addresses in 127.1.0.0/16.
 
-    A pod with a host name (``NAME.SERVICE``) gets that name's, which stays; any other a fresh one.
+    A pod with a host name (``NAME.SERVICE``) gets that name's fixed address; others a new one.
     """
 
     def __init__(self) -> None:
@@ -37,18 +37,18 @@ class AddressBook:
             claim.close()
 
     def take(self) -> str:
-        """Returns an address that nobody has.
+        """Returns an unused address.
 
         Raises:
-          TestbedError: There is none left.
+          TestbedError: No address is left.
         """
         if not self._free:
             self._claim_block()
-        # The one that was given back first: whoever still has its old owner's gets no answer.
+        # The address that was freed first: stale users of it get no answer for a long time.
         return self._free.pop(0)
 
     def give_back(self, address: str) -> None:
-        """Makes an address free that `take` returned."""
+        """Frees an address that `take` returned."""
         self._free.append(address)
 
     def of_name(self, namespace: str, name: str) -> str:
@@ -61,12 +61,12 @@ class AddressBook:
     def of_names_in(
         self, texts: Iterable[str], namespace: str, services: Iterable[str]
     ) -> Mapping[str, str]:
-        """Returns the addresses of all host names in texts, as they are written there.
+        """Returns the addresses of all host names in texts, by the name as it is written.
 
         Args:
           texts: Arguments and variables of a container.
           namespace: The pod's.
-          services: Names of the namespace's services: what may stand after the dot.
+          services: Names of the namespace's services, which may follow the dot.
         """
         known = "|".join(map(re.escape, services))
         if not known:

@@ -1,4 +1,4 @@
-"""The node agent: keeps the testbed's nodes alive, and runs the pods that are bound to them."""
+"""The node agent: keeps the testbed's nodes alive, and runs their pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["NodeAgent"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between two renewals of a node's lease, as the kubelet has it.
+#: Seconds between two renewals of a node's lease, as in the kubelet.
 _RENEW_S = 10.0
 _PAUSE_S = 0.5
 _NODES = "/api/v1/nodes"
@@ -50,7 +50,7 @@ class NodeAgent:
     Args:
       api: The API server, as the administrator.
       directory: For the pods' directories.
-      kubelet_port: Where KWOK is the nodes' kubelet.
+      kubelet_port: The port of KWOK, the nodes' kubelet endpoint.
     """
 
     def __init__(self, api: KubeApi, directory: Path, kubelet_port: int) -> None:
@@ -59,14 +59,14 @@ class NodeAgent:
         self._directory = directory
         self._surroundings: Surroundings | None = None
         self._addresses = AddressBook()
-        #: Node: the address of pods on its own network.
+        #: By node, the address of pods on its network.
         self._nodes: dict[str, str] = {}
         self._vanished: set[str] = set()
         self._lives: dict[str, PodLife] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begins to watch pods and to keep nodes alive."""
+        """Starts to watch pods and to keep nodes alive."""
         self._directory.mkdir()
         await self._endpoint.start()
         isolation = await asyncio.to_thread(find_isolation)
@@ -77,7 +77,7 @@ class NodeAgent:
         self._keep(self._keep_nodes())
 
     async def stop(self) -> None:
-        """Ends all pods, without a word to the API server."""
+        """Ends all pods, without reporting it to the API server."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -89,7 +89,7 @@ class NodeAgent:
     # ---- commands
 
     async def add_pools(self, pools: Iterable[NodePool]) -> list[str]:
-        """Makes node pools, ready; returns the names of their nodes."""
+        """Creates ready node pools; returns the names of their nodes."""
         added = []
         for pool in pools:
             for node in node_objects(pool):
@@ -103,7 +103,7 @@ class NodeAgent:
         return added
 
     async def remove_nodes(self, namespace: str) -> None:
-        """Removes a namespace's nodes, with the processes that are left of its pods."""
+        """Removes a namespace's nodes, and the remaining processes of its pods."""
         left = [life for life in self._lives.values() if life.namespace == namespace]
         for life in left:
             self._lives.pop(life.pod["metadata"]["uid"])
@@ -119,10 +119,10 @@ class NodeAgent:
         self._addresses.forget(namespace)
 
     async def vanish(self, node: str) -> None:
-        """Lets a node go without a word: its pods die, and it is heard of no more.
+        """Makes a node disappear: its pods die, and its heartbeats stop.
 
-        That it counts as unreachable, which the control plane would decide after its grace, is
-        written at once, with the taint by which a cloud says that it knows.
+        It is marked as unreachable at once, instead of after the control plane's grace period, with
+        the taint of a cloud that knows of the loss.
         """
         self._vanished.add(self._checked(node))
         gone = [life for life in self._lives.values() if life.pod["spec"]["nodeName"] == node]
@@ -136,7 +136,7 @@ class NodeAgent:
         await self._api.patch(f"{_NODES}/{node}", {"spec": {"taints": taints}})
 
     async def bring_back(self, node: str) -> None:
-        """Lets a node that vanished come back, as after a reboot."""
+        """Restores a node that vanished, as after a reboot."""
         self._vanished.discard(self._checked(node))
         await self._renew(node)
         await self._patch_status(node, {"conditions": [condition("True", "KubeletReady", now())]})
@@ -212,7 +212,7 @@ class NodeAgent:
             await asyncio.sleep(_RENEW_S)
 
     async def _make_ready(self) -> None:
-        """Corrects what the control plane thinks of a node, e.g. after a long time without it."""
+        """Corrects a node's status, e.g. after a long outage of the control plane."""
         listed = await self._api.get(_NODES, params={"labelSelector": MANAGED_LABEL})
         alive = self._alive()
         for node in listed["items"]:
@@ -256,7 +256,7 @@ def _is_ready(thing: Object) -> bool:
 
 
 def _is_misjudged(pod: Object) -> bool:
-    """Whether the control plane, not hearing of its node for a while, took it for not ready."""
+    """Whether the control plane marked a pod as not ready, because its node was silent."""
     return _condition(pod, "ContainersReady") == "True" and not _is_ready(pod)
 
 

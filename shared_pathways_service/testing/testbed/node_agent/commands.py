@@ -1,4 +1,4 @@
-"""What a container runs: its command and its variables, as they are good for this machine."""
+"""Adapts the commands and variables of containers to this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Commands"]
 
 
 class Commands:
-    """Makes the commands of one pod's containers."""
+    """Creates the commands of one pod's containers."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Commands:
 
         Raises:
           CannotPull: There is no such image.
-          CannotConfigure: It refers to what there is not.
+          CannotConfigure: It refers to an object that does not exist.
         """
         variables = await self._variables(specification)
         command = command_of(
@@ -80,19 +80,19 @@ class Commands:
     async def _placed(
         self, specification: Object, command: ImageCommand, variables: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """Returns arguments and variables as they are good for on this machine."""
+        """Returns arguments and variables with paths and addresses of this machine."""
         argv, env = list(command.argv), dict(variables)
         if command.is_server and not command.knows_extensions:
             env = {name: value for name, value in env.items() if not name.startswith("SPS_")}
-            # What is known of Google's images is that a service outlives the loss of its pods.
+            # By public sources, a service of Google's images survives the loss of its pods.
             env["SPS_STOP_EXIT_CODE"] = "143"
-            # A container without TPUs of its node's does not see any.
+            # A container that requests no TPUs sees none.
             limits = (specification.get("resources") or {}).get("limits") or {}
             has_tpus = "google.com/tpu" in limits
             labels = await self._reporter.node_labels() if has_tpus else {}
             env[MACHINE_VARIABLE] = type_of(labels)
         if command.is_server:
-            # All addresses of this machine would be those of other pods, too.
+            # Binding all addresses of this machine would include those of other pods.
             env["SPS_BIND_ADDRESS"] = self._record.address
         texts = [*argv, *env.values()]
         services = await self._reporter.services()

@@ -1,4 +1,4 @@
-"""One container: a process in namespaces of its own, with a log as the container runtime's."""
+"""Runs one container: a process in its own namespaces, with a log like a container runtime's."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _log = logging.getLogger(__name__)
 
 _NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _ENTERING = ("--pid", "--mount")
-#: For who is not root: the same, in a user namespace.
+#: The same in a user namespace, for users other than root.
 _AS_ROOT = ("--user", "--map-root-user")
 _ENTERING_AS_ROOT = ("--user", "--preserve-credentials")
-#: What `unshare` (util-linux 2.38 at least) writes, and then ends with 1, when its child was killed
-#: by SIGKILL: it means to end by the same signal, and fails to undo what nobody can do to that one.
+#: The message of `unshare` (at least util-linux 2.38) before it exits with 1 because its child was
+#: killed by SIGKILL: it tries to end by the same signal, but SIGKILL cannot be unblocked.
 _CHILD_KILLED = b"unshare: sigprocmask unblock failed"
-#: Seconds that a log may take to end after its process, where a descendant holds it open.
+#: Seconds for a log to end after its process, in case a descendant holds it open.
 _LOG_END_S = 2.0
-#: Seconds for the namespaces to be made, and between two looks whether they are.
+#: Seconds for the namespaces to be created, and between two polls.
 _BEGIN_S = 30.0
 _LOOK_S = 0.002
 _LINE_LIMIT = 1 << 16
-#: What the kubelet puts into a status of the end of the log.
+#: The limits of a log's end in a status, as in the kubelet.
 _TAIL_LINES = 80
 _TAIL_BYTES = 2048
 
 
 @dataclasses.dataclass(frozen=True)
 class Isolation:
-    """How containers are kept apart; `find_isolation` says what this machine permits.
+    """The isolation of containers; see `find_isolation`.
 
     Attributes:
-      prefix: Goes before a container's command; empty: it is an ordinary process.
-      entering: Flags by which `nsenter` gets into a container; empty: it cannot.
+      prefix: The prefix of a container's command; empty: it is an ordinary process.
+      entering: Flags for `nsenter` to enter a container; empty: it cannot.
     """
 
     prefix: tuple[str, ...]
@@ -56,7 +56,7 @@ class Isolation:
 
 
 def find_isolation() -> Isolation:
-    """Returns the best that this machine permits; says so loudly when that is none."""
+    """Returns the best isolation that this machine permits; warns if there is none."""
     for prefix, entering in (
         (_NAMESPACES, _ENTERING),
         ((_NAMESPACES[0], *_AS_ROOT, *_NAMESPACES[1:]), (*_ENTERING_AS_ROOT, *_ENTERING)),
@@ -78,18 +78,18 @@ class LogFile:
     """The log of a container, over all its runs.
 
     Attributes:
-      path: Of the run that is or was the last.
+      path: The log of the current or last run.
     """
 
     path: Path
 
     @property
     def previous(self) -> Path:
-        """The log of the run before."""
+        """The log of the previous run."""
         return self.path.with_suffix(f".previous{self.path.suffix}")
 
     def begin(self) -> None:
-        """Makes place for the log of a new run."""
+        """Rotates the logs for a new run."""
         for suffix in ("", ENDED_SUFFIX):
             with contextlib.suppress(FileNotFoundError):
                 self.path.with_name(self.path.name + suffix).replace(
@@ -97,12 +97,12 @@ class LogFile:
                 )
 
     def end(self) -> None:
-        """Tells whoever follows the log that nothing more comes."""
+        """Marks the log as complete for its followers."""
         self.path.with_name(self.path.name + ENDED_SUFFIX).touch()
 
 
 class Container:
-    """A running container; made by `start`.
+    """A running container, created by `start`.
 
     Attributes:
       started_at: RFC 3339.
@@ -134,9 +134,9 @@ class Container:
         Args:
           argv: The program and its arguments.
           env: All its variables.
-          directory: Where it begins.
-          log: Made anew; the one before is kept as the previous.
-          isolation: How it is kept apart.
+          directory: Its working directory.
+          log: Rotated first.
+          isolation: Its isolation.
 
         Raises:
           OSError: There is no such program.
@@ -162,7 +162,7 @@ class Container:
 
     @property
     def pid(self) -> int | None:
-        """The container's process 1, as this machine numbers it; None when there is none."""
+        """The id of the container's process 1 on this machine; None if there is none."""
         if self._process.returncode is not None:
             return None
         outer = self._process.pid
@@ -176,11 +176,11 @@ class Container:
 
     @property
     def tail(self) -> str:
-        """The end of its log, as the kubelet puts it into a status."""
+        """The end of its log, as in a status of the kubelet."""
         return "\n".join(self._tail)[-_TAIL_BYTES:]
 
     async def wait(self) -> int:
-        """Returns the exit code, once it has ended and its log is written; 128 + N for a signal."""
+        """Waits for its end and its complete log; returns the exit code, 128 + N for a signal."""
         code = await self._process.wait()
         if not self._isolation.prefix:
             self._signal_group(signal.SIGKILL)
@@ -200,23 +200,23 @@ class Container:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_BEGIN_S):
                 while self.pid is None and self._process.returncode is None:  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_S)  # (nobody tells that a process has forked)
+                    await asyncio.sleep(_LOOK_S)  # (a fork sends no notification)
 
     def terminate(self) -> None:
-        """Asks its process 1 to end."""
+        """Sends SIGTERM to its process 1."""
         if (pid := self.pid) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kills it, with all that it started."""
+        """Kills it, with all its descendants."""
         if self._process.returncode is not None:
             return
         if not self._isolation.prefix:
             self._signal_group(signal.SIGKILL)
             return
-        # With the program that made the namespaces process 1 dies, and with that the rest. Told
-        # apart, the exit code would be that program's; process 1 itself first, where it is there.
+        # Killing the program that created the namespaces would kill process 1 and all others, but
+        # the exit code would be that program's; so kill process 1 itself first, if it exists.
         with contextlib.suppress(ProcessLookupError):
             pid = self.pid
             if pid is None:
@@ -258,7 +258,7 @@ async def _read_line(stream: asyncio.StreamReader) -> bytes:
 
 
 def now() -> str:
-    """Returns the time as Kubernetes writes it in a status."""
+    """Returns the current time in the format of a status."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

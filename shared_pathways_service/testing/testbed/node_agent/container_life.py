@@ -1,4 +1,4 @@
-"""The life of one container of a pod: it is started, probed, and restarted as its policy says."""
+"""Manages one container of a pod: starts, probes and restarts it by its policy."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from shared_pathways_service.testing.testbed.node_agent.readiness_probes import 
 
 __all__ = ["ContainerLife", "PodParts"]
 
-#: Seconds before a container that keeps ending is started again, more and more.
-#: The kubelet's are 10 to 300; nobody waits for those in a test.
+#: Increasing seconds before restarts of a container that keeps ending.
+#: The kubelet's are 10 to 300, too long for a test.
 _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-#: The first time; those who follow its log see the end of that before.
+#: Seconds before the first restart, so that followers of the log see its end before.
 _RESTART_S = 0.1
-#: Seconds of running after which it counts as new.
+#: Seconds of running after which the back-off starts anew.
 _BACK_OFF_RESET_S = 30.0
 _PULL_BACK_OFF_S = 1.0
 #: Of a container's termination message.
@@ -47,10 +47,10 @@ class PodParts:
     Attributes:
       pod: The pod as it was bound.
       record: Its status.
-      commands: Makes the containers' command lines.
-      reporter: Tells the API server.
-      directory: Of the pod.
-      isolation: How processes are kept apart.
+      commands: Creates the containers' command lines.
+      reporter: Reports to the API server.
+      directory: The pod's directory.
+      isolation: The isolation of processes.
       ending: Set once the pod ends: nothing is started any more.
     """
 
@@ -69,11 +69,11 @@ class ContainerLife:
     Args:
       specification: The container, of the pod's specification.
       record: Its status.
-      pod: What it shares with others.
+      pod: The shared parts.
 
     Attributes:
       record: As given.
-      log: Where its output goes.
+      log: The log of its output.
       enter: The script that enters it.
     """
 
@@ -87,11 +87,11 @@ class ContainerLife:
 
     @property
     def pid(self) -> int | None:
-        """Its process id, as this machine numbers it; None where it does not run."""
+        """Its process id on this machine; None if it is not running."""
         return None if self._running is None else self._running.pid
 
     def terminate(self) -> None:
-        """Asks it to end, if it runs."""
+        """Sends it SIGTERM, if it runs."""
         if self._running is not None:
             self._running.terminate()
 
@@ -153,7 +153,7 @@ class ContainerLife:
             record.restarts += 1
 
     async def _start(self) -> Container | None:
-        """Starts it once it can be; None when the pod ends before that."""
+        """Starts it once possible; returns None if the pod ends before that."""
         record = self.record
         while not self._pod.ending.is_set():
             try:
@@ -194,7 +194,7 @@ class ContainerLife:
         )
         self._running = container
         if self._pod.ending.is_set():
-            container.kill()  # it was told to end while this was on its way
+            container.kill()  # its end was requested during the start
         await container.wait_for_process_1()
         if (pid := container.pid) is not None:
             entering = self._pod.isolation.entering

@@ -1,4 +1,4 @@
-"""The kubelet's endpoint, which KWOK is: a pod runs only once that knows of it."""
+"""Waits until KWOK, the kubelet endpoint, knows a pod; only then the pod counts as running."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from shared_pathways_service.constants import LOOPBACK
 
 __all__ = ["KubeletEndpoint"]
 
-#: Seconds between two looks, and after which a pod is said to run all the same.
+#: Seconds between two polls, and after which a pod counts as running anyway.
 _LOOK_S = 0.03
 _KNOWN_S = 10.0
 _UNKNOWN = "no logs found"
 
 
 class KubeletEndpoint:
-    """Asks KWOK what it knows; it learns of a pod's logs and ports some 0.3 s after they are told.
+    """Polls KWOK, which knows a pod's logs and ports about 0.3 s after they were written.
 
     Attributes:
-      port: On loopback.
+      port: KWOK's port on loopback.
     """
 
     def __init__(self, port: int) -> None:
@@ -29,13 +29,13 @@ class KubeletEndpoint:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Opens what is asked with."""
-        # Who serves it is this testbed's own KWOK, and nothing is told to it.
+        """Opens the HTTP client."""
+        # The server is this testbed's own KWOK, and no secrets are sent to it.
         connector = aiohttp.TCPConnector(ssl=False)
         self._session = aiohttp.ClientSession(connector=connector)
 
     async def stop(self) -> None:
-        """Closes it."""
+        """Closes the HTTP client."""
         if self._session is not None:
             await self._session.close()
 

@@ -1,4 +1,4 @@
-"""How a command gets into a container, for `kubectl exec`: a script, written anew each run."""
+"""Writes the script by which `kubectl exec` enters a container, anew for each run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class EnterScript:
     """A program that runs its arguments in a container.
 
     Attributes:
-      path: Of the program; it is there as long as this object's pod.
+      path: Of the program; it exists as long as the pod.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,14 +24,14 @@ class EnterScript:
     def open(
         self, pid: int, namespaces: Sequence[str], env: Mapping[str, str], directory: Path
     ) -> None:
-        """Lets commands in.
+        """Enables commands.
 
         Args:
-          pid: The container's process 1, as this machine numbers it.
-          namespaces: Which of its namespaces are its own, as flags of `nsenter`; none: nobody is
-            let in, as its process 1 would be this machine's.
+          pid: The id of the container's process 1 on this machine.
+          namespaces: Its own namespaces, as flags of `nsenter`; none: commands are refused, because
+            its process 1 would be this machine's.
           env: The container's variables.
-          directory: Where a command begins.
+          directory: The working directory of a command.
         """
         if not namespaces:
             self._refuse("without PID namespaces a container cannot be told from this machine")
@@ -42,14 +42,14 @@ class EnterScript:
         self._write(f'exec {shlex.join([*into, *told])} "$@"')
 
     def close(self) -> None:
-        """Lets nobody in: the container does not run."""
+        """Makes the script fail, because the container is not running."""
         self._refuse("the container does not run")
 
     def _refuse(self, why: str) -> None:
         self._write(f"echo {shlex.quote(why)} >&2\nexit {_FAILURE}")
 
     def _write(self, command: str) -> None:
-        # Whole or not at all: somebody may run it now. It holds the container's variables.
+        # Atomically, because it may be run now. Private: it contains the container's variables.
         partial = self.path.with_name(f"{self.path.name}.new")
         partial.touch(mode=0o700)
         partial.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8", errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""Variables and arguments of a container, as Kubernetes' documents of both have them."""
+"""Expands variables and arguments of a container, by Kubernetes' documentation of both."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FIELDS = frozenset(
 
 
 class CannotConfigure(Exception):  # noqa: N818 - it is the pod's fault, not an error of ours
-    """A container refers to what there is not."""
+    """A container refers to an object that does not exist."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Puts variables in the place of ``$(NAME)``; of what is unknown the text stays."""
+    """Replaces ``$(NAME)`` by variables; unknown names remain unchanged."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -102,10 +102,10 @@ def _field(path: str, pod: Object) -> str:
 
 
 def replace_names(texts: Sequence[str], places: Mapping[str, str]) -> list[str]:
-    """Puts addresses and directories in the place of names that only a cluster would resolve."""
+    """Replaces names that only a cluster would resolve by addresses and directories."""
     if not places:
         return list(texts)
-    # The longest first: one host name may be the beginning of another.
+    # The longest first: one host name may be a prefix of another.
     names = sorted(places, key=len, reverse=True)
     form = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in names))
     return [form.sub(lambda match: places[match[0]], text) for text in texts]

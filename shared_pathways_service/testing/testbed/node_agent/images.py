@@ -1,4 +1,4 @@
-"""What an image name runs here, where there are no images."""
+"""Maps image names to local commands, because the testbed has no images."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
 COMMAND_IMAGE = "testbed/command"
 #: The same by the name that manifests have: programs find this project's interpreter as `python`.
 PYTHON_IMAGE = "python"
-#: ``testbed/exit:CODE`` says so and ends with that code, whatever its arguments.
+#: ``testbed/exit:CODE`` logs and exits with that code, regardless of its arguments.
 _EXIT_IMAGE = "testbed/exit"
-#: No image has this tag.
+#: A tag that no image has.
 MISSING_TAG = "no-such-tag"
 
 _GOOGLES = "cloud-tpu-v2-images/pathways/"
@@ -52,7 +52,7 @@ class ImageCommand:
 
 
 def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> ImageCommand:
-    """Returns what a container runs.
+    """Returns the command of a container.
 
     Args:
       image: Its image. This project's servers run as they are, Google's as the stand-ins of

@@ -1,4 +1,4 @@
-"""Node pools as GKE has them: the Node objects, their labels, capacities and taints."""
+"""Creates node pools as in GKE: Node objects with labels, capacities and taints."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = [
     "type_of",
 ]
 
-#: Borne by every node of the testbed.
+#: A label of every node of the testbed.
 MANAGED_LABEL = "testbed.sps.dev/managed"
 #: The namespace whose pods alone go to a node.
 NAMESPACE_LABEL = "testbed.sps.dev/namespace"
 #: The annotation by which a namespace says so (admission plug-in PodNodeSelector).
 NODE_SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 
-#: What a cloud puts on a node that it knows to be gone: its pods are let go of at once.
+#: The taint of a node that its cloud knows to be lost: its pods are released at once.
 UNREACHABLE_TAINTS = (
     {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"},
 )
@@ -46,8 +46,8 @@ class NodePool:
     Attributes:
       name: Unique in the testbed.
       nodes: How many.
-      namespace: Whose pods alone go there; empty: anybody's.
-      instance_type: Of the one slice that the nodes are the hosts of; None: they have no TPUs.
+      namespace: The only namespace whose pods run there; empty: any.
+      instance_type: Of the one slice whose hosts the nodes are; None: they have no TPUs.
     """
 
     name: str

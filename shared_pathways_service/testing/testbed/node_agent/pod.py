@@ -1,4 +1,4 @@
-"""The life of one pod: its containers begin in their order, and are ended with their grace."""
+"""Manages one pod: starts its containers in order, and ends them with a grace period."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Surroundings:
 
 
 class PodLife:
-    """Lives a pod from when it is bound to a node to when nothing is left of it.
+    """Runs a pod from its binding to a node until its removal.
 
     Args:
       pod: As it was bound.
-      reporter: Tells the API server.
-      surroundings: What pods share.
+      reporter: Reports to the API server.
+      surroundings: The parts shared by all pods.
       node_address: For pods on their node's network.
     """
 
@@ -99,16 +99,16 @@ class PodLife:
         self._life = asyncio.create_task(self._live(), name=f"pod-{self.pod['metadata']['name']}")
 
     def tell(self) -> None:
-        """Has its status written again."""
+        """Reports its status again."""
         self._reporter.tell(self._record)
 
     def delete(self, grace_s: float) -> None:
-        """Begins to end it, as its deletion was asked for; once."""
+        """Begins to end it, because its deletion was requested; only the first call counts."""
         if self._end is None:
             self._end = asyncio.create_task(self._delete(grace_s))
 
     async def vanish(self) -> None:
-        """Ends it at once, without a word to the API server."""
+        """Ends it at once, without reporting it to the API server."""
         if self._end is not None:
             self._end.cancel()
         await self._stop(0)
@@ -119,7 +119,7 @@ class PodLife:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of the running containers, as this machine numbers them."""
+        """Process ids of the running containers on this machine."""
         return {life.record.name: life.pid for life in self._lives if life.pid is not None}
 
     # ---- its life

@@ -1,4 +1,4 @@
-"""What the node agent tells the API server of one pod, and asks it for."""
+"""Reports one pod to the API server, and reads its objects from there."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _log = logging.getLogger(__name__)
 _KWOK = "/apis/kwok.x-k8s.io/v1alpha1"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _MERGE = "application/merge-patch+json"
-#: Ports that can be forwarded though a pod does not declare them: those of the three servers.
+#: Ports of the three servers, which can be forwarded even if a pod does not declare them.
 _USUAL_PORTS = (29000, 29001, 29005)
 _GONE = (404, 409, 410, 422)
-#: Seconds after which an API server that was not there is looked for again.
+#: Seconds between tries while the API server is unavailable.
 _PAUSE_S = 0.2
 
 
 class PodReporter:
-    """Writes one pod's status as it changes: the latest, one at a time, until it is written.
+    """Writes one pod's latest status, one write at a time, with retries.
 
     Args:
       api: The API server, as the administrator.
-      endpoint: The kubelet's.
+      endpoint: The kubelet endpoint.
       pod: The pod.
     """
 
@@ -64,7 +64,7 @@ class PodReporter:
         scripts: Mapping[str, EnterScript],
         ports: Sequence[int],
     ) -> None:
-        """Makes the pod's logs, ports and insides reachable through the kubelet's endpoint."""
+        """Makes the pod's logs, ports and containers reachable through the kubelet endpoint."""
         entries = [
             {
                 "containers": [name],
@@ -94,23 +94,23 @@ class PodReporter:
         self._known = asyncio.create_task(known)
 
     def tell(self, record: PodRecord) -> None:
-        """Has the status written, soon."""
+        """Schedules a write of the status."""
         self._latest = status_of(record, now())
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Has an event written, soon."""
+        """Schedules a write of an event."""
         task = asyncio.create_task(self._write_event(kind, reason, message))
         self._events.add(task)
         task.add_done_callback(self._events.discard)
 
     async def delete(self, record: PodRecord) -> None:
-        """Writes the last status, and lets the API server forget the pod."""
+        """Writes the last status, and deletes the pod from the API server."""
         self.tell(record)
         assert self._writer is not None
         await self._writer
-        # The parameter of the query would be passed over where there is a body.
+        # The parameter of the query would be ignored, because there is a body.
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -120,7 +120,7 @@ class PodReporter:
         await self._persist("DELETE", self._path, body, "application/json")
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels requests in progress."""
         tasks = [*self._events, *(task for task in (self._writer, self._known) if task)]
         for task in tasks:
             task.cancel()
@@ -152,7 +152,7 @@ class PodReporter:
             self._latest = None
             if self._known is not None and status["phase"] != "Pending":
                 await self._known
-            # Never of a later pod of the same name.
+            # Never for a later pod of the same name.
             body = {"metadata": {"uid": self._metadata["uid"]}, "status": status}
             await self._persist("PATCH", f"{self._path}/status", body, _STRATEGIC)
 
@@ -193,7 +193,7 @@ class PodReporter:
         }
         path = f"{_KWOK}/namespaces/{self._namespace}/{resource}"
         if await self._persist("POST", path, body, "application/json") is None:
-            # An earlier pod of this name had one, which is not collected yet.
+            # An earlier pod's object of this name is not garbage-collected yet.
             await self._persist("PATCH", f"{path}/{self._name}", body, _MERGE)
 
     @tenacity.retry(
@@ -206,7 +206,7 @@ class PodReporter:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Object | None:
-        """Sends a request until it is answered; None when there is nothing (any more) to do."""
+        """Retries a request until it is answered; returns None if its object is gone."""
         try:
             return await self._api.request(method, path, body=body, content_type=content_type)
         except AccessDenied:

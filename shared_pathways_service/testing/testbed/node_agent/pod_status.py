@@ -1,4 +1,4 @@
-"""A pod's status, made of what its containers do (Kubernetes' documents: Pod Lifecycle)."""
+"""Derives a pod's status from its containers (Kubernetes' documentation: Pod Lifecycle)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["ContainerRecord", "PodRecord", "restarts", "status_of"]
 
 @dataclasses.dataclass(kw_only=True)
 class ContainerRecord:
-    """What is known of one container.
+    """The state of one container.
 
     Attributes:
       name: The container's.
       image: Its image.
-      policy: When it is started again: ``Always``, ``OnFailure`` or ``Never``.
+      policy: When it is restarted: ``Always``, ``OnFailure`` or ``Never``.
       initial: Whether it is an init container.
-      state: As in a status: ``waiting``, ``running`` or ``terminated``, with what it says.
-      last_state: Of its run before.
-      restarts: How often it was started again.
+      state: As in a status: ``waiting``, ``running`` or ``terminated``, with its fields.
+      last_state: The state of its previous run.
+      restarts: The number of restarts.
       ready: Whether it is ready.
     """
 
@@ -39,18 +39,18 @@ class ContainerRecord:
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it is an init container that goes on beside the others."""
+        """Whether it is an init container that keeps running beside the others."""
         return self.initial and self.policy == "Always"
 
     @property
     def exit_code(self) -> int | None:
-        """None while it has not ended for good."""
+        """The final exit code; None before the final end."""
         return self.state["terminated"]["exitCode"] if "terminated" in self.state else None
 
 
 @dataclasses.dataclass(kw_only=True)
 class PodRecord:
-    """What is known of a pod.
+    """The state of a pod.
 
     Attributes:
       containers: In the order of its spec, init containers first.
@@ -58,7 +58,7 @@ class PodRecord:
       node_address: Of its node.
       started_at: RFC 3339.
       initialized: Whether the init containers are done, sidecars aside.
-      ending: Whether it is being deleted: nothing is started again.
+      ending: Whether it is being deleted, so that no container restarts.
     """
 
     containers: Sequence[ContainerRecord]
@@ -75,7 +75,7 @@ class PodRecord:
         initial = [c for c in self.containers if c.initial and not c.is_sidecar]
         if any(c.exit_code for c in initial) and not self.initialized:
             return "Failed"
-        # Between two runs of a container its pod goes on running.
+        # Between two runs of a container its pod counts as running.
         over = [c.exit_code is not None for c in main]
         if all(over):
             return "Failed" if any(c.exit_code for c in main) else "Succeeded"
@@ -87,15 +87,15 @@ class PodRecord:
 
 
 def restarts(policy: str, exit_code: int) -> bool:
-    """Whether a container that ended with a code is started again."""
+    """Whether a container that ended with this code restarts."""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def status_of(pod: PodRecord, now: str) -> Object:
-    """Returns the status as a patch: conditions of others are left as they are.
+    """Returns the status as a patch, which leaves other conditions unchanged.
 
     Args:
-      pod: What is known.
+      pod: The pod's state.
       now: For conditions that change; RFC 3339.
     """
     phase = pod.phase

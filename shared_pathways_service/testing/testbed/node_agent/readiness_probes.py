@@ -1,4 +1,4 @@
-"""Readiness probes, as far as a container here has any."""
+"""Runs readiness probes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _PERIOD_S = 0.2
 
 
 async def until_ready(probe: Mapping[str, Any], address: str) -> None:
-    """Waits until a container is ready; one that was once is believed to stay so.
+    """Waits until a container is ready; later failures are not probed.
 
     Args:
       probe: ``tcpSocket``, ``httpGet``, or ``grpc``, which is as good as ``tcpSocket`` here.
       address: The pod's.
     """
     await asyncio.sleep(probe.get("initialDelaySeconds", 0))
-    # The kubelet's 10 s are nobody's to wait for in a test.
+    # The kubelet's 10 s are too long for a test.
     period_s = min(_PERIOD_S, probe.get("periodSeconds", 10))
-    # Nothing tells of it: this is what a probe is.
+    # A probe has to poll.
     while not await _succeeds(probe, address):  # noqa: ASYNC110
         await asyncio.sleep(period_s)
 

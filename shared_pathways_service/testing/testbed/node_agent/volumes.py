@@ -28,7 +28,7 @@ class Volumes:
         self._reporter = reporter
 
     async def mount(self) -> None:
-        """Makes all volumes; waits for objects that are not there yet."""
+        """Creates all volumes; waits for missing objects."""
         for volume in self._volumes:
             path = self._path(volume)
             path.mkdir(parents=True, exist_ok="hostPath" in volume)
@@ -42,13 +42,13 @@ class Volumes:
                     self._fill(path, source, data)
 
     def places(self, container: Object) -> dict[str, str]:
-        """Returns where the mounted directories of a container really are."""
+        """Returns the actual directories of a container's mounts."""
         known = {volume["name"]: str(self._path(volume)) for volume in self._volumes}
         mounts = container.get("volumeMounts") or ()
         places = {
             m["mountPath"].rstrip("/"): known[m["name"]] for m in mounts if m["name"] in known
         }
-        # What is where it seems to be needs no change.
+        # A mount at its actual path needs no replacement.
         return {path: place for path, place in places.items() if path != place}
 
     def _path(self, volume: Mapping[str, Any]) -> Path:
