@@ -82,7 +82,7 @@ class Journal:
     """The entries of one user, in a directory that only this user can enter.
 
     Args:
-      directory: Made if it is not there.
+      directory: Created if it is missing.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -54,7 +54,7 @@ def launch_agent(
         undo.callback(mine.close)
         output: BinaryIO = stack.enter_context(log.open("a+b"))
         # Held until the last process that writes there has ended, so that the log is not removed.
-        # (NFS requires a readable descriptor for one kind of lock, and a writable one for the other.)
+        # (NFS requires a readable descriptor for one kind of lock, a writable one for the other.)
         with contextlib.suppress(OSError):
             fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
         process = subprocess.Popen(
