@@ -175,7 +175,7 @@ class _Series:
             self._queue(value, *self.queue)
 
     def keep_last(self) -> None:
-        """Drops queued values except the last; drops also a zero if no value was written before."""
+        """Drops queued values except the last; drops all if none was written before."""
         self.queue = [] if self.written_at is None else self.queue[-1:]
 
     def _queue(self, *values: float) -> None:

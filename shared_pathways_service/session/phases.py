@@ -10,7 +10,7 @@ from shared_pathways_service.session.messages import Phase
 
 __all__ = ["BEFORE_JAX", "DONE_EVENTS", "ENDING", "RISING", "STARTED_EVENTS"]
 
-#: Phases before the session serves.
+#: Phases before `SERVE`.
 RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
 #: Phases in which JAX is not attached to the proxy yet.
 BEFORE_JAX = (Phase.START, Phase.TUNNEL, Phase.PROBE)

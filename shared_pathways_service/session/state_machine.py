@@ -239,7 +239,7 @@ class Session:
             self._deadlines.extend_deletion(event.delete_timeout_s, self.phase)
         if self.phase in ENDING:
             return
-        # (A session whose proxy has ended already was not ended by this event.)
+        # (If the proxy has ended already, its end is the cause, not this event.)
         self.error = event.error or (self._error_of(self._settle[1]) if self._settle else None)
         self._announce(ev.SessionEnding(reason=event.reason))
         self._go_down()

@@ -65,7 +65,7 @@ class SessionView:
                 self.set(pod=event.pod or self.known.pod)
             case tenants.TenantQueued():
                 self.set(position=event.position, holders=event.holders)
-                # (A preempted tenant waits for its slices without a timeout.)
+                # (A preempted tenant is queued too, but its wait has no timeout.)
                 self.is_queued |= not self.known.placed
             case tenants.TenantRunning():
                 self._gang_placed()
