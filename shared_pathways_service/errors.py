@@ -52,7 +52,7 @@ class SharedPathwaysError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-      message: What happened, and where; one line where one line does.
+      message: What happened, and where; preferably one line.
       hint: What to do next; may be empty.
     """
 

@@ -66,7 +66,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         `UserWarning`.
       collect_service_metrics: Whether metrics of use and waiting are sent to Google Cloud
         Monitoring, in the cluster's project, or else in that of the Application Default
-        Credentials. Needs the extra ``metrics``; if something is missing, a warning reports it, and work continues.
+        Credentials. Needs the extra ``metrics``; if something is missing, the event
+        ``metrics.unavailable`` reports it, and work continues.
       context: A kubeconfig context, instead of `cluster`.
       namespace: The namespace of the service in a cluster.
       wait: ``placed``, or ``ready`` to enter the block as soon as the proxy answers.

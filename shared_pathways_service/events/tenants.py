@@ -185,7 +185,7 @@ class SliceMoving(TenantNotice, name="slice.moving"):
     """A slice of the tenant is drained, and will be replaced by another.
 
     Attributes:
-      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: unknown.
       slice_id: The slice that is drained.
       onto: The slice that replaces it.
     """
@@ -200,7 +200,7 @@ class SliceMovingWithdrawn(TenantNotice, name="slice.moving_withdrawn"):
     """A slice of the tenant will not be replaced after all.
 
     Attributes:
-      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: unknown.
       slice_id: The slice that it stays on.
     """
 
@@ -216,8 +216,8 @@ class VirtualSliceEvent(TenantEvent):
     """A change of one virtual slice's placement.
 
     Attributes:
-      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
-      slice_id: The physical slice; empty: not known.
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: unknown.
+      slice_id: The physical slice; empty: unknown.
       generation: The number of the placement, higher for each later one.
       instance_type: E.g. ``tpuv6e:2x2``; empty: unknown.
     """
