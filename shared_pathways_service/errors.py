@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose.
+"""The exceptions of this package.
 
     SharedPathwaysError
     ├── InvalidRequestError (also a ValueError)   the request itself is wrong; nothing was started
@@ -7,19 +7,19 @@
     │   ├── ServiceNotFound
     │   ├── ServiceNotReady
     │   └── VersionSkew
-    ├── CapacityError                             the slices are not to be had
+    ├── CapacityError                             the slices are not available
     │   ├── SlicesTaken
     │   └── PlacementTimeout
-    ├── ProxyFailed                               the proxy ended, or never began to serve
+    ├── ProxyFailed                               the proxy ended, or did not begin to serve
     ├── CredentialsMismatch                       client and proxy use different gRPC credentials
-    ├── TunnelError                               the way to the proxy broke
-    ├── SliceLost                                 a slice went away under running work
+    ├── TunnelError                               the tunnel to the proxy broke
+    ├── SliceLost                                 a slice was lost while work ran on it
     ├── ConnectionClosed                          the connection was used after it ended
-    └── CleanupError                              something could not be taken down
+    └── CleanupError                              something could not be deleted
 
 Each has a ``message`` (what happened, and where), a ``hint`` (what to do next, may be empty), and
-the fields listed with it, so that a program need not read the text. An error of a library is
-translated once, where it enters; the original stays as ``__cause__``.
+the fields listed with it, so that a program need not parse the text. Errors of libraries are
+translated once, where they enter; the original is the ``__cause__``.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class SharedPathwaysError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-      message: What happened, and where; one line where one line does.
-      hint: What to do next; empty when there is nothing sensible to say.
+      message: What happened, and where; preferably one line.
+      hint: What to do next; may be empty.
     """
 
-    #: Names of the constructor's further fields: what `to_json` carries.
+    #: Names of the constructor's further fields, which `to_json` includes.
     fields: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -71,7 +71,7 @@ class SharedPathwaysError(Exception):
         return from_json, (self.to_json(),)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the error as plain data; `from_json` makes an equal error of it."""
+        """Returns the error as plain data, from which `from_json` makes an equal error."""
         data: dict[str, Any] = {"type": type(self).__name__, "message": self.message}
         data["hint"] = self.hint
         data.update({name: getattr(self, name) for name in self.fields})
@@ -79,12 +79,12 @@ class SharedPathwaysError(Exception):
 
 
 class InvalidRequestError(SharedPathwaysError, ValueError):
-    """A field of the request has a value that can never be right.
+    """A field of the request has an invalid value.
 
     Attributes:
       field: The argument, option or variable, as the user wrote it.
-      value: What was given (as text when it came from another process).
-      expected: What would be right.
+      value: The given value (as text if it came from another process).
+      expected: A description of valid values.
     """
 
     fields = ("field", "value", "expected")
@@ -100,7 +100,7 @@ class InvalidRequestError(SharedPathwaysError, ValueError):
         self.expected = expected
 
     def to_json(self) -> dict[str, Any]:
-        """As for every error, with the value as text if JSON has no form for it."""
+        """Returns the error as plain data; the value becomes text if JSON cannot represent it."""
         data = super().to_json()
         if not isinstance(self.value, str | int | float | bool | None):
             data["value"] = repr(self.value)
@@ -112,13 +112,13 @@ class PreflightError(SharedPathwaysError):
 
 
 class AccessDenied(PreflightError):  # noqa: N818 - reads as what happened, like PermissionError's kin
-    """The user may not do what the request needs.
+    """The user is not permitted to do what the request needs.
 
     Attributes:
-      verb: What was tried, e.g. ``create``, or ``connect`` for a token that is refused.
-      resource: On what, e.g. ``jobs``.
-      namespace: Where; empty outside Kubernetes.
-      rule: What would grant it.
+      verb: The denied action, e.g. ``create``, or ``connect`` for a refused token.
+      resource: The object of the action, e.g. ``jobs``.
+      namespace: The namespace; empty outside Kubernetes.
+      rule: The rule that would grant the permission.
     """
 
     fields = ("verb", "resource", "namespace", "rule")
@@ -141,11 +141,11 @@ class AccessDenied(PreflightError):  # noqa: N818 - reads as what happened, like
 
 
 class ServiceNotFound(PreflightError):  # noqa: N818
-    """There is no service of that address.
+    """No service has this address.
 
     Attributes:
-      service: The address that was looked for; empty when any would have done.
-      candidates: Addresses of the services that were found instead.
+      service: The requested address; empty: any service.
+      candidates: Addresses of the services that were found.
     """
 
     fields = ("service", "candidates")
@@ -159,12 +159,12 @@ class ServiceNotFound(PreflightError):  # noqa: N818
 
 
 class ServiceNotReady(PreflightError):  # noqa: N818
-    """The service is there and does not serve (yet).
+    """The service exists, but does not serve (yet).
 
     Attributes:
       ready: Slices that are ready.
       wanted: Slices that the service should have.
-      pods: What is not ready, each with the reason.
+      pods: Pods that are not ready, each with the reason.
     """
 
     fields = ("ready", "wanted", "pods")
@@ -189,7 +189,7 @@ class VersionSkew(PreflightError):  # noqa: N818
 
     Attributes:
       client: The client's version or range of versions.
-      service: The service's.
+      service: The service's version or range of versions.
     """
 
     fields = ("client", "service")
@@ -203,18 +203,18 @@ class VersionSkew(PreflightError):  # noqa: N818
 
 
 class CapacityError(SharedPathwaysError):
-    """What was asked for is not to be had now: slices, room in a quota, one more session."""
+    """A resource is not available now: slices, room in a quota, one more session."""
 
 
 class SlicesTaken(CapacityError):  # noqa: N818
     """Other tenants hold the slices.
 
     Attributes:
-      wanted: Slices asked for, by instance type.
-      free: Slices that could be granted now, by instance type.
-      holders: Who holds slices, as ``user@host: 2 x tpuv6e:2x2``.
-      position: Place in the queue reached, counted from 1; None if the request did not queue.
-      spares: Slices that the service keeps as spares, by instance type, where the request would
+      wanted: Requested slices, by instance type.
+      free: Free slices, by instance type.
+      holders: Holders of slices, as ``user@host: 2 x tpuv6e:2x2``.
+      position: Last position in the queue, from 1; None if the request did not queue.
+      spares: Slices that the service reserves as spares, by instance type, if the request would
         have been granted with them; otherwise empty.
     """
 
@@ -243,10 +243,10 @@ class PlacementTimeout(CapacityError):  # noqa: N818
     """The slices were not all placed in time.
 
     Attributes:
-      placed: Virtual slices placed.
-      wanted: Virtual slices that had to be.
+      placed: Number of placed virtual slices.
+      wanted: Number of virtual slices that had to be placed.
       last_line: The last line of the proxy's log, or the last event.
-      holders: Who holds slices, as in `SlicesTaken`.
+      holders: Holders of slices, as in `SlicesTaken`.
     """
 
     fields = ("placed", "wanted", "last_line", "holders")
@@ -269,10 +269,10 @@ class PlacementTimeout(CapacityError):  # noqa: N818
 
 
 class ProxyFailed(SharedPathwaysError):  # noqa: N818
-    """The proxy ended, or never began to serve.
+    """The proxy ended, or did not begin to serve.
 
     Attributes:
-      exit_code: Its exit code; negative for a signal; None when it is not known.
+      exit_code: Its exit code; negative for a signal; None if unknown.
       log_tail: The last lines of its log.
     """
 
@@ -296,7 +296,7 @@ class CredentialsMismatch(SharedPathwaysError):  # noqa: N818
 
     Attributes:
       client: The client's setting, as ``VARIABLE=value``.
-      proxy: The proxy's, as far as its behaviour shows it.
+      proxy: The proxy's setting, as far as its behaviour shows it.
     """
 
     fields = ("client", "proxy")
@@ -308,11 +308,11 @@ class CredentialsMismatch(SharedPathwaysError):  # noqa: N818
 
 
 class TunnelError(SharedPathwaysError):
-    """The way from this machine to the proxy broke.
+    """The tunnel from this machine to the proxy broke.
 
     Attributes:
       pod: The pod, or the socket, at the far end.
-      cause: What broke it.
+      cause: The cause.
     """
 
     fields = ("pod", "cause")
@@ -324,11 +324,11 @@ class TunnelError(SharedPathwaysError):
 
 
 class SliceLost(SharedPathwaysError):  # noqa: N818
-    """One or more slices went away under running work.
+    """One or more slices were lost while work ran on them.
 
     Attributes:
       slices: Indices of the virtual slices.
-      reason: Why, as the service tells it.
+      reason: The reason, as reported by the service.
     """
 
     fields = ("slices", "reason")
@@ -346,11 +346,11 @@ class ConnectionClosed(SharedPathwaysError):  # noqa: N818
 
 
 class CleanupError(SharedPathwaysError):
-    """Something could not be taken down.
+    """Something could not be deleted.
 
     Attributes:
-      left: What is still there.
-      command: The command that finishes the work.
+      left: Descriptions of the remaining things.
+      command: The command that completes the deletion.
     """
 
     fields = ("left", "command")
@@ -387,10 +387,10 @@ _TYPES: dict[str, type[SharedPathwaysError]] = {
 
 
 def from_json(data: Mapping[str, Any]) -> SharedPathwaysError:
-    """Makes the error that `SharedPathwaysError.to_json` described.
+    """Makes the error from plain data of `SharedPathwaysError.to_json`.
 
     Args:
-      data: The plain data; a type that this version does not know becomes the base class.
+      data: The plain data; an unknown type becomes the base class.
 
     Returns:
       The error, equal in type, message, hint and fields.

@@ -1,4 +1,4 @@
-"""`connect`: slices for the length of a block. The module's name is the one the field knows."""
+"""Provides `connect`, which gets slices for a ``with`` block. The module's name is upstream's."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     on_event: Callable[[Event], object] | None = None,
     profile: str | None = None,
 ) -> Connection:
-    """Asks for slices of a shared service; JAX of this process runs on them inside the block.
+    """Requests slices of a shared service; inside the block, this process's JAX runs on them.
 
-    The request is checked here; nothing is started before the block is entered (or
-    `Connection.start` is called).
+    The request is checked here. The connection starts when the block is entered, or with
+    `Connection.start`.
 
     Args:
       cluster: A GKE cluster; needs `project` and `region`.
@@ -57,42 +57,43 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
       region: Its region or zone.
       gcs_bucket: ``gs://name[/path]``, for the service's files; ``gs://`` may be left out.
       pathways_service: ``host:port`` of the service's resource manager.
-      expected_tpu_instances: How many slices of which type, e.g. ``{"tpuv6e:2x2": 2}``; GKE's and
-        xpk's names are read too: ``ct6e-standard-4t:4x4``, ``v6e-16``. None: one slice of the
-        service's first type.
-      proxy_job_name: The session's name, a DNS label; None: made up.
+      expected_tpu_instances: Number of slices by instance type, e.g. ``{"tpuv6e:2x2": 2}``; GKE's
+        and xpk's names are accepted too: ``ct6e-standard-4t:4x4``, ``v6e-16``. None: one slice of
+        the service's first type.
+      proxy_job_name: The session's name, a DNS label; None: generated.
       proxy_server_image: The proxy's container image; None: the one that matches the service.
       proxy_options: `ProxyOptions`, or its ``key:value`` texts; an unknown key is ignored with a
         `UserWarning`.
-      collect_service_metrics: Whether use and waiting are told to Google Cloud Monitoring, in the
-        cluster's project, else in that of the Application Default Credentials. Needs the extra
-        ``metrics``; what is missing for it is said, and stops nothing.
+      collect_service_metrics: Whether metrics of use and waiting are sent to Google Cloud
+        Monitoring, in the cluster's project, or else in that of the Application Default
+        Credentials. Needs the extra ``metrics``; if something is missing, the event
+        ``metrics.unavailable`` reports it, and work continues.
       context: A kubeconfig context, instead of `cluster`.
       namespace: The namespace of the service in a cluster.
       wait: ``placed``, or ``ready`` to enter the block as soon as the proxy answers.
-      queue_timeout: Seconds to wait for slices that are taken, infinity too; None: fail at once.
+      queue_timeout: Seconds to wait for slices that are taken, may be infinite; None: fail at once.
       timeout: Seconds for the service and the proxy to become ready, and again for placement.
-      elastic_slices: How many of the slices may be missing at the start.
+      elastic_slices: Number of slices that may be missing at the start.
       priority: Higher goes first in the queue, and may preempt lower ones: a number, or
-        ``low-priority-job`` (1,000,000) or ``high-priority-job`` (2,000,000), in a cluster any of
-        its PriorityClasses, whose value is read there; None: 0.
+        ``low-priority-job`` (1,000,000) or ``high-priority-job`` (2,000,000); in a cluster, also
+        any of its PriorityClasses, whose value is read there; None: 0.
       labels: Labels added to the proxy's Job.
       max_lifetime: Seconds after which the proxy ends in any case; None: with the block.
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.
-      local_devices: Whether this machine's CPU is usable beside the proxy's devices, as
-        ``jax.devices("cpu")``; JAX's client of it is made when it is first used.
-      strict: Whether programs are refused what Google's proxies refuse (Python callbacks inside
-        ``jit``), so that what works here works there; None: as SPS_STRICT says, else not.
-      tune_allocator: Whether glibc's allocator of this process is set, for good, to keep memory
-        that it had: large arrays are fetched faster, and the process stays as large as it ever was.
-      on_event: Called with each `Event`, on another thread; its errors are logged only.
+      local_devices: Whether this machine's CPU can be used beside the proxy's devices, as
+        ``jax.devices("cpu")``; JAX creates its client on first use.
+      strict: Whether to refuse features that Google's proxies refuse (Python callbacks inside
+        ``jit``), so that programs that work here work there; None: as SPS_STRICT, or else False.
+      tune_allocator: Whether to configure glibc's allocator of this process, permanently, to keep
+        freed memory: large arrays are fetched faster, but the process stays at its peak size.
+      on_event: Called with each `Event`, on another thread; its errors are only logged.
       profile: A profile of the settings file.
 
     Returns:
       The connection, not yet started.
 
     Raises:
-      InvalidRequestError: A field is wrong; `field` names it.
+      InvalidRequestError: A field is invalid; `field` names it.
     """
     request = SessionRequest.build(
         this_requester(),

@@ -1,4 +1,4 @@
-"""``python -m shared_pathways_service.agent DESCRIPTOR``: started by a client, not by people."""
+"""Runs ``python -m shared_pathways_service.agent DESCRIPTOR``, which only clients start."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["main"]
 
-#: Characters after which an agent writes nothing more to its log.
+#: Maximum length of an agent's log, in characters.
 _LOG_LIMIT = 4 << 20
 
 
 class _JsonFormatter(logging.Formatter):
-    """One object a line, as servers write it."""
+    """Formats records like servers: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         severity: Severity = "I"
@@ -37,12 +37,12 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _BoundedHandler(logging.StreamHandler[TextIO]):
-    """Writes until the log is long enough."""
+    """Writes until the log reaches its maximum length."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self._left = _LOG_LIMIT
-        # (What is wrong with the settings, the client has said.)
+        # (The client has reported invalid settings.)
         with contextlib.suppress(SharedPathwaysError):
             if Settings.load().log_format == "json":
                 self.setFormatter(_JsonFormatter())
@@ -64,15 +64,15 @@ def main(
 
     Args:
       arguments: The descriptor of its end of the socket pair.
-      make_home: Makes homes by their names; a test's own.
-      probe: Asks a proxy whether it answers; a test's own.
+      make_home: Makes homes by their names; tests replace it.
+      probe: Probes a proxy; tests replace it.
     """
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
         handlers=[_BoundedHandler()],
     )
-    # For its own tunnels, and for the service that it may start.
+    # For the agent's tunnels, and for a service that it may start.
     descriptors.raise_limit()
     asyncio.run(serve(int(arguments[0]), make_home=make_home, probe=probe))
 

@@ -1,4 +1,4 @@
-"""What an agent has reported of its session, as its messages come in."""
+"""The client's copy of a session's state, updated by the agent's messages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["AgentState"]
 
 @dataclasses.dataclass
 class AgentState:
-    """The session as the agent reported it last.
+    """The session as the agent last reported it.
 
     Attributes:
       snapshot: The state of the session.
-      token: The token that the proxy asks for; None: it asks for none.
+      token: The token that the proxy requires; None: it requires none.
       token_file: The file from which child processes read the token.
-      insecure_credentials: Whether the proxy's port takes plaintext.
+      insecure_credentials: Whether the proxy's port accepts plaintext.
       transfer_dir: A directory in memory that this machine shares with the proxy.
-      refusal: Why the session ended, where the snapshot does not say so.
+      refusal: The reason for the session's end, if it is not in the snapshot.
       has_ended: Whether the agent has reported the end of the session.
-      lingers: Whether its process goes on after that.
-      replies: Answers to questions, by their numbers.
+      lingers: Whether the agent's process continues after that.
+      replies: Replies by request number.
     """
 
     snapshot: Snapshot
@@ -41,13 +41,13 @@ class AgentState:
 
     @property
     def failure(self) -> SharedPathwaysError | None:
-        """Why the session failed; None when it did not."""
+        """The session's error; None if it did not fail."""
         if self.snapshot.error is not None:
             return from_json(self.snapshot.error)
         return self.refusal
 
     def update(self, message: Mapping[str, Any]) -> None:
-        """Takes in a message other than an event; one of an unknown type changes nothing."""
+        """Processes a message other than an event; ignores unknown types."""
         match message["type"]:
             case "state":
                 self.snapshot = Snapshot.from_json(message["state"])

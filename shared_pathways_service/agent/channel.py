@@ -12,15 +12,15 @@ from shared_pathways_service.agent.messages import Decoder, MessageError, encode
 
 __all__ = ["Channel"]
 
-#: Bytes that may wait for a client which does not read; what comes then is dropped, as the client
-#: hears the whole state again with the next message that fits.
+#: Bytes that may be buffered for a client that does not read. Further messages are dropped; the
+#: next message that fits contains the whole state again.
 _BACKLOG = 8 << 20
-#: Seconds for the last messages to reach a client that reads slowly.
+#: Seconds for the last messages to reach a slow client.
 _FLUSH_S = 2.0
 
 
 class Channel:
-    """Messages to and from the client; never waits for a client that does not read."""
+    """Exchanges messages with the client; never blocks on a client that does not read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -28,20 +28,20 @@ class Channel:
 
     @classmethod
     async def open(cls, descriptor: int) -> Channel:
-        """Takes over the inherited descriptor; children of this process do not inherit it."""
+        """Takes over the inherited descriptor, which children of this process do not inherit."""
         sock = socket.socket(fileno=descriptor)
         sock.set_inheritable(False)
         reader, writer = await asyncio.open_unix_connection(sock=sock)
         return cls(reader, writer)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Sends a message if there is still somebody to read it."""
+        """Sends a message if the client is still connected."""
         transport = self._writer.transport
         if not transport.is_closing() and transport.get_write_buffer_size() < _BACKLOG:
             self._writer.write(encode(message))
 
     async def messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Yields what the client says until it lets go of its end, or says what is no message."""
+        """Yields the client's messages until it closes its end, or sends an invalid message."""
         decoder = Decoder()
         with contextlib.suppress(ConnectionError, MessageError):
             while data := await self._reader.read(1 << 16):
@@ -49,7 +49,7 @@ class Channel:
                     yield message
 
     async def close(self) -> None:
-        """Lets the last messages out, and closes."""
+        """Flushes the last messages and closes."""
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await self._writer.drain()

@@ -1,4 +1,4 @@
-"""Starts an agent that takes down what the journal has of earlier sessions."""
+"""Starts an agent that deletes leftovers of earlier sessions, as listed in the journal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from shared_pathways_service.errors import CleanupError, from_json
 
 __all__ = ["clean_up_sessions", "left_over"]
 
-#: Seconds for the clean-up, while somebody waits for it.
+#: Seconds for the clean-up while the caller waits for it.
 _CLEAN_UP_S = 120.0
 
 
 def clean_up_sessions(
     journal: Path, sessions: Sequence[str], log: Path, command: Sequence[str] = AGENT_COMMAND
 ) -> CleanupError | None:
-    """Lets an agent take down what the journal has of these sessions, and waits for it.
+    """Starts an agent that deletes these sessions of the journal, and waits for it.
 
     Returns:
-      What could not be taken down; None: nothing.
+      The error for things that could not be deleted; None: all were deleted.
     """
     known = [name for name in sessions if Journal(journal).read(name)]
     if not known:
@@ -40,7 +40,7 @@ def clean_up_sessions(
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(EXIT_S)
     finally:
-        # One that still tries goes on by itself, also when nobody wants to wait any longer.
+        # An agent that still tries continues by itself, also after an interrupt here.
         if process.poll() is None:
             let_linger(process)
     return left
@@ -59,10 +59,10 @@ def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | 
 
 
 def left_over(left: Sequence[str], whose: str) -> CleanupError:
-    """Returns the error for what is not confirmed deleted.
+    """Returns the error for things whose deletion is not confirmed.
 
     Args:
-      left: Each thing that may still be there.
+      left: Each thing that may still exist.
       whose: The session; empty: several.
     """
     command = f"sps delete {whose}" if whose else "sps reap"

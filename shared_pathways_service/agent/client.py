@@ -1,4 +1,4 @@
-"""A session as the client's side sees it: the agent is somewhere else, its words arrive here."""
+"""The client's side of a session, which an agent in another process runs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = ["AgentLost", "AgentSession", "Sink"]
 
 Sink = Callable[[Event], object]
 
-#: Seconds beyond the agent's own limit for a deletion that its answer is waited for.
+#: Seconds that the client waits for a deletion's outcome beyond the agent's own limit.
 _SLACK_S = 15.0
-#: Seconds between two looks while waiting.
+#: Seconds between two checks while waiting.
 _LOOK_S = 0.1
 _LOGS_S = 30.0
 
@@ -46,14 +46,14 @@ class AgentLost(SharedPathwaysError):  # noqa: N818 - reads as what happened, li
 
 
 class AgentSession:
-    """One session, run by an agent of its own.
+    """One session, run by its own agent.
 
     Args:
-      start: What the agent is to do.
-      log: Where the agent's output goes.
-      on_event: Hears every event, on the thread that reads; its errors are logged, and that is all.
-      on_state: Called after every change of the snapshot, on the same thread, alike.
-      command: What starts the agent.
+      start: The agent's instructions.
+      log: The file for the agent's output.
+      on_event: Called with every event, on the thread that reads; its errors are only logged.
+      on_state: Called after every change of the snapshot, likewise.
+      command: The command that starts the agent.
     """
 
     def __init__(
@@ -89,26 +89,26 @@ class AgentSession:
             raise
         self.launch_s = time.monotonic() - began
 
-    # ---- what is known
+    # ---- reported state
 
     @property
     def snapshot(self) -> Snapshot:
-        """What the agent told last."""
+        """The state that the agent last reported."""
         return self._state.snapshot
 
     @property
     def token(self) -> str | None:
-        """What the proxy wants to be shown."""
+        """The token that the proxy requires; None: it requires none."""
         return self._state.token
 
     @property
     def token_file(self) -> Path | None:
-        """Where child processes find the token; None where there is none."""
+        """The file from which child processes read the token; None if there is none."""
         return self._state.token_file
 
     @property
     def insecure_credentials(self) -> bool:
-        """Whether the proxy's port is a plain one."""
+        """Whether the proxy's port accepts plaintext."""
         return self._state.insecure_credentials
 
     @property
@@ -118,17 +118,17 @@ class AgentSession:
 
     @property
     def pid(self) -> int:
-        """The agent's process."""
+        """The id of the agent's process."""
         return self._process.pid
 
     @property
     def agent_alive(self) -> bool:
-        """Whether the agent is there and heard; without it work goes on, but nobody looks on."""
+        """Whether the agent runs and is connected; without it, work continues unsupervised."""
         return not (self._lost or self._state.has_ended or self._released)
 
     @property
     def failure(self) -> SharedPathwaysError | None:
-        """Why the session failed; None when it did not."""
+        """The session's error; None if it did not fail."""
         return self._state.failure
 
     # ---- waiting
@@ -136,18 +136,18 @@ class AgentSession:
     def wait(
         self, reached: Callable[[Snapshot], bool], timeout: float, tick: Callable[[], object]
     ) -> Snapshot:
-        """Waits until the session is where it should be; a signal's exception passes through.
+        """Waits until the session reaches a state; a signal handler's exception propagates.
 
         Args:
-          reached: Whether it is.
-          timeout: Seconds; infinity is allowed where the agent has a deadline of its own.
-          tick: Called a few times a second meanwhile.
+          reached: Returns whether the state is reached.
+          timeout: Seconds; may be infinite if the agent itself has a deadline.
+          tick: Called a few times per second meanwhile.
 
         Raises:
-          SharedPathwaysError: Why the session failed.
-          ConnectionClosed: It ended without having failed.
-          AgentLost: The agent ended, and with it all that could be waited for.
-          TimeoutError: It took longer.
+          SharedPathwaysError: The session failed.
+          ConnectionClosed: The session ended without an error.
+          AgentLost: The agent ended.
+          TimeoutError: The timeout expired.
         """
         self.check_thread()
         deadline = time.monotonic() + timeout
@@ -163,14 +163,14 @@ class AgentSession:
             tick()
 
     def wait_for_failure(self, timeout: float) -> SharedPathwaysError | None:
-        """Returns why the session failed, waiting a little for the agent to find out."""
+        """Returns the session's error, after waiting briefly for the agent to report it."""
         with self._changed:
             self._changed.wait_for(lambda: self.failure or not self.agent_alive, timeout)
         return self.failure
 
     def _raise_if_over(self) -> None:
         if failure := self.failure:
-            # The agent still takes things down; whoever closes waits for that.
+            # The agent is still deleting; `close` waits for that.
             raise failure
         if self._state.has_ended or self.snapshot.ended:
             raise ConnectionClosed(f"{self.snapshot.name} has ended")
@@ -184,7 +184,7 @@ class AgentSession:
         """Returns the last lines of the proxy's log.
 
         Raises:
-          SharedPathwaysError: They cannot be had.
+          SharedPathwaysError: They are not available.
         """
         self.check_thread()
         number = next(self._ids)
@@ -203,26 +203,26 @@ class AgentSession:
     # ---- the end
 
     def check_thread(self) -> None:
-        """Refuses the thread on which events are heard: it cannot wait for what it must hear.
+        """Checks that the caller is not an event callback, whose thread must not block.
 
         Raises:
-          RuntimeError: This is that thread.
+          RuntimeError: The caller runs on the thread that reads events.
         """
         if threading.current_thread() is self._reader:
             raise RuntimeError("who hears an event cannot close the connection, nor wait for it")
 
     def close(self, reason: str, patience_s: float | None = None) -> CleanupError | None:
-        """Ends the session and waits until nothing of it is left; a second call does nothing.
+        """Ends the session and waits until everything is deleted; a second call does nothing.
 
-        Without an agent, a new one takes down what the journal names.
+        If the agent is gone, a new one deletes the session's leftovers by the journal.
 
         Args:
-          reason: Why, for the log and for who watches.
-          patience_s: Seconds to wait, after which the agent goes on by itself; None: as long as it
-            has for the deletion.
+          reason: The reason, for logs and events.
+          patience_s: Seconds to wait, after which the agent continues by itself; None: its limit
+            for the deletion.
 
         Returns:
-          What could not be taken down; None: nothing.
+          The error for things that could not be deleted; None: all were deleted.
         """
         self.check_thread()
         if self._closed:
@@ -237,7 +237,7 @@ class AgentSession:
         if self._state.has_ended:
             return self._after_a_proper_end()
         if not self._lost:
-            # (Hung, or given less time than it needs.)
+            # (The agent hangs, or needs more time.)
             return left_over([f"proxy {self.snapshot.name}"], self.snapshot.name)
         return clean_up_sessions(
             Path(self._start.journal), [self._start.session], self.log, self._command
@@ -252,7 +252,7 @@ class AgentSession:
         return None
 
     def _let_go(self) -> None:
-        """Ends what this side owns: the thread, the socket, the process's entry in the table."""
+        """Releases this side's resources: the thread, the socket, the agent's process entry."""
         self._released = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -263,13 +263,13 @@ class AgentSession:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(EXIT_S)
         if self._process.poll() is None:
-            # It still works at the deletion, and ends when that is done.
+            # It is still deleting, and ends after that.
             let_linger(self._process)
 
-    # ---- the agent's words
+    # ---- messages
 
     def _say(self, message: Mapping[str, Any]) -> None:
-        # An agent that is gone is noticed by the thread that reads.
+        # The thread that reads notices that the agent is gone.
         with self._sending, contextlib.suppress(OSError):
             self._socket.sendall(encode(message), getattr(socket, "MSG_NOSIGNAL", 0))
 
@@ -283,10 +283,10 @@ class AgentSession:
         except OSError as error:
             _log.debug("the agent's stream: %s", error)
         except (MessageError, LookupError, TypeError, ValueError):
-            # (As by an agent that runs another version of this package.)
+            # (For example from an agent of another version of this package.)
             _log.exception("the agent of %s said what cannot be read", self.snapshot.name)
             unreadable = True
-        # (The end that `_let_go` made is not the agent's: it may still be at the deletion.)
+        # (After `_let_go` closed the socket, the agent may still be deleting.)
         if not (self._state.has_ended or self._released):
             how = "said what cannot be read" if unreadable else f"ended{self._exit_text()}"
             self._agent_is_lost(f"the agent {how}")
@@ -307,7 +307,7 @@ class AgentSession:
             self._lost = True
             self._how_lost = how
             if pod and not self._closed:
-                # The way to a pod leads through the agent.
+                # The tunnel to a pod goes through the agent.
                 self._state.refusal = TunnelError(
                     f"the connection to pod {pod} is lost: {how}",
                     pod=pod,
@@ -336,7 +336,7 @@ class AgentSession:
             return
         try:
             self._on_state()
-        except Exception:  # noqa: BLE001 - what is shown is no reason to stop
+        except Exception:  # noqa: BLE001 - a failing display must not stop the session
             _log.exception("the hearer of states failed")
 
     def _tell(self, event: Event) -> None:

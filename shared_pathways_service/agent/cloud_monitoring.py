@@ -1,8 +1,8 @@
-"""Google Cloud Monitoring, as far as it is needed to write a session's metrics.
+"""Writes a session's metrics to Google Cloud Monitoring.
 
-Its library comes with the extra ``metrics`` and is loaded when the first points are written, in a
-thread: it takes a second of computing. Calls show google-auth's tokens, got in this event loop, so
-that nothing outlasts the loop.
+Its library comes with the extra ``metrics``. It is imported when the first points are written, in a
+thread, because that takes a second. Calls carry google-auth's tokens, which are fetched in this
+event loop, so that nothing outlives the loop.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDPOINT_VARIABLE", "CloudMonitoring", "Delayed", "Refused", "Unavailable"]
 
-#: Where Cloud Monitoring is; gcloud's own variable for it.
+#: gcloud's variable for the endpoint of Cloud Monitoring.
 ENDPOINT_VARIABLE: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING"
 _ENDPOINT: Final = "https://monitoring.googleapis.com/"
 #: Seconds for one call.
 _CALL_S: Final = 5.0
-#: Seconds for all that is done for one set of points: credentials, descriptors, the points.
+#: Seconds to write one set of points, including credentials and descriptors.
 _WRITE_S: Final = 60.0
 
-#: Answers that will be the same next time, and those that may not; others are of these points.
+#: Statuses that are permanent, and those that are temporary; others concern only these points.
 _FINAL: Final = ("PERMISSION_DENIED", "NOT_FOUND")
 _PASSING: Final = (
     "ABORTED",
@@ -51,22 +51,22 @@ _log = logging.getLogger(__name__)
 
 
 class Unavailable(Exception):  # noqa: N818 - reads as what happened, like its kin
-    """Nothing can be written in this session."""
+    """No metrics can be written in this session."""
 
 
 class Delayed(Exception):  # noqa: N818
-    """The points were not written; they may be later."""
+    """The points were not written, but may be written later."""
 
 
 class Refused(Exception):  # noqa: N818
-    """The points were not written and never will be; others may."""
+    """These points were refused permanently; others may be accepted."""
 
 
 class CloudMonitoring:
     """One session's time series.
 
     Args:
-      project: Whose they are; empty: the one that goes with the user's credentials.
+      project: The Google Cloud project; empty: the project of the user's credentials.
       labels: Values of `session.cloud_metrics.LABELS`.
     """
 
@@ -80,18 +80,18 @@ class CloudMonitoring:
         self._written_at = 0.0
 
     async def write(self, readings: Sequence[Reading], at: float) -> None:
-        """Writes one point a metric.
+        """Writes one point per metric.
 
         Args:
-          readings: What to write.
-          at: When it was so, in seconds since the epoch; what counts for the spacing of points.
+          readings: The values to write.
+          at: The time of the values, in seconds since the epoch; it determines the spacing.
 
         Raises:
           Unavailable: The library, the credentials, the project or the permission is missing.
-          Delayed: No answer in time, or one that says to try later.
-          Refused: These points are not taken.
+          Delayed: The call timed out, or failed temporarily.
+          Refused: These points were refused.
         """
-        # (A clock that was set back must not put points before those that are written.)
+        # (If the clock was set back, points must not precede those already written.)
         self._written_at = max(at, self._written_at)
         series = [_time_series(reading, self._labels, self._written_at) for reading in readings]
         try:
@@ -108,7 +108,7 @@ class CloudMonitoring:
             raise Delayed(str(error)) from error
 
     async def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         await self._user.tokens.close()
         if self._channel is not None:
             await self._channel.close()
@@ -143,10 +143,9 @@ class CloudMonitoring:
         return self._client
 
     async def _declare(self, client: monitoring_v3.MetricServiceAsyncClient) -> None:
-        """Describes the metrics that the project does not have yet.
+        """Creates descriptors of metrics that the project does not have yet.
 
-        A point of a metric that is not described describes it, but for unit and texts: it is no
-        reason to write none.
+        Failures are ignored: a point without a descriptor creates one, only without unit and texts.
         """
         from google.api_core.exceptions import GoogleAPICallError  # noqa: PLC0415
 
@@ -182,7 +181,7 @@ class CloudMonitoring:
             raise self._translated(error) from error
 
     async def _options(self) -> dict[str, Any]:
-        # (Trying again is the meter's to decide.)
+        # (The meter decides about retries.)
         return {"metadata": await self._user.metadata(), "timeout": _CALL_S, "retry": None}
 
     def _translated(self, error: GoogleAPICallError) -> Exception:
@@ -197,7 +196,7 @@ _ALL_OF_OURS: Final = f'metric.type = starts_with("{PREFIX}")'
 
 
 def _status(error: GoogleAPICallError) -> str:
-    """Returns the status's name; a call that had no answer has one too."""
+    """Returns the status's name, also for a call without a response."""
     return error.grpc_status_code.name if error.grpc_status_code else "UNKNOWN"
 
 

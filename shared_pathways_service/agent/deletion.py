@@ -1,4 +1,4 @@
-"""Deleting a proxy until it is certain, and what earlier sessions left behind."""
+"""Deletes a proxy until the deletion is confirmed, and leftovers of earlier sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["HomeMaker", "clean_up", "delete_for_certain"]
 
 HomeMaker = Callable[[HomeChoice], Home]
 
-#: Seconds for one try, and by default for all tries on an entry.
+#: Seconds for one attempt, and by default for all attempts on an entry.
 _TRY_S = 20.0
 _ENTRY_S = 60.0
 
@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 async def delete_for_certain(home: Home, *, name: str, uid: str, session: str) -> bool:
-    """Deletes a proxy, trying again until the home says that it is gone; the caller's to cancel.
+    """Deletes a proxy; retries until the home confirms the deletion, or the caller cancels.
 
     Returns:
-      False when there was none.
+      False if there was no proxy.
 
     Raises:
-      AccessDenied: Final, as is `InvalidRequestError`: trying again would not help.
+      AccessDenied: Permanent, like `InvalidRequestError`: a retry would not help.
     """
     final = tenacity.retry_if_not_exception_type((AccessDenied, InvalidRequestError))
     transient = tenacity.retry_if_exception_type((SharedPathwaysError, OSError))
@@ -64,16 +64,16 @@ async def clean_up(
     *,
     within_s: float = _ENTRY_S,
 ) -> CleanupError | None:
-    """Takes down what the entries name, and forgets each that is gone.
+    """Deletes the proxies of these entries, and removes the entries of deleted ones.
 
     Args:
-      journal: Where they stand.
-      entries: One after the other.
+      journal: The entries' journal.
+      entries: The entries, processed one after the other.
       make_home: Makes the home of each.
       within_s: Seconds for each.
 
     Returns:
-      None when nothing is left; else what is, for whoever asked.
+      The error for things that could not be deleted; None: all were deleted.
     """
     left = {}
     for entry in entries:

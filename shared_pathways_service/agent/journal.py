@@ -1,4 +1,4 @@
-"""What was begun and must be taken down, on disk before it is begun: one file a session."""
+"""The journal: one file per session, written before a proxy is created so that it gets deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Entry", "Journal"]
 _VERSION = 1
 _SUFFIX = ".json"
 _DRAFT = ".new"
-#: Seconds after which a draft, which is replaced at once, is nobody's.
+#: Seconds after which a draft is abandoned; writers rename it at once.
 _STALE_S = 600.0
 
 
@@ -28,14 +28,14 @@ class Entry:
     """One session that may have a proxy.
 
     Attributes:
-      session: UUID; with the name all that a deletion needs.
-      uid: The proxy's; empty until it is known.
-      owner: The process for which it was begun.
-      agent: The process that takes it down.
-      state: `Snapshot.state` of the session when this was last written.
-      since: RFC 3339: when it was begun.
-      slices: Instance types asked for; empty: one of the service's first type.
-      metrics: URL of the agent's metrics; empty: it serves none.
+      session: UUID; a deletion needs only this and the name.
+      uid: The proxy's uid; empty until it is known.
+      owner: The process that owns the session.
+      agent: The process that deletes the proxy.
+      state: `Snapshot.state` of the session at the last write.
+      since: Start of the session, RFC 3339.
+      slices: Requested instance types; empty: one of the service's first type.
+      metrics: URL of the agent's metrics; empty: none.
     """
 
     session: str
@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody is left who would take it down."""
+        """Whether both its owner and its agent have ended."""
         return not self.owner.is_alive() and not self.agent.is_alive()
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Journal:
     """The entries of one user, in a directory that only this user can enter.
 
     Args:
-      directory: Made if it is not there.
+      directory: Created if it is missing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -90,38 +90,38 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def write(self, entry: Entry) -> None:
-        """Puts the entry in place of an older one of its session; it outlives a power cut."""
+        """Writes or replaces the entry of a session; it survives a power failure."""
         draft = self._draft(entry)
         _sync(draft)
         draft.replace(self._path(entry.session))
         _sync(self._directory)
 
     def update(self, entry: Entry) -> None:
-        """Puts the entry in place of an older one; after a power cut it may be the older again."""
+        """Replaces the entry; a power failure may bring back the older one."""
         self._draft(entry).replace(self._path(entry.session))
 
     def write_token(self, session: str, token: str) -> Path:
-        """Puts the session's token where its child processes can read it; `remove` removes it."""
+        """Writes the session's token to a file for its child processes; `remove` removes it."""
         path = self._token_path(session)
         path.touch(mode=0o600)
         path.write_text(token, encoding="ascii")
         return path
 
     def remove(self, session: str) -> None:
-        """Forgets a session that has nothing left; none of it is no error."""
-        # The draft of a writer that was killed; the entry itself goes last.
+        """Removes a session's files; missing files are not an error."""
+        # A killed writer may have left a draft; the entry itself is removed last.
         for path in (self._draft_path(session), self._token_path(session), self._path(session)):
             path.unlink(missing_ok=True)
 
     def drop_stale_drafts(self) -> None:
-        """Removes drafts of writers that were killed before there was an entry."""
+        """Removes drafts of writers that were killed before the entry existed."""
         for path in self._directory.glob(f"*{_DRAFT}"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _STALE_S:
                     path.unlink()
 
     def read(self, session: str) -> Entry | None:
-        """Returns the entry of a session; None when there is none, or none that can be read."""
+        """Returns the entry of a session; None if it is missing or unreadable."""
         try:
             data = json.loads(self._path(session).read_text(encoding="utf-8"))
             return Entry.from_json(data) if isinstance(data, dict) else None

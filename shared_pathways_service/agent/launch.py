@@ -1,4 +1,4 @@
-"""Starting an agent: a process of its own session, with a socket pair to whoever started it."""
+"""Starts an agent: a process in its own session, with a socket pair to its client."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from shared_pathways_service.runtime.settings import private_directory
 
 __all__ = ["AGENT_COMMAND", "EXIT_S", "launch_agent", "let_linger"]
 
-#: ``-P``: a module of the user's own directory must not take the place of one that is needed.
+#: ``-P``: a module in the user's directory must not shadow a needed one.
 AGENT_COMMAND = (sys.executable, "-P", "-m", "shared_pathways_service.agent")
 
-#: Seconds for an agent to end that has sent its last message.
+#: Seconds for an agent to end after its last message.
 EXIT_S = 5.0
-#: Logs of agents that are kept.
+#: Maximum number of agents' logs.
 _LOGS_KEPT = 20
 
-#: Agents that outlive their sessions: children of this process all the same.
+#: Agents that outlive their sessions, but are still children of this process.
 _lingering: list[subprocess.Popen[bytes]] = []
 
 
@@ -35,14 +35,14 @@ def launch_agent(
     """Starts an agent.
 
     Args:
-      log: Where its output goes; older logs beside it are thinned out.
-      command: What to run; the descriptor of its end of the socket pair is appended.
+      log: The file for its output; old logs in the same directory are removed.
+      command: The command; the descriptor of the agent's end of the socket pair is appended.
 
     Returns:
-      The process, and this end of the socket pair; the caller's to end.
+      The process, and this end of the socket pair; the caller must end and close them.
 
     Raises:
-      InvalidRequestError: There is no place for its log.
+      InvalidRequestError: Its log cannot be written.
     """
     private_directory(log.parent, "SPS_STATE_DIR")
     _thin_out(log.parent)
@@ -53,8 +53,8 @@ def launch_agent(
         undo = stack.enter_context(contextlib.ExitStack())
         undo.callback(mine.close)
         output: BinaryIO = stack.enter_context(log.open("a+b"))
-        # Held until the last process that writes there has ended, so that it is not thinned out.
-        # (NFS wants a descriptor that reads for one kind of lock, and writes for the other.)
+        # Held until the last process that writes there has ended, so that the log is not removed.
+        # (NFS requires a readable descriptor for one kind of lock, a writable one for the other.)
         with contextlib.suppress(OSError):
             fcntl.flock(output, fcntl.LOCK_SH | fcntl.LOCK_NB)
         process = subprocess.Popen(
@@ -64,7 +64,7 @@ def launch_agent(
             stderr=output,
             pass_fds=[theirs.fileno()],
             env=with_package_path(os.environ),
-            # Out of reach of a terminal's or a notebook's signals to its process group.
+            # A terminal's or a notebook's signals to its process group must not reach the agent.
             start_new_session=True,
         )
         undo.pop_all()
@@ -72,7 +72,7 @@ def launch_agent(
 
 
 def let_linger(process: subprocess.Popen[bytes]) -> None:
-    """Leaves an agent to itself that still has something to do; its end is noted some time."""
+    """Lets an agent continue without its session; its process is reaped later."""
     _lingering.append(process)
 
 

@@ -1,8 +1,8 @@
-"""What client and agent say to each other: length-prefixed JSON objects on a socket pair.
+"""Messages between client and agent: length-prefixed JSON objects on a socket pair.
 
 Client to agent: ``start`` (first), ``cleanup`` (first, instead of it), ``logs``, ``close``.
-Agent to client: ``hello`` (first), ``state`` (a whole `Snapshot` whenever it changed), ``proxy``
-(what the client needs to reach it), ``event``, ``reply``, ``ended`` (last).
+Agent to client: ``hello`` (first), ``state`` (a whole `Snapshot` after each change), ``proxy`` (how
+to reach the proxy), ``event``, ``reply``, ``ended`` (last).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = [
     "last_that_fit",
 ]
 
-#: Of these messages: client and agent are of one installation unless it was upgraded under them.
+#: Version of these messages; client and agent differ only after an upgrade while they run.
 VERSION = 3
-#: Of one message.
+#: Maximum size of one message.
 MAX_BYTES = 4 << 20
 _PREFIX = 4
-#: Bytes for what else a message has beside its lines.
+#: Bytes of a message reserved for fields other than its lines.
 _ENVELOPE = 4096
 
 
 class MessageError(Exception):
-    """The other side does not speak as it should."""
+    """A message is invalid."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -53,7 +53,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def last_that_fit(lines: Sequence[str]) -> list[str]:
-    """Returns the last lines of a log, as many as one message holds beside its other fields."""
+    """Returns as many of a log's last lines as fit into one message."""
     left = MAX_BYTES - _ENVELOPE
     first = len(lines)
     while first and (left := left - len(json.dumps(lines[first - 1])) - 1) >= 0:
@@ -62,16 +62,16 @@ def last_that_fit(lines: Sequence[str]) -> list[str]:
 
 
 class Decoder:
-    """Makes messages of bytes, however they are cut."""
+    """Decodes messages from a stream of bytes in chunks."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Takes bytes in, and yields the messages that are complete.
+        """Adds bytes, and yields the complete messages.
 
         Raises:
-          MessageError: What came is no message.
+          MessageError: The bytes are not a valid message.
         """
         self._buffer += data
         while len(self._buffer) >= _PREFIX:
@@ -97,16 +97,16 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """All that the agent needs to run a session.
+    """The agent's instructions for a session.
 
     Attributes:
-      request: What the user asked for.
-      session: UUID of the session; what is found under it belongs to it.
+      request: The user's request.
+      session: UUID of the session, which identifies its objects.
       owner: The process whose end ends the session.
       journal: The journal's directory.
-      metrics_port: Where the agent serves its own to a scraper, 0 for any port; None: nowhere.
-      metrics_address: The address of this machine that the port is of.
-      delete_timeout_s: Seconds for the deletion, while somebody waits for it.
+      metrics_port: Port on which the agent serves its metrics, 0 for any port; None: no metrics.
+      metrics_address: The address of this machine to bind for metrics.
+      delete_timeout_s: Seconds for the deletion while the client waits for it.
     """
 
     home: HomeChoice
@@ -131,10 +131,10 @@ class Start:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Start:
-        """Makes what `to_json` described.
+        """Makes the instructions from plain data of `to_json`.
 
         Raises:
-          MessageError: It is of another version, or not of this form.
+          MessageError: It has another version, or is invalid.
         """
         if data.get("version") != VERSION:
             raise MessageError(

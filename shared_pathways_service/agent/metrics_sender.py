@@ -1,4 +1,4 @@
-"""Sends a session's metrics beside it: late, never or in vain, but never in its way."""
+"""Sends a session's metrics in the background, without ever delaying or failing the session."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsReporter:
-    """Writes what a session is to Cloud Monitoring while it is entered; leaving tells its end.
+    """Writes a session's metrics to Cloud Monitoring inside a block.
 
-    Leaving takes until zeros are written where something else was, but no longer than
-    `session.cloud_metrics.LINGER_S` after the session's end.
+    Leaving the block reports the session's end: it waits until all nonzero metrics are set to zero,
+    but no longer than `session.cloud_metrics.LINGER_S` after the session's end.
 
     Args:
-      start: What the session was started with.
+      start: The session's instructions.
       send: Sends a message to the client.
-      meter: Decides what is written and when.
+      meter: Decides which values are written, and when.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class MetricsReporter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether leaving would take time."""
+        """Whether leaving the block would have to wait."""
         return self._task is not None and not self._task.done()
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Takes in what is known of the session."""
+        """Records the session's state."""
         self._meter.observe(snapshot, asyncio.get_running_loop().time())
         self._changed.set()
 
@@ -89,7 +89,7 @@ class MetricsReporter:
             await self._report()
         except Unavailable as error:
             self._complain(str(error))
-        except Exception as error:  # noqa: BLE001 - what is beside a session fails alone
+        except Exception as error:  # noqa: BLE001 - metrics must not fail the session
             _log.exception("metrics failed")
             self._complain(f"{type(error).__name__}: {error}")
 
@@ -136,7 +136,7 @@ class MetricsReporter:
             self._meter.delivered()
 
     def _complain(self, reason: str) -> None:
-        """Says once why there are no metrics, or not all."""
+        """Reports once why metrics are missing."""
         if self._has_complained:
             return
         self._has_complained = True
@@ -146,14 +146,14 @@ class MetricsReporter:
 
 
 def _place(home: HomeChoice) -> tuple[str, str]:
-    """Returns project (empty: not known) and cluster of a home."""
+    """Returns project (empty: unknown) and cluster of a home."""
     if home.name != "kubernetes":
         return "", home.name
     if home.options["cluster"]:
         return home.options["project"], home.options["cluster"]
     context = home.options["context"]
     if not context:
-        # (A kubeconfig that cannot be read is the home's to complain of.)
+        # (The home reports an unreadable kubeconfig.)
         with contextlib.suppress(InvalidRequestError):
             context = read_kubeconfig().current
     return place_of(context)

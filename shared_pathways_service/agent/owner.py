@@ -1,4 +1,4 @@
-"""Waiting for the end of a process that is not ours, without asking again and again."""
+"""Waits for the end of a process that is not a child, without polling where possible."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["wait_for_end"]
 
-#: Seconds between two looks where the system cannot tell by itself.
+#: Seconds between two checks on systems that need polling.
 _LOOK_S = 0.5
 
 
 async def wait_for_end(owner: Identity) -> None:
-    """Returns when the process has ended, whoever reaps it and whoever holds its descriptors."""
+    """Returns when the process has ended, even if it is not reaped or its descriptors are open."""
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         try:
             descriptor = stack.enter_context(_descriptor_of(owner.pid))
         except ProcessLookupError:
             return
-        # The id may have become another's before the descriptor was there, not afterwards.
+        # The id may have been reused before the descriptor was opened, but not afterwards.
         if not owner.is_alive():
             return
         if descriptor is None:
-            while owner.is_alive():  # noqa: ASYNC110 - nobody here could set an event
+            while owner.is_alive():  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(_LOOK_S)
             return
         ended = asyncio.Event()
@@ -40,7 +40,7 @@ async def wait_for_end(owner: Identity) -> None:
 
 @contextlib.contextmanager
 def _descriptor_of(pid: int) -> Iterator[int | None]:
-    """Yields a descriptor that can be read from when the process ends; None: there is no such."""
+    """Yields a descriptor that becomes readable when the process ends; None: not available."""
     if sys.platform == "linux":
         try:
             descriptor = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""Asking a proxy until it answers."""
+"""Probes a proxy until it answers."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from shared_pathways_service.errors import ServiceNotReady
 
 __all__ = ["probe"]
 
-#: Seconds for one answer; for the first, after which it is asked whether the credentials fit.
+#: Seconds for one answer, and for the first one, after which the credentials are checked.
 _ANSWER_S = 5.0
 _FIRST_ANSWER_S = 1.0
-#: Seconds that a connection to a proxy which does not speak plaintext must stay open.
+#: Seconds for which a proxy without plaintext must keep a connection open.
 _SILENT_S = 2.0
 
 
 async def probe(address: str, plaintext: bool = True) -> None:
-    """Asks the proxy until it answers; the caller's to cancel.
+    """Probes the proxy until it answers, or the caller cancels.
 
-    A plaintext proxy is asked for its version. One with ALTS cannot be asked from outside of Google
-    Cloud: it counts as ready when it keeps a connection open on which nothing is sent.
+    A plaintext proxy is asked for its version. A proxy with ALTS cannot answer outside Google
+    Cloud: it counts as ready when it keeps a silent connection open.
 
     Args:
       address: ``unix:/path`` or ``127.0.0.1:port``.
-      plaintext: Whether the proxy was started to speak plaintext.
+      plaintext: Whether the proxy was started to use plaintext.
 
     Raises:
-      VersionSkew: It answers with versions that this package does not speak.
-      CredentialsMismatch: It speaks plaintext and should not, or the other way round.
+      VersionSkew: It answers with versions that this package does not support.
+      CredentialsMismatch: It uses plaintext and should not, or vice versa.
     """
     ask = _ask_for_version if plaintext else _wait_until_silent
     async for attempt in tenacity.AsyncRetrying(
@@ -42,14 +42,14 @@ async def probe(address: str, plaintext: bool = True) -> None:
 
 
 async def _ask_for_version(address: str, answer_s: float) -> None:
-    # Imported here: it brings gRPC along, which an agent with another home has no use for.
+    # Imported here because it imports gRPC, which an agent with another home does not need.
     from shared_pathways_service.jax_client.credentials import check_plaintext  # noqa: PLC0415
     from shared_pathways_service.protocol.ifrt.probe import probe_async  # noqa: PLC0415
 
     try:
         await probe_async(address, answer_s, wait=True)
     except ServiceNotReady:
-        # gRPC does not tell a proxy that hangs up from one that is not there.
+        # gRPC does not distinguish a proxy that hangs up from a missing one.
         await asyncio.to_thread(check_plaintext, address, _ANSWER_S)
         raise
 

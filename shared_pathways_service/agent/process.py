@@ -1,4 +1,4 @@
-"""The agent's process: one session, or the clean-up of earlier ones, and then its end."""
+"""The agent's process: runs one session, or the clean-up of earlier ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-#: Seconds that deleting goes on when nobody waits for it any more.
+#: Seconds for a deletion when the client no longer waits for it.
 ORPHAN_DELETE_S = 600.0
-#: Requests of the client's that are answered at a time.
+#: Maximum number of client requests that are answered concurrently.
 _MOST_ANSWERS = 16
-#: Lines of a log that are fetched for one of them; a message has room for no more, but for the
-#: shortest.
+#: Maximum number of lines of a log per request; more would not fit into a message, unless they are
+#: very short.
 _MOST_LINES = 100_000
 #: Seconds for the client's first message.
 _FIRST_S = 60.0
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 async def serve(descriptor: int, *, make_home: HomeMaker, probe: Probe) -> None:
-    """Does what the first message on the descriptor asks for, and returns when it is done."""
+    """Performs the request in the first message on the descriptor."""
     channel = await Channel.open(descriptor)
     try:
         channel.send({"type": "hello", "version": VERSION, "agent": identity_of().to_json()})
@@ -109,14 +109,14 @@ async def _run_session(
             ]
             async with _running(beside):
                 end = await runner.run()
-        # What it leaves may take minutes, and its port is for the next one.
+        # Deleting leftovers may take minutes, and the next agent needs the port.
         goes_on = bool(end.left) and not runner.is_hopeless
         left = journal.read(start.session) if goes_on else None
         lingers = left is not None or (reporter is not None and reporter.is_behind)
         channel.send({"type": "ended", "state": end.to_json(), "error": None, "lingers": lingers})
         if left is not None:
-            # Nobody waits any more, and the service may be back in a while. By its own home: that
-            # was let in before, so that it takes no lack of credentials for final.
+            # The client no longer waits, and the service may come back. Uses the session's home:
+            # it had access before, so it does not treat missing credentials as permanent.
             await clean_up(journal, [left], lambda _: home, within_s=ORPHAN_DELETE_S)
 
 
@@ -129,7 +129,7 @@ def _heed_signals(runner: SessionRunner, name: str) -> None:
 
 
 def _reporter(start: Start, channel: Channel) -> MetricsReporter:
-    # Only here: google-auth takes a while to import.
+    # Imported here because google-auth is slow to import.
     from shared_pathways_service.agent.metrics_sender import MetricsReporter  # noqa: PLC0415
 
     return MetricsReporter(start, channel.send)
@@ -149,7 +149,7 @@ async def _running(coroutines: Sequence[Coroutine[Any, Any, None]]) -> AsyncIter
 async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
     try:
         await coroutine
-    except Exception:  # noqa: BLE001 - what is beside a session fails alone
+    except Exception:  # noqa: BLE001 - a background task must not fail the session
         _log.exception("%s failed", coroutine)
 
 
@@ -163,7 +163,7 @@ async def _listen(
                 case "close":
                     runner.cancel(Cancelled(reason=str(message.get("reason"))))
                 case "logs" if room.locked():
-                    # (Not waited for: behind them may be the wish to end.)
+                    # (Does not wait for the answers: the next message may be a close.)
                     text = f"{_MOST_ANSWERS} requests of this session are not answered yet"
                     error = SharedPathwaysError(text, hint="wait for their answers")
                     said = {"type": "reply", "id": message.get("id"), "error": error.to_json()}
@@ -174,8 +174,8 @@ async def _listen(
                     answer.add_done_callback(lambda _: room.release())
                 case other:
                     _log.warning("the client said %r, which is nothing to me", other)
-        # The socket is closed at the very end of a connection, or by a program that put another in
-        # its place (exec) or closed every descriptor: nobody can use this proxy any more.
+        # The socket is closed at the end of a connection, or by a program that calls exec or closes
+        # all descriptors: the client can no longer use this proxy.
         runner.cancel(_orphaned("the client let go of its agent"))
 
 
@@ -199,7 +199,7 @@ def _orphaned(reason: str) -> Cancelled:
 
 
 async def _sweep(journal: Journal, make_home: HomeMaker) -> None:
-    """Takes down what sessions left behind of which neither owner nor agent lives."""
+    """Deletes leftovers of sessions whose owner and agent have ended."""
     abandoned = [entry for entry in journal.entries() if entry.abandoned]
     await clean_up(journal, abandoned, make_home)
     journal.drop_stale_drafts()

@@ -1,4 +1,4 @@
-"""From what a user asked for to what an agent is told."""
+"""Converts a user's request to an agent's instructions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
 
 
 def user_name() -> str:
-    """Returns the user's name; where the system has none, one made of the number."""
+    """Returns the user's name; if the system has none, one made from the user id."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -32,14 +32,14 @@ def user_name() -> str:
 
 
 def this_requester() -> Requester:
-    """Returns the user of this process, with a new suffix for a name."""
+    """Returns the user of this process, with a new suffix for a generated name."""
     suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))
     return Requester(user=user_name(), host=platform.node(), suffix=suffix)
 
 
 def start_of(request: SessionRequest, settings: Settings) -> Start:
-    """Returns the agent's orders for a new session that this process owns."""
-    # The home lives in another process, and a journal's entry may be read by a third.
+    """Returns the agent's instructions for a new session that this process owns."""
+    # The home runs in another process, and a third one may read the journal's entry.
     directories = ("runtime_dir", "state_dir", "cache_dir", "config")
     options: dict[str, Any] = {name: str(getattr(settings, name)) for name in directories}
     options["profile"] = settings.profile
@@ -58,8 +58,8 @@ def start_of(request: SessionRequest, settings: Settings) -> Start:
 
 
 def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, Any]:
-    """Returns what `KubernetesHome` takes, good in another process and on another day."""
-    # Here: who names no cluster has no use for it.
+    """Returns arguments of `KubernetesHome` that stay valid in other processes and later."""
+    # Imported here because only requests with a cluster need it.
     from shared_pathways_service.kube.access import ClusterChoice, settled  # noqa: PLC0415
 
     choice = settled(

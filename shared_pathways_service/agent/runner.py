@@ -1,4 +1,4 @@
-"""Runs the machine of one session over a home: carries its effects out, hands the outcomes in."""
+"""Runs the state machine of one session over a home: performs effects and reports outcomes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from shared_pathways_service.session.state_machine import Session
 
 __all__ = ["Probe", "SessionRunner"]
 
-#: Asks the proxy at an address, with plaintext gRPC or without, until it answers.
+#: Probes the proxy at an address, with plaintext gRPC or without, until it answers.
 Probe = Callable[[str, bool], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
 Watch = Callable[[m.Snapshot], object]
 Hear = Callable[[Event], object]
 
-#: Seconds for a step that is broken off to end, for lines of a log that somebody waits for (less
-#: than the client does), and for those of a proxy that is to be deleted.
+#: Seconds for a cancelled step to end, for lines of a log that the client waits for (less than its
+#: own timeout), and for the last lines of a proxy before its deletion.
 _STOP_S = 5.0
 _LOG_S = 20.0
 _LAST_LOG_S = 3.0
@@ -39,20 +39,20 @@ _log = logging.getLogger(__name__)
 
 
 class SessionRunner:
-    """One session.
+    """Runs one session.
 
     Args:
-      start: What the client asked for.
-      home: Where the service lives; the runner's to close.
+      start: The session's instructions.
+      home: Where the service lives; the runner closes it.
       journal: Written before anything is created.
-      probe: Asks the proxy whether it answers.
+      probe: Probes the proxy.
       send: Sends a message to the client.
-      watch: Is shown all that is known whenever it changed; must not block.
-      hear: Is told each event of the session; must not block.
-      metrics: Where the agent's metrics are, for the journal; empty: nowhere.
+      watch: Called with the snapshot after each change; must not block.
+      hear: Called with each event of the session; must not block.
+      metrics: URL of the agent's metrics, for the journal; empty: none.
 
     Attributes:
-      is_hopeless: Whether the deletion failed in a way that trying again does not help.
+      is_hopeless: Whether the deletion failed permanently, so that a retry would not help.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class SessionRunner:
         self._last = m.Snapshot(name=start.request.name, phase=m.Phase.NEW)
 
     def cancel(self, cancelled: m.Cancelled) -> None:
-        """Asks the session to end; may be called at any time, and again."""
+        """Requests the end of the session; may be called at any time and repeatedly."""
         self._inbox.put_nowait((None, cancelled))
 
     async def run(self) -> m.Snapshot:
-        """Runs the session to its end; returns how it ended."""
+        """Runs the session to its end; returns its last snapshot."""
         loop = asyncio.get_running_loop()
         machine = Session(self._start.request, loop.time(), self._start.delete_timeout_s)
         try:
@@ -103,7 +103,7 @@ class SessionRunner:
         return machine.snapshot
 
     async def _close_home(self) -> None:
-        # What the session came to is known, and more important than how the home ends.
+        # The session's outcome is known, and matters more than an error of closing the home.
         try:
             async with asyncio.timeout(_STOP_S):
                 await self._home.close()
@@ -114,7 +114,7 @@ class SessionRunner:
         """Returns the last lines of the proxy's log.
 
         Raises:
-          SharedPathwaysError: The home cannot give them.
+          SharedPathwaysError: The home cannot provide them.
         """
         if self._handle is None:
             return []
@@ -135,13 +135,13 @@ class SessionRunner:
                     number, event = await self._inbox.get()
             except TimeoutError:
                 return m.Tick()
-            # What a step answered before it was broken off is no answer to the present one.
+            # The answer of a cancelled step is not an answer of the present one.
             if number is None or number == self._step_number:
                 return event
 
     async def _carry_out(self, machine: Session, effects: list[m.Effect]) -> None:
-        # Who hears news asks how things stand, and is to be told what follows from them; who waits
-        # for the next phase is to have heard before what led to it.
+        # Within a phase, the snapshot is sent before the events, because an event callback may read
+        # the state. Before a new phase, its events are sent first.
         if machine.phase is self._last.phase:
             self._publish(machine.snapshot)
         for effect in effects:
@@ -179,7 +179,7 @@ class SessionRunner:
             event = await step
         except SharedPathwaysError as error:
             event = m.StepFailed(error=error)
-        except Exception as error:  # noqa: BLE001 - taken down in any case
+        except Exception as error:  # noqa: BLE001 - the proxy is deleted in any case
             _log.exception("a step of %s failed", self._start.request.name)
             what = f"{type(error).__name__}: {error}"
             event = m.StepFailed(error=SharedPathwaysError(f"the agent failed: {what}"))
@@ -255,16 +255,16 @@ class SessionRunner:
                 self._tell(news)
         except SharedPathwaysError as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - taken down in any case
+        except Exception as error:  # noqa: BLE001 - the proxy is deleted in any case
             _log.exception("the view of %s failed", self._start.request.name)
             reason = f"{type(error).__name__}: {error}"
-        # Told again after the proxy's own end, this is passed over.
+        # Ignored if the proxy's end was reported before.
         self._tell(HomeLost(reason=reason))
 
-    # ---- telling
+    # ---- reports to the client
 
     def _announce(self, said: Event) -> None:
-        # (What another process reported has that process's clock.)
+        # (Events of other processes have the clocks of those.)
         event = dataclasses.replace(
             said,
             time=rfc3339(time.time()),

@@ -1,4 +1,4 @@
-"""What an agent tells a scraper of its session: docs/metrics.md."""
+"""Serves the metrics of an agent's session to a scraper (docs/metrics.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shared_pathways_service.version import __version__
 __all__ = ["SessionMeter", "served"]
 
 _PREFIX = "sps_agent"
-#: Seconds of the whole way up stand among those of the phases, by this name.
+#: The name, among those of the phases, for the seconds of the whole start.
 _TOTAL = "total"
 _PHASES = frozenset(Phase)
 #: States of virtual slices.
@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class SessionMeter:
-    """Keeps what one session is and was.
+    """Collects the metrics of one session.
 
     Args:
-      start: What the session was started with.
-      counters: Returns what its home has counted.
+      start: The session's instructions.
+      counters: Returns its home's counters.
     """
 
     def __init__(self, start: Start, counters: Callable[[], HomeCounters]) -> None:
@@ -46,7 +46,7 @@ class SessionMeter:
         self._heard_at: float | None = None
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Takes in what is known of the session."""
+        """Records the session's state."""
         self._snapshot = snapshot
 
     def hear(self, event: Event) -> None:
@@ -55,7 +55,7 @@ class SessionMeter:
         self._heard_at = time.time()
 
     def families(self) -> list[Family]:
-        """Returns all that is told."""
+        """Returns all metrics."""
         home = self._start.home.name
         labels = {"version": __version__, "name": self._start.request.name, "home": home}
         return [
@@ -178,21 +178,21 @@ async def served(
 ) -> AsyncIterator[str]:
     """Serves the metrics for the length of the block.
 
-    Where that cannot be, the session goes on without: an option that measures must not decide
-    whether a program runs. The client is told by an event.
+    If that fails, the session continues without them, because metrics must not decide whether a
+    program runs. An event reports the failure to the client.
 
     Args:
-      meter: What is served.
-      start: What the session was started with: its port, None for none, and its address.
+      meter: The metrics.
+      start: The session's instructions: the port (None: no metrics) and the address.
       send: Sends a message to the client.
 
     Yields:
-      Where they are; empty: nowhere.
+      Their URL; empty: none.
     """
     if start.metrics_port is None:
         yield ""
         return
-    # Only here: who is not scraped has no use for aiohttp.
+    # Imported here because only sessions with served metrics need aiohttp.
     from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415
 
     address = start.metrics_address

@@ -1,4 +1,4 @@
-"""The journal's entry of one session, which follows what becomes of the session."""
+"""Keeps the journal's entry of one session up to date."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class SessionEntry:
     """Keeps one session's entry up to date, from before its proxy exists until it is deleted.
 
     Args:
-      start: What the client asked for.
-      journal: Where the entry is.
-      metrics: Where the agent's metrics are; empty: nowhere.
+      start: The session's instructions.
+      journal: The journal that contains the entry.
+      metrics: URL of the agent's metrics; empty: none.
     """
 
     def __init__(self, start: Start, journal: Journal, metrics: str) -> None:
@@ -41,21 +41,21 @@ class SessionEntry:
         self._write(snapshot)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Writes what has changed, if there is an entry."""
+        """Writes changes, if there is an entry."""
         if self._entry is None:
             return
         try:
             self._write(snapshot)
         except OSError as error:
-            # A full disk: what there is of the entry is enough for a deletion.
+            # For example a full disk: the existing entry suffices for a deletion.
             _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
 
     def write_token(self, token: str) -> str:
-        """Puts the session's token into a file beside the entry; returns its path."""
+        """Writes the session's token to a file beside the entry; returns its path."""
         return str(self._journal.write_token(self._start.session, token))
 
     def remove(self) -> None:
-        """Removes the entry and the token: the session has nothing left to delete."""
+        """Removes the entry and the token after the proxy is deleted."""
         self._entry = None
         self._journal.remove(self._start.session)
 
@@ -68,7 +68,7 @@ class SessionEntry:
             service=snapshot.service,
             namespace=snapshot.namespace,
         )
-        # What a deletion needs must survive a power cut; the rest is for `sps list`.
+        # The fields for a deletion must survive a power failure; the rest is for `sps list`.
         if self._entry is None or entry.uid != before.uid:
             self._journal.write(entry)
         elif entry != before:

@@ -1,5 +1,5 @@
-"""What users ask for: requests of connect(), instance types, priorities, options, limits.
+"""Users' requests: connect()'s fields, instance types, priorities, options, limits.
 
 Pure data and checks: each field is validated here, once, and errors name it. The functions that
-users call are in `isc_pathways`; where settings come from is in `runtime.settings`.
+users call are in `isc_pathways`, the settings in `runtime.settings`.
 """

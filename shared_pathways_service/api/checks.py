@@ -1,4 +1,4 @@
-"""What was looked at before anything is begun: each check with its outcome and its fix."""
+"""Preflight checks, each with its outcome and its fix."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["Check", "Outcome", "judge"]
 
 
 class Outcome(enum.StrEnum):
-    """How a check came out."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
-    """It may go wrong later."""
+    """It may fail later."""
     FAILED = "failed"
-    """It cannot work like this."""
+    """It cannot work."""
     UNKNOWN = "unknown"
-    """It cannot be told, and is no reason not to try."""
+    """The check could not be made, which is no reason not to try."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-      name: What was looked at, e.g. ``permissions``.
-      found: What was found, in words.
-      fix: What would mend it; empty where nothing is amiss, or nothing sensible can be said.
-      error: What a program is told where it failed; else None.
+      name: The subject, e.g. ``permissions``.
+      found: The finding, in words.
+      fix: What to do about it; empty if nothing is wrong, or no fix is known.
+      error: The error if the check failed; else None.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Check:
 
     @classmethod
     def failed(cls, name: str, error: SharedPathwaysError) -> Check:
-        """Makes the check of the error that it came to."""
+        """Makes a failed check from its error."""
         fix = error.hint
         if isinstance(error, AccessDenied) and error.rule:
             fix = f"{fix}\n{error.rule}" if fix else error.rule
@@ -50,17 +50,17 @@ class Check:
 
     @classmethod
     def unknown(cls, name: str, why: str) -> Check:
-        """Makes a check that could not be made."""
+        """Makes a check with an unknown outcome."""
         return cls(name=name, outcome=Outcome.UNKNOWN, found=why)
 
 
 def judge(name: str, look: Callable[[], str], *, warns: Callable[[], str] = str) -> Check:
-    """Makes a check.
+    """Performs a check.
 
     Args:
       name: Its name.
-      look: Returns what was found, or raises the error that it comes to.
-      warns: Returns a warning, or nothing, and may raise as well.
+      look: Returns the finding, or raises the error of a failed check.
+      warns: Returns a warning, or an empty text; may raise as well.
     """
     try:
         warning, found = warns(), look()

@@ -1,4 +1,4 @@
-"""Functions of a user's own shared libraries that a proxy may call by XLA's FFI."""
+"""FFI targets: functions of a user's shared libraries that a proxy may call by XLA's FFI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORM: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.]{0,127})=(?P<library>[\w][\w.+-]{0,127}):(?P<symbol>[A-Za-z_]\w{0,254})",
     re.ASCII,
 )
-#: Functions of one proxy.
+#: Maximum number of functions per proxy.
 _MOST: Final = 64
 
 
@@ -24,9 +24,9 @@ class FfiTarget:
     """One function.
 
     Attributes:
-      name: As programs call it (`jax.ffi.ffi_call`).
-      library: A file's name, without a directory.
-      symbol: Of the handler in the library.
+      name: Its name in programs (`jax.ffi.ffi_call`).
+      library: The library's file name, without a directory.
+      symbol: The handler's symbol in the library.
     """
 
     name: str
@@ -35,14 +35,14 @@ class FfiTarget:
 
     @classmethod
     def parse(cls, text: object, *, field: str) -> FfiTarget:
-        """Reads ``NAME=LIBRARY:SYMBOL``.
+        """Parses ``NAME=LIBRARY:SYMBOL``.
 
         Args:
-          text: What was given.
-          field: What to call it in an error.
+          text: The given text.
+          field: Its name in errors.
 
         Raises:
-          InvalidRequestError: It is not of this form.
+          InvalidRequestError: It does not have this form.
         """
         form = _FORM.fullmatch(text) if isinstance(text, str) else None
         if form is None:
@@ -56,10 +56,10 @@ class FfiTarget:
 
 
 def read_ffi_targets(texts: Iterable[str], *, field: str) -> tuple[FfiTarget, ...]:
-    """Reads several, each with a name of its own.
+    """Parses several targets, whose names must differ.
 
     Raises:
-      InvalidRequestError: One is not of its form, two have the same name, or there are too many.
+      InvalidRequestError: A target is invalid, two have the same name, or there are too many.
     """
     texts = tuple(texts)
     if len(texts) > _MOST:

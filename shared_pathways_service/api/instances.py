@@ -1,4 +1,4 @@
-"""How many slices of which type: as a mapping, on a command line, as a list of virtual slices."""
+"""Parses instance counts: as a mapping, on a command line, as a list of virtual slices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "parse_virtual_slices",
 ]
 
-#: More slices than any service has: a guard against numbers that are typing errors.
+#: More slices than any service has; guards against typing errors.
 MAX_SLICES: Final = 10_000
 
 _MAPPING: Final = "a mapping of instance types to counts, e.g. {'tpuv6e:2x2': 2}"
@@ -29,15 +29,15 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 def parse_instance_counts(
     value: object, *, field: str = "expected_tpu_instances"
 ) -> dict[InstanceType, int]:
-    """Reads ``{"tpuv6e:2x2": 2}``, in the order given.
+    """Parses ``{"tpuv6e:2x2": 2}``, in the given order.
 
     Args:
-      value: What was given; its keys are names as `named_type` reads them.
-      field: What to call it in an error.
+      value: The given value; its keys are names that `named_type` accepts.
+      field: Its name in errors.
 
     Raises:
-      InvalidRequestError: It is no mapping, or empty, or a type is none or is there under two
-        names, or a count is no whole number from 1 up, or all together are more than `MAX_SLICES`.
+      InvalidRequestError: It is not a mapping, is empty, has an unknown type or the same type under
+        two names, a count is not an integer from 1 up, or the sum exceeds `MAX_SLICES`.
     """
     if not isinstance(value, Mapping) or not value:
         raise InvalidRequestError(field, value, _MAPPING)
@@ -63,11 +63,11 @@ def _count(field: str, text: object, count: object) -> int:
 def parse_instances(
     value: object, *, field: str = "expected_tpu_instances"
 ) -> tuple[InstanceType, ...]:
-    """Reads ``expected_tpu_instances``: one instance type a virtual slice, in the order given.
+    """Parses ``expected_tpu_instances`` to one instance type per virtual slice, in the given order.
 
     Args:
       value: A mapping as for `parse_instance_counts`, or None.
-      field: What to call it in an error.
+      field: Its name in errors.
 
     Returns:
       The types; empty for None: one slice of the service's first type.
@@ -79,19 +79,19 @@ def parse_instances(
 
 
 def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> dict[str, int]:
-    """Reads the command line's form, ``tpuv6e:2x2=2``, repeated or separated by commas.
+    """Parses the command line's form, ``tpuv6e:2x2=2``, repeated or separated by commas.
 
-    GKE's and xpk's names are read too: ``ct6e-standard-4t:4x4=1``, ``v6e-16=1``.
+    GKE's and xpk's names are accepted too: ``ct6e-standard-4t:4x4=1``, ``v6e-16=1``.
 
     Args:
-      texts: What was given, one text an occurrence of the option.
-      field: What to call it in an error.
+      texts: The given texts, one per occurrence of the option.
+      field: Their name in errors.
 
     Returns:
-      A mapping fit for ``expected_tpu_instances``, with Pathways' names of the types.
+      A mapping for ``expected_tpu_instances``, with Pathways' names of the types.
 
     Raises:
-      InvalidRequestError: As `parse_instance_counts`, or a type stands there twice.
+      InvalidRequestError: As `parse_instance_counts`, or a type occurs twice.
     """
     counts: dict[str, int] = {}
     for text in texts:
@@ -106,7 +106,7 @@ def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> di
 
 
 def parse_virtual_slices(text: str, *, field: str = "--virtual_slices") -> tuple[InstanceType, ...]:
-    """Reads the proxy's form, ``tpuv6e:2x2,tpuv6e:2x2``: one type a virtual slice."""
+    """Parses the proxy's form, ``tpuv6e:2x2,tpuv6e:2x2``: one type per virtual slice."""
     parts = text.split(",")
     if len(parts) > MAX_SLICES:
         raise InvalidRequestError(field, text[:80] + "…", f"at most {MAX_SLICES} slices in all")

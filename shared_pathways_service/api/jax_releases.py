@@ -1,9 +1,9 @@
-"""Which releases of JAX work together, a client of one with a proxy of another.
+"""Compatibility of JAX releases, between a client and a proxy.
 
-The IFRT proxy protocol has had the same versions in all of them (16 to 25). What differs is the
-version of IFRT's serialised values, shardings and programs among them: two sides need one in common
-that the client can write its programs in. `scripts/compat` has tried the pairs;
-docs/compatibility.md has its results.
+All releases have the same versions of the IFRT proxy protocol (16 to 25). They differ in the
+versions of IFRT's serialised values (such as shardings and programs): both sides need a common
+version in which the client can write its programs. `scripts/compat` tests the pairs;
+docs/compatibility.md has the results.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = [
 
 Release = tuple[int, ...]
 
-#: From which release of jaxlib on a client speaks which versions of the values: the newest that it
-#: says in GetVersion, and the oldest that it can write a program in. (The oldest that it says is
-#: less: 0 up to 0.11 and 2 from 0.12 on. But "Unsupported IFRT SerDes version 1 for HloProgram
-#: serialization", and so for 2, is what 0.10.2 and later make of a program.)
+#: Versions of the values by the client's first release of jaxlib: the newest that it reports in
+#: GetVersion, and the oldest in which it can write a program. (The oldest that it reports is lower:
+#: 0 up to 0.11 and 2 from 0.12 on. But 0.10.2 and later fail with "Unsupported IFRT SerDes version
+#: 1 for HloProgram serialization", and likewise for 2.)
 _CLIENTS: Final[tuple[tuple[Release, tuple[int, int]], ...]] = (
     ((0, 9, 0), (0, 0)),
     ((0, 9, 2), (0, 1)),
@@ -36,28 +36,27 @@ _CLIENTS: Final[tuple[tuple[Release, tuple[int, int]], ...]] = (
     ((0, 11, 0), (3, 4)),
     ((0, 11, 2), (3, 6)),
 )
-#: Versions of the values that proxies of ours read.
+#: Versions of the values that our proxies read.
 OUR_SERDES: Final = (0, 6)
-#: XLA's own server has another oldest version from this release on.
+#: From this release on, XLA's own server has this oldest version.
 _SERVER_LEFT_OUT: Final[tuple[Release, int]] = ((0, 12), 2)
-#: jaxlib before this release ends the process at some programs of clients that speak a newer
-#: version than this.
+#: Before this release, jaxlib crashes on some programs of clients with a newer version than this.
 _READS_ALL: Final[tuple[Release, int]] = ((0, 10), 3)
-#: Minor releases that were tried, oldest and newest.
+#: Oldest and newest tested minor releases.
 _OLDEST: Final[Release] = (0, 9)
 _NEWEST: Final[Release] = (0, 12)
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
 
 
 def client_serdes(version: str) -> tuple[int, int] | None:
-    """Returns in which versions of IFRT's serialised values a client can write its programs.
+    """Returns the versions of IFRT's serialised values in which a client can write its programs.
 
     Args:
       version: Of jax or jaxlib, e.g. ``0.10.2``.
 
     Returns:
-      The oldest and the newest; None for releases before 0.9, and what is no release. One that is
-      newer than all that were tried counts as the newest of these.
+      The oldest and the newest; None for releases before 0.9, and for invalid versions. A release
+      newer than all tested ones counts as the newest of them.
     """
     release = release_of(version)
     ranges = [serdes for first, serdes in _CLIENTS if release >= first]
@@ -65,23 +64,23 @@ def client_serdes(version: str) -> tuple[int, int] | None:
 
 
 def newest_served(version: str) -> int:
-    """Returns the newest version of the values that a proxy of ours agrees to.
+    """Returns the newest version of the values that our proxies accept.
 
-    If that is less than the newest one that it reads, clients that speak a newer one are refused.
+    If it is lower than the newest version that they read, clients with a newer one are refused.
 
     Args:
-      version: Of its jaxlib.
+      version: Of the proxy's jaxlib.
     """
     first, newest = _READS_ALL
     return newest if release_of(version) < first else OUR_SERDES[1]
 
 
 def service_serdes(version: str, *, ours: bool) -> tuple[int, int] | None:
-    """Returns which versions of the values a proxy reads; None for releases before 0.9.
+    """Returns the versions of the values that a proxy reads; None for releases before 0.9.
 
     Args:
       version: Of its jaxlib.
-      ours: Whether it is this project's, or XLA's own server.
+      ours: Whether it is this project's proxy, rather than XLA's own server.
     """
     if ours:
         return OUR_SERDES
@@ -95,14 +94,14 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
     """Compares the client's release of JAX with a service's.
 
     Args:
-      client: Of jax or jaxlib; empty when it is not known, and so for the service.
-      service: The same.
-      where: Whose the service's is, for messages, e.g. an image.
-      ours: Whether its proxies are this project's: they read what older clients say as well, which
-        those of XLA's own server leave out as its clients do.
+      client: The client's version of jax or jaxlib; empty: unknown.
+      service: The service's version; empty: unknown.
+      where: The source of the service's version, for messages, e.g. an image.
+      ours: Whether its proxies are this project's, which also read versions of older clients that
+        XLA's own server has dropped.
 
     Returns:
-      A warning about a release that was not tried; empty where there is nothing to say.
+      A warning about an untested release; empty: none.
 
     Raises:
       VersionSkew: The two have no version of IFRT's values in common.
@@ -134,6 +133,6 @@ def check_pair(client: str, service: str, where: str, *, ours: bool) -> str:
 
 
 def release_of(version: str) -> Release:
-    """Returns the numbers of a version, e.g. ``0.12.0.1``; empty if it is none."""
+    """Returns the numbers of a version, e.g. ``0.12.0.1``; empty if it is invalid."""
     found = _NUMBERS.match(version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()

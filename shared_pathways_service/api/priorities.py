@@ -1,7 +1,7 @@
-"""Priorities by name or number: the one place that says which names there are.
+"""Priorities by name or number.
 
-Named as PriorityClasses of Kubernetes are. In a cluster the manifests of the two are made from
-`PRIORITIES`, so that a name means the same number to its scheduler and to ours.
+The names are those of Kubernetes PriorityClasses. Their manifests are made from `PRIORITIES`, so
+that a name means the same number to the cluster's scheduler and to ours.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["PRIORITIES", "cluster_priority", "describe_priority", "parse_priority"]
 
-#: Name to number; higher goes first. Who names none has 0.
+#: Name to number; higher goes first. The default priority is 0.
 PRIORITIES: Final[Mapping[str, int]] = MappingProxyType(
     {"low-priority-job": 1_000_000, "high-priority-job": 2_000_000}
 )
 
-#: A priority is a signed number of 32 bits, as on the wire and in Kubernetes.
+#: A priority is a signed 32-bit integer, as on the wire and in Kubernetes.
 _INT32 = 2**31
 
 
@@ -31,10 +31,10 @@ def parse_priority(value: object, *, field: str = "priority") -> int:
     Args:
       value: A number from -2,147,483,648 to 2,147,483,647, also as text; a name of `PRIORITIES`;
         None: 0.
-      field: How the value is called where it was given.
+      field: Its name in errors.
 
     Raises:
-      InvalidRequestError: It is none of these; the names that are known are listed.
+      InvalidRequestError: It is none of these; the message lists the known names.
     """
     if value is None:
         return 0
@@ -51,18 +51,18 @@ def parse_priority(value: object, *, field: str = "priority") -> int:
 
 
 def cluster_priority(value: object, *, field: str = "priority") -> tuple[int, str]:
-    """Returns a priority as a request to a cluster has it, whose PriorityClasses have names too.
+    """Returns the priority of a request to a cluster, which may name any PriorityClass.
 
     Args:
-      value: As for `parse_priority`, or any other name that a PriorityClass may have.
-      field: How the value is called where it was given.
+      value: As for `parse_priority`, or any other valid name of a PriorityClass.
+      field: Its name in errors.
 
     Returns:
-      The number, and the name of the PriorityClass whose value it is in the cluster. A name that is
-      none of `PRIORITIES` counts as 0 until the cluster was asked; a number has no name.
+      The number, and the name of the PriorityClass, which is empty for a number. A name that is not
+      in `PRIORITIES` counts as 0 until the cluster's value is read.
 
     Raises:
-      InvalidRequestError: It is neither a number nor a name.
+      InvalidRequestError: It is neither a number nor a valid name.
     """
     if isinstance(value, str) and not _is_number(value):
         name = value.strip()
@@ -84,7 +84,7 @@ def _is_number(text: str) -> bool:
 
 
 def describe_priority(number: int) -> str:
-    """Returns a priority as people are told it: its name if it has one, and its number."""
+    """Returns a priority for messages: its name if it has one, and its number."""
     for name, known in PRIORITIES.items():
         if known == number:
             return f"{name} ({number})"

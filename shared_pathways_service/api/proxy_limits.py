@@ -1,4 +1,4 @@
-"""What one proxy gives its clients at most: the operator's limits, and lower ones of a tenant's."""
+"""Resource limits of one proxy: the operator's, and lower ones requested by a tenant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["LARGEST_LIMIT", "LIMITS", "Limit", "ProxyLimits", "asked_limits", "check_limit"]
 
-#: The largest number that every part can hold: messages, command lines, JSON.
+#: The largest number that messages, command lines and JSON can all represent.
 LARGEST_LIMIT: Final = 2**63 - 1
 
 
@@ -20,12 +20,12 @@ class ProxyLimits:
     """The limits of a proxy; the names are those of its flags.
 
     Attributes:
-      device_memory_limit_bytes: Of each device; 0: none.
-      host_memory_limit_bytes: Of host buffers on their way in or out, all sessions; 0: none.
-      max_handles: Arrays, programs, executions and futures that a session may have open.
-      max_requests: Requests of a session that are read and not answered.
-      max_message_bytes: Of one request.
-      max_sessions: At a time.
+      device_memory_limit_bytes: Memory per device; 0: no limit.
+      host_memory_limit_bytes: Host buffers in transfer, of all sessions; 0: no limit.
+      max_handles: Open arrays, programs, executions and futures per session.
+      max_requests: Unanswered requests per session.
+      max_message_bytes: Size of one request.
+      max_sessions: Concurrent sessions.
     """
 
     device_memory_limit_bytes: int = 0
@@ -36,13 +36,13 @@ class ProxyLimits:
     max_sessions: int = 32
 
     def lowered(self, asked: Mapping[str, int]) -> ProxyLimits:
-        """Returns these limits with lower ones in their place.
+        """Returns these limits, some of them lowered.
 
         Args:
-          asked: Limits by name.
+          asked: The lower limits, by name.
 
         Raises:
-          InvalidRequestError: One is higher than this, or than any can be.
+          InvalidRequestError: One is higher than the present limit, or than the allowed maximum.
         """
         for name, value in asked.items():
             check_limit("proxy_options", name, value)
@@ -59,12 +59,12 @@ class ProxyLimits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limit:
-    """How an operator sets one of them.
+    """The operator's setting of one limit.
 
     Attributes:
-      name: Of the proxy's flag.
-      help: What it bounds.
-      none: Whether 0 stands for no limit.
+      name: Name of the proxy's flag.
+      help: Description of the limit.
+      none: Whether 0 means no limit.
     """
 
     name: str
@@ -73,16 +73,16 @@ class Limit:
 
     @property
     def variable(self) -> str:
-        """The variable that is looked at where the flag is not given."""
+        """The environment variable that applies if the flag is not given."""
         return f"SPS_{self.name.upper()}"
 
     @property
     def least(self) -> int:
-        """What an operator may set at least."""
+        """The lowest value that an operator may set."""
         return 0 if self.none else 1
 
 
-#: By name.
+#: Limits by name.
 LIMITS: Final[Mapping[str, Limit]] = {
     limit.name: limit
     for limit in (
@@ -116,15 +116,15 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 
 def check_limit(field: str, name: str, value: object) -> int:
-    """Returns a limit that a tenant asks for; "no limit" is nothing to ask for.
+    """Checks a limit that a tenant requests, which cannot be "no limit".
 
     Args:
-      field: What to call it in an error.
-      name: Of the limit.
-      value: What was given.
+      field: Its name in errors.
+      name: The limit's name.
+      value: The given value.
 
     Raises:
-      InvalidRequestError: It is no whole number from 1 up.
+      InvalidRequestError: It is not an integer from 1 up.
     """
     try:
         return check_int(field, value, low=1, high=LARGEST_LIMIT)
@@ -133,5 +133,5 @@ def check_limit(field: str, name: str, value: object) -> int:
 
 
 def asked_limits(source: object) -> dict[str, int]:
-    """Returns what is asked for, by name, of what has the limits as attributes (0, None: not)."""
+    """Returns an object's limits by name, from its attributes, without those that are 0 or None."""
     return {name: value for name in LIMITS if (value := getattr(source, name))}

@@ -1,4 +1,4 @@
-"""Options of a tenant's proxy, as upstream writes them: ``key:value`` strings."""
+"""Options of a tenant's proxy, in upstream's form: ``key:value`` strings."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ __all__ = ["ProxyOptions", "split_options"]
 
 _FIELD: Final = "proxy_options"
 _XLA_FLAG: Final = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
-#: A quantity of Kubernetes, more than 0.
+#: A positive Kubernetes quantity.
 _QUANTITY: Final = re.compile(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?")
 _NAME: Final = r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?"
 _KEY: Final = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _VALUE: Final = re.compile(rf"({_NAME})?")
 _EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
-#: A comma before a key; before a taint without a value, as `dedicated:NoSchedule`, is none.
+#: A comma before a key, but not before a taint without a value, e.g. `dedicated:NoSchedule`.
 _BEFORE_KEY: Final = re.compile(
     rf",(?=\s*[A-Za-z_]+:)(?!\s*[A-Za-z_]+:(?:{'|'.join(_EFFECTS[1:])})\s*(?:,|$))"
 )
-#: Whose user Pathways' images run as in the public manifests.
+#: The user of Pathways' images in the public manifests.
 _DEFAULT_USER: Final = 1000
 _USER_LIMIT: Final = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyOptions:
-    """What a proxy is started with beside its slices; all from `cpu` on concern Kubernetes only.
+    """Options with which a proxy starts; all from `cpu` on apply to Kubernetes only.
 
     Attributes:
-      use_insecure_credentials: Whether proxy and client speak gRPC in plaintext. What leaves the
-        cluster is TLS all the same, as the tunnel goes through the API server. False: Google's
-        default, ALTS, which exists only between machines of Google Cloud; our images refuse it.
+      use_insecure_credentials: Whether proxy and client speak gRPC in plaintext. Outside the
+        cluster the traffic uses TLS even so, because the tunnel goes through the API server. False:
+        Google's default, ALTS, which works only between machines of Google Cloud; our images refuse
+        it.
       xla_flags: e.g. ``("--xla_a=1", "--xla_b")``.
-      ffi_targets: Functions of libraries of one's own that programs may call (`jax.ffi.ffi_call`),
+      ffi_targets: Functions of the user's libraries that programs may call (`jax.ffi.ffi_call`),
         as ``NAME=LIBRARY:SYMBOL``, e.g. ``("scale=libscale.so:Scale",)``: the proxy loads LIBRARY,
         a file in the directory that the operator of an embedded service allows (``sps serve
         --allow-ffi-libraries DIR``).
       sidecar: Whether user code may run beside the workers (colocated Python).
-      device_memory_limit_bytes: What the proxy holds on each device at most. This limit and those
-        below it are lower ones than the service's own, never higher, for a program that is to
-        fail before it disturbs (see docs/isolation.md); None: the service's. Only images of ours
-        know them.
-      host_memory_limit_bytes: Likewise, of host buffers on their way in or out.
+      device_memory_limit_bytes: Maximum memory of the proxy on each device. This limit and those
+        below it may only lower the service's limits, so that a program fails before it disturbs
+        others (see docs/isolation.md); None: the service's limit. Only our images support them.
+      host_memory_limit_bytes: Likewise, host buffers in transfer.
       max_handles: Likewise, arrays, programs, executions and futures of a session.
-      max_requests: Likewise, requests of a session that are read and not answered.
-      max_message_bytes: Likewise, of a request.
-      max_sessions: Likewise, at a time.
-      cpu: Cores that its pod asks for, as a Kubernetes quantity, e.g. ``"4"`` or ``"500m"``.
-      memory: Memory that its pod asks for and is held to, e.g. ``"32Gi"``.
+      max_requests: Likewise, unanswered requests of a session.
+      max_message_bytes: Likewise, the size of a request.
+      max_sessions: Likewise, concurrent sessions.
+      cpu: CPU request of its pod, as a Kubernetes quantity, e.g. ``"4"`` or ``"500m"``.
+      memory: Memory request and limit of its pod, e.g. ``"32Gi"``.
       node_selector: Labels that its node must have.
       tolerations: Taints that its node may have, as ``KEY[=VALUE][:EFFECT]``.
       host_network: Whether its pod uses the node's network, and port 29000 of the node: a little
-        faster, one proxy a node, and not with restricted pod security.
-      run_as_user: The numerical user it runs as; 0: the image's own, root mostly, and not with
-        restricted pod security.
+        faster, but one proxy per node, and not with restricted pod security.
+      run_as_user: The numerical user of its container; 0: the image's own, usually root, and not
+        with restricted pod security.
     """
 
     use_insecure_credentials: bool = True
@@ -93,7 +93,7 @@ class ProxyOptions:
                 check_limit(_FIELD, name, getattr(self, name))
         for quantity in (self.cpu, self.memory):
             _check_quantity(quantity)
-        # Frozen, yet what was given as a list is kept as a tuple, and a mapping copied.
+        # Lists become tuples and mappings are copied, so that the options cannot change.
         object.__setattr__(self, "xla_flags", _texts(self.xla_flags, "xla_flags", _check_flag))
         object.__setattr__(
             self, "ffi_targets", _texts(self.ffi_targets, "ffi_targets", _check_text)
@@ -106,21 +106,21 @@ class ProxyOptions:
 
     @property
     def limits(self) -> dict[str, int]:
-        """The limits that are asked for, by name."""
+        """The requested limits, by name."""
         return asked_limits(self)
 
     @classmethod
     def from_list(cls, options: Iterable[str] | None) -> ProxyOptions:
-        """Reads ``key:value`` strings; warns of an unknown key (`UserWarning`) and ignores it.
+        """Parses ``key:value`` strings; warns of an unknown key (`UserWarning`) and ignores it.
 
         Args:
           options: e.g. ``["use_insecure_credentials:false", "xla_flags:'--xla_a --xla_b=1'",
             "cpu:8", "node_selector:KEY=VALUE,KEY=VALUE", "tolerations:KEY=VALUE:NoSchedule"]``;
-            flags are separated by blanks, labels and taints by commas, and these add up when they
+            flags are separated by blanks, labels and taints by commas; all these accumulate if they
             are given more than once.
 
         Raises:
-          InvalidRequestError: An option has no colon, or its key does not take such a value.
+          InvalidRequestError: An option has no colon, or its value is invalid.
         """
         if options is None:
             return cls()
@@ -195,14 +195,14 @@ def _check_selector(given: object) -> dict[str, str]:
 
 
 def split_options(texts: Iterable[str]) -> list[str]:
-    """Splits each ``key:value,key:value`` at the commas before a key: those within a value stay.
+    """Splits each ``key:value,key:value`` at the commas before a key, not at those within a value.
 
-    Upstream's commands take their options so.
+    Upstream's commands accept options in this form.
     """
     return [option for text in texts if text for option in _BEFORE_KEY.split(text)]
 
 
-# ---- readers of texts
+# ---- parsers of texts
 
 
 def _split(option: object) -> tuple[str, str]:
@@ -222,7 +222,7 @@ def _warn_of_unknown(option: str) -> None:
 
 
 def _level_of_user() -> int:
-    """Returns at which `stacklevel` a warning points at the first line outside of this package."""
+    """Returns the `stacklevel` at which a warning points to the first line outside this package."""
     package = __name__.partition(".")[0]
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(f"{package}."):
@@ -238,7 +238,7 @@ def _switch(option: str, value: str) -> bool:
 
 def _flags(option: str, value: str) -> tuple[str, ...]:
     try:
-        # Twice: the whole list may be quoted, as in a shell, and so may single flags.
+        # Split twice: the whole list may be quoted, as in a shell, and also single flags.
         flags = tuple(flag for part in shlex.split(value) for flag in part.split())
     except ValueError as error:
         raise InvalidRequestError(_FIELD, option, "flags with closed quotes") from error

@@ -1,4 +1,4 @@
-"""Checks of the fields of a request that have a form of their own."""
+"""Checks fields of a request that have a specific form, such as addresses, names and labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "default_proxy_job_name",
 ]
 
-#: A pod is named as its Job and "-xxxxx" (Kubernetes), and is a DNS label too.
+#: Kubernetes names a pod after its Job with "-xxxxx", which must be a DNS label too.
 PROXY_JOB_NAME_LIMIT: Final = DNS_LABEL_LIMIT - len("-xxxxx")
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+):(?P<port>[0-9]{1,5})")
@@ -44,7 +44,7 @@ TEAM_LABEL: Final = "sps.dev/team"
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> str:
-    """Returns one out of `choices`."""
+    """Returns one of `choices`."""
     if isinstance(value, str) and value in choices:
         return value
     raise InvalidRequestError(field, value, " or ".join(map(repr, choices)))
@@ -64,7 +64,7 @@ def check_service_address(value: object, *, field: str = "pathways_service") -> 
 
 
 def check_proxy_job_name(value: object, *, field: str = "proxy_job_name") -> str:
-    """Returns a DNS label that leaves room for what Kubernetes appends for the pod."""
+    """Returns a DNS label that leaves room for the suffix that Kubernetes appends for the pod."""
     return check_dns_label(
         field,
         value,
@@ -74,11 +74,11 @@ def check_proxy_job_name(value: object, *, field: str = "proxy_job_name") -> str
 
 
 def default_proxy_job_name(user: str, suffix: str) -> str:
-    """Returns ``isc-proxy-USER-SUFFIX``, a valid name whatever the user is called.
+    """Returns ``isc-proxy-USER-SUFFIX``, a valid name for any user.
 
     Args:
-      user: As the system names them; what a DNS label may not hold is replaced or left out.
-      suffix: Lower-case letters and digits, random enough to be nobody else's.
+      user: The system's user name; characters not allowed in a DNS label are replaced or omitted.
+      suffix: Lower-case letters and digits, random enough to be unique.
     """
     if not _SUFFIX.fullmatch(suffix):
         raise ValueError(f"suffix={suffix!r} must be 1 to 16 lower-case letters or digits")
@@ -88,9 +88,9 @@ def default_proxy_job_name(user: str, suffix: str) -> str:
 
 
 def check_bucket(value: object, *, field: str = "gcs_bucket") -> str | None:
-    """Returns None, or ``gs://name[/path]`` with a name as Cloud Storage allows it.
+    """Returns None, or ``gs://name[/path]`` with a valid name of a Cloud Storage bucket.
 
-    The scheme may be left out, as upstream's examples do.
+    The scheme may be left out, as in upstream's examples.
     """
     if value is None:
         return None
@@ -121,9 +121,9 @@ def _with_scheme(bucket: str) -> str:
 
 
 def check_proxy_image(value: object, *, default: str) -> str:
-    """Returns a container image's name; the default for None and for an empty text.
+    """Returns a container image's name; for None and an empty text, the default.
 
-    Upstream's `connect` has None as its default, and its `run_workload` an empty text.
+    The default of upstream's `connect` is None, that of its `run_workload` an empty text.
     """
     return default if value is None or value == "" else check_image(value)
 
@@ -136,16 +136,16 @@ def check_image(value: object, *, field: str = "proxy_server_image") -> str:
 
 
 def check_subdomain(field: str, value: object) -> str:
-    """Returns a DNS subdomain (RFC 1123), as most objects in a cluster are named."""
+    """Returns a DNS subdomain (RFC 1123), the form of most object names in a cluster."""
     if isinstance(value, str) and _SUBDOMAIN.fullmatch(value):
         return value
     raise InvalidRequestError(field, value, "a name of a-z, 0-9, '-' and '.', e.g. low-priority")
 
 
 def check_labels(value: object, *, field: str = "labels") -> Mapping[str, str]:
-    """Returns labels in Kubernetes' syntax, copied; none of those that we set ourselves.
+    """Returns a copy of labels in Kubernetes' syntax, which may not include our own labels.
 
-    ``sps.dev/team`` is the one of ours that a user sets.
+    The only exception is ``sps.dev/team``.
     """
     if value is None:
         return {}

@@ -1,9 +1,8 @@
-"""The request of a session: what connect() was given, checked as a whole before anything starts.
+"""The request of a session: connect()'s arguments, checked as a whole before anything starts.
 
-`SessionRequest.build` takes connect()'s keywords as the user gave them, and returns a valid request
-or raises `InvalidRequestError` with the first wrong field. It is the only place that checks them:
-the agent and the homes take a request as it is. The part for the resource manager is the request's
-`tenant`.
+`SessionRequest.build` takes the user's arguments of connect(), and returns a valid request or
+raises `InvalidRequestError` with the first invalid field. Only this module checks them: the agent
+and the homes trust a request. Its `tenant` is the part for the resource manager.
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ Wait = Literal["placed", "ready"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Requester:
-    """Who asks for a session.
+    """The user that requests a session.
 
     Attributes:
-      user: The user, as the system names them; any text.
-      host: The machine of the user.
-      suffix: Random lower-case letters and digits, for a name that is made up.
+      user: The system's user name; any text.
+      host: The user's machine.
+      suffix: Random lower-case letters and digits, for a generated name.
     """
 
     user: str
@@ -82,13 +81,13 @@ class Requester:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """The part of a request that stays in the process of the user.
+    """The part of a request that stays in the user's process.
 
     Attributes:
       local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
-      strict: Whether programs are refused what Google's proxies refuse; None: as the environment
-        says.
-      tune_allocator: Whether glibc's allocator is set to keep memory.
+      strict: Whether to refuse features that Google's proxies refuse; None: as set in the
+        environment.
+      tune_allocator: Whether to configure glibc's allocator to keep memory.
       on_event: Called with each event; None: not called.
       profile: A profile of the settings file.
     """
@@ -108,7 +107,7 @@ class ClientOptions:
         on_event: object,
         profile: object,
     ) -> ClientOptions:
-        """Checks the keywords of connect() that these are."""
+        """Checks these arguments of connect()."""
         return cls(
             local_devices=check_bool("local_devices", local_devices),
             strict=None if strict is None else check_bool("strict", strict),
@@ -120,26 +119,26 @@ class ClientOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SessionRequest:
-    """A valid request; whether the service can meet it is not known yet.
+    """A valid request, which the service may or may not be able to satisfy.
 
-    Names of fields that are numbers of seconds end with ``_s``, as behind connect() all do.
+    Names of fields in seconds end with ``_s``, as everywhere behind connect().
 
     Attributes:
-      service: Where the service is looked for.
-      tenant: The slices, and everything else that the resource manager has to know.
-      is_name_generated: Whether the tenant's name was made up.
-      priority_class: The cluster's PriorityClass that has the tenant's priority; empty: none. The
-        cluster's number counts where the two differ.
-      gcs_bucket: ``gs://…`` for scratch data; None: where the resource manager has its own.
+      service: Where to look for the service.
+      tenant: The part for the resource manager, such as the slices.
+      is_name_generated: Whether the tenant's name was generated.
+      priority_class: The cluster's PriorityClass with the tenant's priority; empty: none. If the
+        numbers differ, the cluster's counts.
+      gcs_bucket: ``gs://…`` for scratch data; None: the resource manager's location.
       proxy_server_image: The proxy's container image; `DEFAULT_PROXY_IMAGE` stands for the one that
         matches the service.
-      proxy_options: How the proxy is started.
+      proxy_options: Options of the proxy.
       labels: Labels added to the proxy's Job.
       local_port: A loopback TCP port, 0 for any; None: a Unix socket.
       collect_service_metrics: Whether metrics are sent to Google Cloud Monitoring.
-      wait: Whether placement is waited for, or goes on behind.
+      wait: Whether connect() waits for placement, or placement continues in the background.
       timeout_s: Seconds for the service and the proxy to become ready; then again for placement.
-      client: What concerns the process of the user only.
+      client: Options for the user's process only.
     """
 
     service: ServiceChoice
@@ -158,7 +157,7 @@ class SessionRequest:
 
     @property
     def name(self) -> str:
-        """The session's name, which is its tenant's and its proxy's."""
+        """The session's name, which is also its tenant's and its proxy's."""
         return self.tenant.name
 
     @property
@@ -168,9 +167,9 @@ class SessionRequest:
         return "" if is_default else self.proxy_server_image
 
     def matches(self, started: SessionRequest) -> bool:
-        """Returns whether a started request asks for the same.
+        """Returns whether a started request is equivalent to this one.
 
-        Two requests that differ in `on_event` only match, and a generated name matches any.
+        `on_event` is not compared, and a generated name matches any name.
         """
         name = started.name if self.is_name_generated else self.name
         renamed = dataclasses.replace(
@@ -182,7 +181,7 @@ class SessionRequest:
         return renamed == started
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the request as plain data, without what stays in the process of the user."""
+        """Returns the request as plain data, without the part that stays in the user's process."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["client"]
         return {
@@ -195,7 +194,7 @@ class SessionRequest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SessionRequest:
-        """Makes the request that `to_json` described."""
+        """Makes the request from plain data of `to_json`."""
         return cls(
             **{
                 **data,
@@ -236,10 +235,10 @@ class SessionRequest:
         on_event: object = None,
         profile: object = None,
     ) -> SessionRequest:
-        """Checks connect()'s keywords, each named as there.
+        """Checks connect()'s arguments, which have the same names here.
 
         Args:
-          requester: Who asks.
+          requester: The requesting user.
           cluster: A GKE cluster; needs `project` and `region`, and excludes `context`.
           project: Its project.
           region: Its region or zone.
@@ -249,28 +248,28 @@ class SessionRequest:
           proxy_job_name: A DNS label; None: ``isc-proxy-USER-SUFFIX``.
           proxy_server_image: The proxy's container image; None: the one that matches the service.
           proxy_options: `ProxyOptions`, or its ``key:value`` texts.
-          collect_service_metrics: Whether the service's metrics are collected.
+          collect_service_metrics: Whether metrics are sent to Google Cloud Monitoring.
           context: A kubeconfig context.
           namespace: The namespace of the service in a cluster.
           wait: ``placed``, or ``ready`` to return when the proxy answers.
-          queue_timeout: Seconds to wait for slices, infinity too; None: fail at once.
+          queue_timeout: Seconds to wait for slices, may be infinite; None: fail at once.
           timeout: Seconds for the service and the proxy to become ready.
           elastic_slices: From 0 to one less than the virtual slices.
-          priority: A number, higher goes first, or a name of `PRIORITIES`, in a cluster of any
+          priority: A number, higher goes first, or a name of `PRIORITIES`, in a cluster also of any
             PriorityClass; None: 0.
           labels: Labels added to the proxy's Job.
-          max_lifetime: Seconds until the proxy ends in any case, a hundred years at the most; None:
+          max_lifetime: Seconds until the proxy ends in any case, at most a hundred years; None:
             no limit.
           local_port: A loopback TCP port, 0 for any; None: a Unix socket.
           local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
-          strict: Whether programs are refused what Google's proxies refuse; None: as the
-            environment says.
-          tune_allocator: Whether glibc's allocator is set to keep memory.
+          strict: Whether to refuse features that Google's proxies refuse; None: as set in the
+            environment.
+          tune_allocator: Whether to configure glibc's allocator to keep memory.
           on_event: Called with each `Event`.
           profile: A profile of the settings file.
 
         Raises:
-          InvalidRequestError: A field is wrong, or two do not go together.
+          InvalidRequestError: A field is invalid, or two fields conflict.
         """
         gke = cluster, project, region
         service = ServiceChoice.check(gke, context, namespace, pathways_service)
@@ -305,7 +304,7 @@ class SessionRequest:
 
 
 def _priority(home: HomeName, value: object) -> tuple[int, str]:
-    """Returns the number, and the cluster's PriorityClass that has it, if one does."""
+    """Returns the number, and the cluster's PriorityClass of this number, if any."""
     return cluster_priority(value) if home == "kubernetes" else (parse_priority(value), "")
 
 

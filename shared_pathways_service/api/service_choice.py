@@ -1,4 +1,4 @@
-"""Where the service of a session is: its home, and what names it there."""
+"""Identifies the service of a session: its home, and its cluster or address."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceChoice:
-    """Where the service is looked for.
+    """The location of the service.
 
     Attributes:
       home: Where the service lives.
       cluster: A GKE cluster; with `project` and `region`.
       context: A kubeconfig context, instead of `cluster`.
-      pathways_service: ``host:port`` of its resource manager; None: of the one service there is.
+      pathways_service: ``host:port`` of its resource manager; None: of the only service.
     """
 
     home: HomeName
@@ -46,7 +46,7 @@ class ServiceChoice:
         namespace: object,
         pathways_service: object,
     ) -> ServiceChoice:
-        """Checks a GKE cluster with its project and region, and what else names a service."""
+        """Checks a GKE cluster with its project and region, or another choice of a service."""
         cluster, project, region = gke
         choice = cls(
             home=_home(cluster, context, pathways_service),

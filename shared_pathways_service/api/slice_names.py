@@ -1,4 +1,4 @@
-"""Other names of instance types: GKE's, upstream's and xpk's.
+"""Parses other names of instance types: GKE's, upstream's and xpk's.
 
 ==========================  ====================  ==========================================
 name                        example               used by
@@ -11,7 +11,7 @@ name                        example               used by
 ==========================  ====================  ==========================================
 
 The number counts TensorCores: one per chip of v5e and v6e, two per chip of v4, v5p and tpu7x. It
-stands for the topology that xpk's table gives it (``xpk/core/system_characteristics.py``, 2026-06).
+means the topology in xpk's table (``xpk/core/system_characteristics.py``, 2026-06).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLES: Final = "tpuv6e:4x4, ct6e-standard-4t:4x4 or v6e-16"
 _NUMBERED: Final = re.compile(r"([a-z0-9]+)-([1-9][0-9]{0,5})")
 _WITH_TOPOLOGY: Final = re.compile(r"([-a-z0-9]+):([^:]*)|([a-z0-9]+)-([0-9]+(?:x[0-9]+)+)")
 
-#: By chips, the topologies of families that are built in two dimensions.
+#: Topologies of two-dimensional families, by number of chips.
 _FLAT: Final = {
     1: "1x1",
     4: "2x2",
@@ -41,22 +41,22 @@ _FLAT: Final = {
     128: "8x16",
     256: "16x16",
 }
-#: By chips, the topologies below a cube of those that are built in three.
+#: Topologies of three-dimensional families smaller than a cube, by number of chips.
 _PARTS_OF_A_CUBE: Final = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
 _CUBE: Final = 4
-#: The most chips up to which a number has one topology in xpk's table; in two dimensions, all.
+#: Up to this many chips, a number has one topology in xpk's table; in two dimensions, always.
 _MOST_CHIPS: Final = {"tpuv4": 320, "tpuv5": 6144, "tpu7x": 6144}
 
 
 def named_type(text: object, *, field: str = "instance_type") -> InstanceType:
-    """Returns the instance type that a name stands for.
+    """Returns the instance type of a name.
 
     Args:
-      text: A name of any of the forms above.
-      field: What to call it in an error.
+      text: A name in any of the forms above.
+      field: Its name in errors.
 
     Raises:
-      InvalidRequestError: There is no such generation or machine type, or it has no such topology.
+      InvalidRequestError: The generation or machine type is unknown, or has no such topology.
     """
     if not isinstance(text, str):
         return InstanceType.parse(text, field=field)
@@ -68,7 +68,7 @@ def named_type(text: object, *, field: str = "instance_type") -> InstanceType:
         raise InvalidRequestError(field, text, expected)
     name, topology = (form[1], form[2]) if form[1] else (form[3], form[4])
     try:
-        # An unknown family is refused there, with those that are known.
+        # `parse` refuses an unknown family, and lists the known ones.
         return InstanceType.parse(f"{FAMILY_NAMES.get(name, name)}:{topology}", field=field)
     except InvalidRequestError as error:
         raise InvalidRequestError(field, text, error.expected) from None
@@ -100,7 +100,7 @@ def _topology(probe: InstanceType, chips: int) -> str | None:
 
 
 def _most_compact(cubes: int) -> tuple[int, int, int]:
-    """Returns the sides of the box of so many cubes whose sides have the least sum, sorted."""
+    """Returns the sorted sides of the box of this many cubes with the smallest sum of sides."""
     boxes = (
         (x, y, cubes // (x * y))
         for x in range(1, cubes + 1)

@@ -1,6 +1,6 @@
-"""The part of a session's request that concerns its tenant: its slices, and its rank among others.
+"""The tenant's part of a session's request: its slices, and its rank among other tenants.
 
-It travels as the message of the same name and fields (`protocol/tenant.proto`), and to a proxy as
+It is sent as the message of the same name and fields (`protocol/tenant.proto`), and to a proxy as
 flags (`flags.tenants`).
 """
 
@@ -28,8 +28,8 @@ class TenantRequest:
         first type.
       elastic_slices: Number of virtual slices that may be missing at the start.
       priority: Higher goes first.
-      queue_timeout_s: Seconds to wait for slices, infinity allowed; None: refused at once when
-        slices are taken.
+      queue_timeout_s: Seconds to wait for slices, may be infinite; None: refused at once if slices
+        are taken.
       max_lifetime_s: Seconds after which the tenant ends in any case; None: no limit.
       user: For people and for limits, like `team` and `host`; not trusted.
       team: For limits and usage.
@@ -63,6 +63,6 @@ class TenantRequest:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TenantRequest:
-        """Makes the request that `to_json` described."""
+        """Makes the request from plain data of `to_json`."""
         slices = tuple(InstanceType.parse(text) for text in data["virtual_slices"])
         return cls(**{**data, "virtual_slices": slices})

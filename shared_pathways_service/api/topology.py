@@ -1,10 +1,10 @@
-"""Instance types: which TPU, in which shape, and what follows from that.
+"""Instance types: a TPU family and the shape of a slice, and properties derived from them.
 
 An instance type is written ``FAMILY:AxB`` or ``FAMILY:AxBxC``, e.g. ``tpuv6e:2x2``: one slice of
-that family whose chips form a box of that shape. Node labels, machine types, chips per host and
-hosts per slice all follow from one table. Its sources: the public documents of Pathways on Cloud
+this family whose chips form a box of this shape. Node labels, machine types, chips per host and
+hosts per slice all come from one table. Its sources: the public documents of Pathways on Cloud
 and of GKE ("Plan TPUs in GKE"), xpk's ``system_characteristics.py`` (2026-06) and pathwaysutils'
-``tpu_specs.py`` (0.1.13); the device kinds are those that ``jax._src.mesh_utils`` knows.
+``tpu_specs.py`` (0.1.13); the device kinds are those of ``jax._src.mesh_utils``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["FAMILIES", "FAMILY_NAMES", "MAX_CHIPS", "InstanceType"]
 
-#: No slice is larger: a guard against numbers that are typing errors.
+#: Larger than any slice; guards against typing errors.
 MAX_CHIPS: Final = 16_384
 
 _EXPECTED: Final = "FAMILY:AxB or FAMILY:AxBxC, e.g. tpuv6e:2x2"
@@ -35,7 +35,7 @@ class _Family:
     chips_per_host: int = 4
     #: TensorCores, which the numbers in Cloud TPU's names count.
     cores_per_chip: int = 1
-    #: What else the family is called, beside its machine type.
+    #: Other names of the family, besides its machine type.
     names: tuple[str, ...] = ()
 
 
@@ -95,7 +95,7 @@ _TABLE: Final = {
 
 #: Names of the families, sorted.
 FAMILIES: Final = tuple(sorted(_TABLE))
-#: Every name of a family, its own and its machine type among them: the family.
+#: Family by each of its names, including its own and its machine type.
 FAMILY_NAMES: Final = {
     name: family
     for family, known in _TABLE.items()
@@ -109,7 +109,7 @@ class InstanceType:
 
     Attributes:
       family: e.g. ``tpuv6e``; one of `FAMILIES`.
-      dims: Chips along x, y and, for families that are built in three dimensions, z.
+      dims: Chips along x, y and, in three-dimensional families, z.
     """
 
     family: str
@@ -117,15 +117,15 @@ class InstanceType:
 
     @classmethod
     def parse(cls, text: object, *, field: str = "instance_type") -> InstanceType:
-        """Reads an instance type as it is written, e.g. ``tpuv6e:2x2``.
+        """Parses an instance type, e.g. ``tpuv6e:2x2``.
 
         Args:
-          text: What was given.
-          field: What to call it in an error.
+          text: The given text.
+          field: Its name in errors.
 
         Raises:
-          InvalidRequestError: It is no text, of another form, of an unknown family, or of a shape
-            that the family does not come in.
+          InvalidRequestError: It is not a text, has another form or an unknown family, or the
+            family has no such shape.
         """
         form = _FORM.fullmatch(text) if isinstance(text, str) else None
         if form is None:
@@ -165,17 +165,17 @@ class InstanceType:
 
     @property
     def dimensions(self) -> int:
-        """In how many dimensions slices of the family are built."""
+        """Number of dimensions of the family's slices."""
         return _TABLE[self.family].dimensions
 
     @property
     def cores_per_chip(self) -> int:
-        """TensorCores of a chip."""
+        """TensorCores per chip."""
         return _TABLE[self.family].cores_per_chip
 
     @property
     def device_kind(self) -> str:
-        """What JAX calls such a device, e.g. ``TPU v6 lite``."""
+        """JAX's name of such a device, e.g. ``TPU v6 lite``."""
         return _TABLE[self.family].device_kind
 
     @property
@@ -190,7 +190,7 @@ class InstanceType:
 
     @property
     def topology(self) -> str:
-        """The shape as node labels write it, e.g. ``2x2``."""
+        """The shape in the form of node labels, e.g. ``2x2``."""
         return "x".join(map(str, self.dims))
 
     def chip_coords(self) -> list[tuple[int, int, int]]:

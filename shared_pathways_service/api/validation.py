@@ -1,7 +1,6 @@
-"""Checks of single values, shared by requests and options: each returns the value or raises.
+"""Checks single values, for requests and options: each function returns the value or raises.
 
-A bool is never a number here, and a number never a bool: Python thinks otherwise, yet
-``count=True`` is a mistake.
+Unlike in Python, a bool is not a number here, nor a number a bool: ``count=True`` is a mistake.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = [
     "check_text",
 ]
 
-#: Characters of a text in a message.
+#: Maximum length of a text in a message, in characters.
 TEXT_LIMIT: Final = 256
 
 DNS_LABEL_LIMIT: Final = 63
@@ -35,14 +34,14 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def check_bool(field: str, value: object) -> bool:
-    """Returns True or False; anything else is refused, 0 and 1 too."""
+    """Returns True or False; refuses anything else, including 0 and 1."""
     if isinstance(value, bool):
         return value
     raise InvalidRequestError(field, value, "True or False")
 
 
 def check_int(field: str, value: object, *, low: int, high: int | None = None) -> int:
-    """Returns a whole number from `low` to `high`, both included."""
+    """Returns an integer from `low` to `high`, inclusive."""
     if not isinstance(value, bool) and isinstance(value, numbers.Integral):
         number = int(value)
         if number >= low and (high is None or number <= high):
@@ -52,7 +51,7 @@ def check_int(field: str, value: object, *, low: int, high: int | None = None) -
 
 
 def check_json(field: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what JSON gives back as it was: no tuples, no keys but texts, nothing infinite."""
+    """Returns data that JSON preserves: no tuples, only texts as keys, only finite numbers."""
     wanted = "what JSON gives back unchanged: objects, lists, texts, numbers"
     try:
         same = bool(json.loads(json.dumps(value, allow_nan=False)) == value)
@@ -69,11 +68,11 @@ def check_seconds(
     """Returns seconds as a float.
 
     Args:
-      field: What to call it in an error.
-      value: What was given.
-      zero: Whether 0 will do.
-      infinity: Whether infinity will do.
-      high: The most that will do.
+      field: Its name in errors.
+      value: The given value.
+      zero: Whether 0 is valid.
+      infinity: Whether infinity is valid.
+      high: The maximum.
     """
     if not isinstance(value, bool) and isinstance(value, numbers.Real):
         seconds = float(value)
@@ -91,7 +90,7 @@ def check_port(field: str, value: object) -> int:
 
 
 def check_optional_text(field: str, value: object) -> str | None:
-    """Returns None, or a text that is not empty and has no blanks or control characters."""
+    """Returns None, or a non-empty text without blanks and control characters."""
     if value is None:
         return None
     if isinstance(value, str) and value.isprintable() and re.fullmatch(r"\S+", value):
@@ -114,10 +113,10 @@ def check_dns_label(
     """Returns a DNS label (RFC 1123): lower-case letters, digits and inner hyphens.
 
     Args:
-      field: What to call it in an error.
-      value: What was given.
-      limit: Characters that it may have.
-      why: Why that many, for the error.
+      field: Its name in errors.
+      value: The given value.
+      limit: Maximum number of characters.
+      why: The reason for the limit, for the error.
     """
     if isinstance(value, str) and len(value) <= limit and _DNS_LABEL.fullmatch(value):
         return value

@@ -1,8 +1,7 @@
-"""One connection as its user sees it: an agent, and JAX switched over to the proxy it reached.
+"""The user's connection: starts an agent, and switches JAX to the proxy that it creates.
 
-`connection` is the object from its start to its close, `known` and `views` what it shows,
-`jax_side` JAX of this process, `leaving` which error a block ends with, `one_live` the rule of one
-connection per process.
+`connection` has its start and close, `known` and `views` its readable state, `jax_side` JAX of this
+process, `leaving` the error that ends a block, `one_live` the rule of one connection per process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The attributes by which programs written for pathwaysutils read a connection.
+"""Attributes of a connection that programs written for pathwaysutils read.
 
-Their names are those of upstream's connection object (pathwaysutils 0.1.13); like there, they can
-be read before the block is entered.
+Their names are those of upstream's connection object (pathwaysutils 0.1.13). As there, they can be
+read before the block is entered.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ class AskedFor:
 
     @property
     def cluster(self) -> str | None:
-        """The GKE cluster; None where no cluster was named."""
+        """The GKE cluster; None if no cluster was named."""
         return self._request.service.cluster
 
     @property
     def project(self) -> str | None:
-        """The cluster's Google Cloud project; None where no cluster was named."""
+        """The cluster's Google Cloud project; None if no cluster was named."""
         return self._request.service.project
 
     @property
     def region(self) -> str | None:
-        """The cluster's region or zone; None where no cluster was named."""
+        """The cluster's region or zone; None if no cluster was named."""
         return self._request.service.region
 
     @property
     def bucket(self) -> str | None:
-        """The bucket for scratch data, with its ``gs://``; None where none was named."""
+        """The bucket for scratch data, with its ``gs://``; None if none was named."""
         return self._request.gcs_bucket
 
     @property
     def pathways_service(self) -> str | None:
-        """``host:port`` of the service's resource manager; None where it is looked for."""
+        """``host:port`` of the service's resource manager; None if it was not named."""
         return self._request.service.pathways_service
 
     @property
     def expected_tpu_instances(self) -> dict[str, int]:
-        """How many slices of which instance type; empty: one of the service's first type."""
+        """Number of slices by instance type; empty: one of the service's first type."""
         return dict(Counter(self._request.tenant.type_names))
 
     @property
@@ -110,5 +110,5 @@ class AskedFor:
 
     @property
     def start_time(self) -> float | None:
-        """When the connection was last started, as `time.time` has it; None before that."""
+        """Time of the connection's last start, as from `time.time`; None before that."""
         return self._start_time

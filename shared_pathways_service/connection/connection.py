@@ -1,4 +1,4 @@
-"""The connection from its start to its close."""
+"""Defines `Connection`, from its start to its close."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection"]
 
-#: Seconds that a process which ends waits for its agent, which goes on by itself.
+#: Seconds that an exiting process waits for its agent, which then continues by itself.
 _AT_EXIT_S = 5.0
 _FOREVER = float("inf")
 
 
 class Connection(Known):
-    """Slices of a service, for the length of a ``with`` block or from `start` to `close`.
+    """Slices of a service, for a ``with`` block or from `start` to `close`.
 
-    Made by `isc_pathways.connect`. A process has one started connection at a time.
+    Created by `isc_pathways.connect`. A process has at most one started connection.
 
-    Leaving ends the proxy and puts JAX back. If the proxy ended before that, leaving raises the
-    error that says why (`ProxyFailed` mostly): from JAX's own error if that ended the block, and
-    also if the block ended well, because work that was dispatched and not fetched is lost then. An
-    error of another kind passes through, with a note.
+    Leaving the block deletes the proxy and restores JAX. If the proxy ended before that, leaving
+    raises the error that explains it (usually `ProxyFailed`): from JAX's error if that ended the
+    block, and also after a block without errors, because dispatched work that was not fetched is
+    lost. Errors of other kinds propagate, with a note.
     """
 
     def __init__(self, request: SessionRequest) -> None:
@@ -69,17 +69,17 @@ class Connection(Known):
     # ---- beginning and end
 
     def start(self) -> Connection:
-        """Starts the connection and returns it when the slices are there (or the proxy answers).
+        """Starts the connection and returns it when the slices are placed (or the proxy answers).
 
-        Where a connection with the same request is live in this process, as when a cell of a
-        notebook is run again, that one is returned, and calls this one's `on_event` from then on;
-        if it has failed, it is closed first.
+        If a connection with the same request is live in this process, for example because a
+        notebook cell is run again, returns that one, which calls this one's `on_event` from then
+        on; a failed one is closed first.
 
         Raises:
           InvalidRequestError: A connection with another request is live in this process, this
             process was forked from one with a live connection, or the service has no such slices.
-          PreflightError: There is no service, or it does not take the request.
-          SlicesTaken: Others hold the slices; `holders` names them.
+          PreflightError: There is no service, or it does not accept the request.
+          SlicesTaken: Other tenants hold the slices; `holders` names them.
           PlacementTimeout: The slices were not placed in time.
           ProxyFailed: The proxy ended, or did not begin to serve.
           TunnelError: The proxy cannot be reached.
@@ -112,13 +112,13 @@ class Connection(Known):
         return self
 
     def close(self) -> None:
-        """Ends the proxy, gives the slices back, and puts JAX back; a second call does nothing.
+        """Deletes the proxy, releases the slices, and restores JAX; a second call does nothing.
 
-        In a forked child it does nothing either: the connection is the parent's.
+        It also does nothing in a forked child, because the connection is the parent's.
 
         Raises:
-          SharedPathwaysError: The connection had failed before, and this was not raised yet.
-          CleanupError: Something is left behind.
+          SharedPathwaysError: The connection failed before, and the error was not raised yet.
+          CleanupError: Something could not be deleted.
         """
         if self._is_forked():
             return
@@ -150,7 +150,7 @@ class Connection(Known):
         left = self._end(f"the block raised {type(error).__name__}")
         failure = self._failure if self._raised is None else None
         if left is not None:
-            # On what the traceback ends with.
+            # The note belongs to the error that ends the traceback.
             (failure if failure and leaving.is_of_jax(error) else error).add_note(str(left))
         if failure is not None:
             self._raised = failure
@@ -162,25 +162,25 @@ class Connection(Known):
         """Returns the last lines of the proxy's log.
 
         Args:
-          lines: How many at most.
+          lines: Maximum number of lines.
 
         Raises:
           ConnectionClosed: The connection is not started, or has ended.
-          SharedPathwaysError: They cannot be had.
+          SharedPathwaysError: They are not available.
         """
         return self._live_agent().logs(lines)
 
     def wait_until_placed(self, timeout: float | None = None) -> None:
-        """Waits until the slices are placed, where ``wait="ready"`` did not, or placed again.
+        """Waits until the slices are placed, after ``wait="ready"``, or placed again.
 
-        Again: after a preemption or a loss that this process has heard of (`on_event` tells it). An
-        error of JAX's may come a moment before the news of why.
+        Again means after a preemption or loss that was reported to this process (see `on_event`).
+        JAX's error may precede that report.
 
         Args:
-          timeout: Seconds; None: as long as the service lets it wait.
+          timeout: Seconds; None: as long as the service permits.
 
         Raises:
-          PlacementTimeout: It took longer than `timeout`.
+          PlacementTimeout: The timeout expired.
           SlicesTaken: The service gave up waiting.
           SharedPathwaysError: The connection failed meanwhile.
           ConnectionClosed: The connection is not started, or has ended.
@@ -202,7 +202,7 @@ class Connection(Known):
     # ---- inside
 
     def _take_over(self, request: SessionRequest) -> bool:
-        """Returns whether this live connection serves the request; if it has failed, closes it."""
+        """Returns whether this live connection matches the request; if it failed, closes it."""
         if not self._jax.is_attached or not request.matches(self._request):
             return False
         failure = self._agent.failure if self._agent else None
@@ -275,7 +275,7 @@ class Connection(Known):
         return LogLines(max(len(self._request.tenant.virtual_slices), 1))
 
     def _end(self, reason: str) -> CleanupError | None:
-        """Undoes what was done, whatever it was; returns what is left behind."""
+        """Undoes all completed steps; returns the error for things that could not be deleted."""
         if self._is_forked():
             return None
         if self._agent is not None:
@@ -283,10 +283,10 @@ class Connection(Known):
         self._reason = reason
         undo, self._undo = self._undo, contextlib.ExitStack()
         undo.close()
-        # JAX's buffers are free now, and scattered over the heaps of many threads.
+        # JAX's freed buffers are scattered over the heaps of many threads.
         allocator.trim()
         if self._agent is not None:
-            # Looked at last: the agent may tell of a failure while it is being closed.
+            # Read last, because the agent may report a failure while it is being closed.
             self._failure = self._failure or self._agent.failure
         left, self._left = self._left, None
         return left
@@ -299,5 +299,5 @@ class Connection(Known):
         self._patience_s = _AT_EXIT_S
         left = self._end("the process ended")
         if left is not None:
-            # Nobody is there any more to raise it to.
+            # At exit there is no caller that could handle an error.
             self._progress.warn(str(left))

@@ -1,4 +1,4 @@
-"""JAX of this process: imported while the agent works, on the proxy, and off it again."""
+"""Imports JAX while the agent works, attaches it to the proxy, and detaches it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NEWS_S", "JaxSide"]
 
-#: Seconds for the news of a proxy's end to arrive after JAX has noticed it.
+#: Seconds for the report of a proxy's end to arrive after JAX's error.
 NEWS_S = 4.0
 
 
 class JaxSide:
-    """JAX, for one connection.
+    """JAX of this process, for one connection.
 
     Args:
-      request: The connection's.
+      request: The connection's request.
     """
 
     def __init__(self, request: SessionRequest) -> None:
@@ -41,20 +41,20 @@ class JaxSide:
 
     @property
     def is_attached(self) -> bool:
-        """Whether JAX is on the proxy."""
+        """Whether JAX is attached to the proxy."""
         return self._attachment is not None
 
     @property
     def devices(self) -> tuple[jax.Device, ...]:
-        """The proxy's devices; none where JAX is not on it."""
+        """The proxy's devices; empty if JAX is not attached."""
         return () if self._attachment is None else self._attachment.devices
 
     def import_jax(self, undo: contextlib.ExitStack, tick: Callable[[], object]) -> None:
-        """Imports JAX; on a thread, as an interrupted import stays broken.
+        """Imports JAX, on a thread because an interrupted import stays broken.
 
         Args:
-          undo: Waits for the thread.
-          tick: Called now and then.
+          undo: Gets a callback that waits for the thread.
+          tick: Called periodically.
         """
         if "jax" in sys.modules:
             return
@@ -69,7 +69,7 @@ class JaxSide:
         """Attaches JAX to the proxy that an agent has reached; returns warnings for the user.
 
         Raises:
-          SharedPathwaysError: The proxy does not answer, or ended meanwhile.
+          SharedPathwaysError: The proxy does not answer, or ended.
         """
         from shared_pathways_service.jax_client import ProxyTarget, attach  # noqa: PLC0415 - jax
         from shared_pathways_service.jax_client.plugin.dumps import ignored_flags  # noqa: PLC0415 - jax
@@ -90,7 +90,7 @@ class JaxSide:
         try:
             self._attachment = attach(target, timeout=self._request.timeout_s)
         except (TunnelError, ProxyFailed) as error:
-            # The agent may know better why, in a moment.
+            # The agent may soon report a more precise cause.
             failure = agent.wait_for_failure(NEWS_S)
             if failure is not None:
                 raise failure from error
@@ -99,13 +99,13 @@ class JaxSide:
         return [ignored] if ignored else []
 
     def detach(self) -> None:
-        """Puts JAX back; where it is not on a proxy, does nothing."""
+        """Restores JAX; does nothing if it is not attached."""
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.detach()
 
 
 def _import_jax() -> None:
-    # An error comes again, in the caller's own thread, when JAX is used.
+    # The error will occur again in the caller's thread when JAX is used.
     with contextlib.suppress(Exception):
         importlib.import_module("jax")

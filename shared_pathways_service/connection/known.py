@@ -1,4 +1,4 @@
-"""What is known of a connection: its slices, devices, state and timings."""
+"""The readable state of a connection: its slices, devices, status and timings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Known"]
 
 
 class Known(AskedFor):
-    """The part of a connection that only reads what its agent and JAX report."""
+    """The part of a connection that only reads reports of its agent and JAX."""
 
     def __init__(self, request: SessionRequest) -> None:
         super().__init__(request)
@@ -43,12 +43,12 @@ class Known(AskedFor):
 
     @property
     def address(self) -> str:
-        """Where the proxy answers on this machine, as JAX writes it: ``grpc://…``."""
+        """The proxy's address on this machine in JAX's form: ``grpc://…``."""
         return f"grpc://{self._snapshot.address}" if self._snapshot.address else ""
 
     @property
     def devices(self) -> tuple[jax.Device, ...]:
-        """The devices of all slices, as JAX knows them.
+        """JAX's devices of all slices.
 
         Raises:
           ConnectionClosed: The connection is not started, or has ended.
@@ -64,7 +64,7 @@ class Known(AskedFor):
 
     @property
     def total_chips(self) -> int:
-        """Chips of all slices together; 0 before the start where no slices were named."""
+        """Chips of all slices together; 0 before the start if no slices were named."""
         placed = [InstanceType.parse(view.instance_type) for view in self._snapshot.slices]
         return sum(kind.chips for kind in placed or self._request.tenant.virtual_slices)
 
@@ -74,7 +74,7 @@ class Known(AskedFor):
         return {**self._snapshot.timings, **self._timings}
 
     def status(self) -> views.ConnectionStatus:
-        """Returns how the connection stands."""
+        """Returns the connection's status."""
         return views.status_of(
             self._snapshot,
             agent_alive=self._agent is not None and self._agent.agent_alive,

@@ -1,4 +1,4 @@
-"""Which error a block ends with, when its proxy has ended before it."""
+"""Chooses the error that ends a block whose proxy ended first."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from shared_pathways_service.errors import SharedPathwaysError
 
 __all__ = ["is_of_jax", "tell", "tells_of_a_lost_proxy"]
 
-#: How JAX's errors begin, or what they name, when the way to the proxy is gone.
+#: Words at the beginning or inside of JAX's errors after the loss of the proxy.
 _GONE = ("UNAVAILABLE", "CANCELLED")
 _CLIENT = "IFRT proxy"
-#: Links followed from an error to those it came of.
+#: Maximum number of links followed from an error to its causes.
 _LINKS = 10
 
 
 def is_of_jax(error: BaseException) -> bool:
-    """Whether the error is one that JAX's runtime raises; by name, so that JAX is not imported."""
+    """Returns whether JAX's runtime raised the error, by its name, so that JAX is not imported."""
     return type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
 
 
 def tells_of_a_lost_proxy(error: BaseException) -> bool:
-    """Whether the error, or one that it came of, is JAX's for a proxy that is gone."""
+    """Returns whether the error, or one of its causes, is JAX's error for a lost proxy."""
     for link in _chain(error):
         text = str(link)
         if is_of_jax(link) and (text.startswith(_GONE) or _CLIENT in text):
@@ -30,15 +30,15 @@ def tells_of_a_lost_proxy(error: BaseException) -> bool:
 
 
 def tell(error: BaseException, failure: SharedPathwaysError) -> None:
-    """Says why the proxy ended, beside the error that ended the block.
+    """Reports why the proxy ended, in addition to the error that ended the block.
 
     Args:
-      error: What ended the block.
-      failure: Why the connection failed.
+      error: The error that ended the block.
+      failure: The connection's error.
 
     Raises:
-      SharedPathwaysError: `failure`, from JAX's error. Another error is the user's own: it goes on
-        with a note.
+      SharedPathwaysError: `failure`, from JAX's error. Other errors are the user's and only get a
+        note.
     """
     if is_of_jax(error):
         raise failure from error

@@ -1,7 +1,7 @@
-"""What a connection writes to Python's `logging`, at INFO, under ``shared_pathways_service``.
+"""Writes a connection's progress to Python's `logging`, at INFO, as ``shared_pathways_service``.
 
-Programs and people that watch upstream's log (pathwaysutils 0.1.13) look for the lines about the
-proxy, the link to Cloud Logging and the placement; those keep their wording.
+The lines about the proxy, the link to Cloud Logging and the placement have upstream's wording
+(pathwaysutils 0.1.13), because programs and people look for them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _log = logging.getLogger("shared_pathways_service.isc_pathways")
 
 
 class LogLines:
-    """Writes a line for each change of a session that has one.
+    """Writes lines for changes of a session.
 
     Args:
-      wanted: How many slices were asked for.
+      wanted: Number of requested slices.
     """
 
     def __init__(self, wanted: int) -> None:
@@ -28,7 +28,7 @@ class LogLines:
         self._placed = 0
 
     def hear(self, snapshot: Snapshot) -> None:
-        """Takes in the state that the session has now."""
+        """Processes the session's present state."""
         before, self._seen = self._seen, snapshot
         if snapshot.phase is not before.phase:
             self._tell_phase(snapshot)
@@ -39,7 +39,7 @@ class LogLines:
         self._tell_placement(snapshot)
 
     def tell_attached(self, cluster: str | None) -> None:
-        """Takes in that JAX of this process runs on the slices, of a GKE cluster or another one."""
+        """Reports that JAX of this process runs on the slices, of a GKE cluster or another one."""
         if cluster is not None:
             _log.info("Interactive supercomputing proxy client ready for cluster '%s'.", cluster)
 
@@ -57,7 +57,7 @@ class LogLines:
 
     def _tell_placement(self, snapshot: Snapshot) -> None:
         placed = sum(view.state == "placed" for view in snapshot.slices)
-        # Some proxies' logs name no slices: then only the whole is known.
+        # Some proxies' logs do not name slices: then only the total is known.
         wanted = len(snapshot.slices) or self._wanted
         for number in range(self._placed + 1, min(placed, wanted - 1) + 1):
             _log.info("TPU slice %d/%d placed!", number, wanted)

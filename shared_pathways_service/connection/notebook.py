@@ -1,7 +1,7 @@
-"""A connection in a notebook: a small table that goes with what happens.
+"""Displays a connection in a notebook: a small table that is updated.
 
-IPython is imported by who displays something, which is IPython itself; where there is none, nothing
-here is ever called but `hear`.
+Only display functions import IPython, and only IPython calls them. Without IPython, only `hear` is
+called.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from shared_pathways_service.session.messages import Snapshot
 
 __all__ = ["Board"]
 
-#: Displays that go with what happens: of many, the last.
+#: Maximum number of displays that are updated; the latest ones count.
 _DISPLAYS = 4
 
 
 class Board:
-    """What notebooks show of one connection.
+    """The displays of one connection.
 
     Args:
-      render: Returns the connection as HTML, as it is now.
+      render: Returns the connection's present state as HTML.
     """
 
     def __init__(self, render: Callable[[], str]) -> None:
@@ -35,11 +35,11 @@ class Board:
 
     @property
     def since(self) -> Mapping[int, str]:
-        """Since when each virtual slice is in its state, RFC 3339; only what was heard of."""
+        """Start of each virtual slice's state, RFC 3339, if it was reported."""
         return {index: since for index, (_, since) in self._states.items()}
 
     def hear(self, snapshot: Snapshot) -> None:
-        """Takes note of a new state, and shows it where the connection was displayed."""
+        """Records a new state, and updates the displays."""
         for view in snapshot.slices:
             state = "queued" if snapshot.position is not None else view.state
             known = self._states.get(view.index)
@@ -48,7 +48,7 @@ class Board:
         self._refresh()
 
     def display(self) -> None:
-        """Displays the connection in the cell that runs."""
+        """Displays the connection in the running cell."""
         from IPython.display import HTML, display  # noqa: PLC0415 - only ever called by IPython
 
         self._shown = self._render()
@@ -66,6 +66,6 @@ class Board:
         from IPython.display import HTML  # noqa: PLC0415 - it displayed this before
 
         for handle in self._handles:
-            # A notebook that is gone is no reason to miss what happens.
+            # A closed notebook must not interrupt the processing of events.
             with contextlib.suppress(Exception):
                 handle.update(HTML(text))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""One live connection a process, as JAX has one proxy backend a process."""
+"""Enforces one live connection per process, because JAX has one proxy backend per process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def claim(owner: object, name: str) -> None:
     """Makes `owner` this process's live connection, until `release`.
 
     Raises:
-      InvalidRequestError: Another one is, or this process was forked while another one was.
+      InvalidRequestError: Another connection is live, or was live when this process was forked.
     """
     global _live  # noqa: PLW0603 - it is the process's
     with _lock:
@@ -51,7 +51,7 @@ def live_owner() -> object | None:
 
 
 def release(owner: object) -> None:
-    """Lets the next one be claimed."""
+    """Allows another connection to become the live one."""
     global _live  # noqa: PLW0603 - it is the process's
     with _lock:
         if _live is not None and _live[2] is owner:

@@ -1,7 +1,7 @@
-"""What a person sees of connect(): one moving line on a terminal, few plain ones elsewhere.
+"""Displays the progress of connect(): one animated line on a terminal, few plain lines elsewhere.
 
-A sink of events like any other; what it says of each is decided in `told`. Nothing here has a
-thread: whoever waits calls `tick`.
+A sink of events like any other; `told` has the texts. It has no thread: the waiting code calls
+`tick`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "told", "warned"]
 
-#: Seconds that a step may take before a line is printed about it; a queue is told of at once.
+#: Seconds of a step before a line is printed about it; a queue is reported at once.
 _PATIENCE_S = 1.0
-#: Seconds before there is anything to see on a terminal.
+#: Seconds before a terminal shows anything.
 _GLANCE_S = 0.3
 _PREFIX = "sps: "
 
@@ -38,12 +38,12 @@ _STEPS: Mapping[type[Event], str] = {
     ev.PlaceStarted: "waiting for the slices",
     ev.DeleteStarted: "taking the proxy down",
 }
-#: What may take long for a reason that is known.
+#: Texts of steps that may take long for a known reason.
 _WAITING: Mapping[type[Event], str] = {
     ev.ServiceWaiting: "waiting for the service",
     ev.ProxyWaiting: "waiting for the proxy",
 }
-#: After these a request waits in no queue.
+#: Events after which a request is not in a queue.
 _OUT_OF_QUEUE = (
     tenants.TenantDequeued,
     tenants.TenantRunning,
@@ -53,7 +53,7 @@ _OUT_OF_QUEUE = (
 
 
 def told(event: Event) -> str | None:
-    """Returns what is being waited for after an event; None when the event changes nothing."""
+    """Returns the description of the wait after an event; None if the event does not change it."""
     if type(event) in _WAITING and event.reason:
         return f"{_WAITING[type(event)]}: {event.reason}"
     if not isinstance(event, tenants.TenantQueued):
@@ -65,7 +65,7 @@ def told(event: Event) -> str | None:
 
 
 def warned(event: Event) -> str | None:
-    """Returns what a person should read of an event while nothing is waited for; else None."""
+    """Returns the warning to print for an event outside of a wait; None: no warning."""
     why = f" ({event.reason})" if event.reason else ""
     line: str | None = None
     match event:
@@ -121,8 +121,8 @@ class Progress:
     """The sink of one connection.
 
     Args:
-      stream: Where to write; standard error by default.
-      quiet: Whether to write nothing at all.
+      stream: The output; standard error by default.
+      quiet: Whether to suppress all output.
     """
 
     def __init__(self, *, stream: TextIO | None = None, quiet: bool = False) -> None:
@@ -140,14 +140,14 @@ class Progress:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Something is waited for from here on, until `end`."""
+        """Begins a wait, which lasts until `end`."""
         with self._lock:
             self._waiting = True
             self._began = self._since = time.monotonic()
             self._step, self._queue, self._printed = "starting", "", ""
 
     def __call__(self, event: Event) -> None:
-        """Takes an event in, on any thread."""
+        """Processes an event, on any thread."""
         with self._lock:
             if self._waiting and self._take(event):
                 return
@@ -156,7 +156,7 @@ class Progress:
             self._print(warning)
 
     def _take(self, event: Event) -> bool:
-        """Returns whether the event changed what is waited for."""
+        """Returns whether the event changed the description of the wait."""
         text = told(event)
         before = self._text
         if isinstance(event, tenants.TenantQueued):
@@ -171,11 +171,11 @@ class Progress:
 
     @property
     def _text(self) -> str:
-        # Steps go on while a request is queued (its proxy starts), but they are not what keeps it.
+        # Steps continue while a request is queued (its proxy starts), but the queue is the cause.
         return self._queue or self._step
 
     def tick(self) -> None:
-        """Shows where things are; called a few times a second by whoever waits."""
+        """Shows the progress; the waiting code calls it a few times per second."""
         if self._quiet:
             return
         now = time.monotonic()
@@ -191,7 +191,7 @@ class Progress:
             self._print(text)
 
     def end(self, outcome: str = "") -> None:
-        """Nothing is waited for any more; says how it came out if it said anything before."""
+        """Ends a wait; prints the outcome if the wait printed anything."""
         with self._lock:
             self._waiting = False
             spoke = bool(self._printed) or self._live is not None
@@ -202,7 +202,7 @@ class Progress:
             self._print(f"{outcome} after {time.monotonic() - self._began:.1f} s")
 
     def warn(self, text: str) -> None:
-        """Says what must not go unheard, however quiet the rest is."""
+        """Prints a warning, also if nothing else was printed."""
         self._print(text)
 
     def _show_live(self) -> None:
@@ -228,5 +228,5 @@ class Progress:
         return LastingStream(self._stream).isatty()
 
     def _print(self, text: str) -> None:
-        # A closed or broken standard error is no reason to fail a connection.
+        # A closed or broken standard error must not fail a connection.
         LastingStream(self._stream).print(f"{_PREFIX}{text}")

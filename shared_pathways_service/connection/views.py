@@ -1,4 +1,4 @@
-"""What a connection shows of itself."""
+"""Views of a connection: its status and slices, as objects, text and HTML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConnectedSlice:
       index: As in ``device.slice_index``.
       instance_type: e.g. ``tpuv6e:2x2``.
       state: ``queued``, ``unplaced`` or ``placed``.
-      devices: Its devices, as JAX knows them.
+      devices: JAX's devices of the slice.
     """
 
     index: int
@@ -43,16 +43,16 @@ class ConnectedSlice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConnectionStatus:
-    """How a connection stands.
+    """The status of a connection.
 
     Attributes:
-      state: The session's phase, e.g. ``serve``; ``new`` before the start; ``preempted`` while its
-        slices are somebody else's.
-      placed: Whether all slices that it needs were placed, and were not taken since.
-      position: In the queue, from 1; None when it does not wait there.
+      state: The session's phase, e.g. ``serve``; ``new`` before the start; ``preempted`` while
+        another tenant has its slices.
+      placed: Whether all needed slices were placed, and were not taken since.
+      position: Position in the queue, from 1; None if it is not queued.
       slices: State of each virtual slice, by index.
-      agent_alive: Whether the agent looks after the proxy.
-      error: Why the connection failed; None when it did not.
+      agent_alive: Whether the agent supervises the proxy.
+      error: The connection's error; None if it did not fail.
     """
 
     name: str
@@ -67,12 +67,12 @@ class ConnectionStatus:
 def status_of(
     snapshot: Snapshot, *, agent_alive: bool, error: SharedPathwaysError | None
 ) -> ConnectionStatus:
-    """Returns how a connection stands.
+    """Returns the status of a connection.
 
     Args:
-      snapshot: How its session stands.
-      agent_alive: Whether the agent looks after the proxy.
-      error: Why the connection failed.
+      snapshot: The state of its session.
+      agent_alive: Whether the agent supervises the proxy.
+      error: The connection's error.
     """
     return ConnectionStatus(
         name=snapshot.name,
@@ -86,7 +86,7 @@ def status_of(
 
 
 def not_placed(snapshot: Snapshot, wanted: int, timeout: float) -> PlacementTimeout:
-    """Returns the error of a connection whose slices did not come in time."""
+    """Returns the error of a connection whose slices were not placed in time."""
     return PlacementTimeout(
         f"{snapshot.name} was not placed within {timeout:g} s",
         placed=sum(view.state == "placed" for view in snapshot.slices),
@@ -100,8 +100,8 @@ def slices_of(snapshot: Snapshot, devices: Sequence[jax.Device]) -> tuple[Connec
     """Returns the virtual slices, each with its devices.
 
     Args:
-      snapshot: How the session stands.
-      devices: Of all slices; empty where JAX is not on the proxy.
+      snapshot: The state of the session.
+      devices: Devices of all slices; empty if JAX is not attached.
     """
     return tuple(
         ConnectedSlice(
@@ -120,12 +120,12 @@ def slices_text(snapshot: Snapshot) -> str:
 
 
 def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
-    """Returns the connection as a notebook shows it.
+    """Returns the connection as HTML for a notebook.
 
     Args:
-      snapshot: How the session stands.
-      address: Where the proxy answers; empty: nowhere yet.
-      since: Since when each slice is in its state, where that is known.
+      snapshot: The state of the session.
+      address: The proxy's address; empty: none yet.
+      since: Start of each slice's state, if known.
     """
     rows = {"name": snapshot.name, "state": snapshot.state, "address": address or "-"}
     if snapshot.position is not None:

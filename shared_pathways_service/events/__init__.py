@@ -1,8 +1,8 @@
-"""Every event, as a class: what the sinks of a connection and of a training run receive.
+"""Event classes, whose instances the sinks of a connection and of a training run receive.
 
-`base` has what all of them have and the table of their names, `codec` their flat form, which older
-versions read and write. Each other module has the events of one part. No other folder spells an
-event's name: it uses the class, or `Event.of` where a person gave the name.
+`base` has their common part and the table of their names, `codec` their flat form, which older
+versions read and write. Each other module has the events of one component. Other packages do not
+spell events' names: they use the class, or `Event.of` for a name given by a person.
 """
 
 from shared_pathways_service.events import session, tenants

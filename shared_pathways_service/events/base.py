@@ -1,4 +1,4 @@
-"""What every event has, the form in which it travels, and the table of names and classes."""
+"""The base class of events, with its serialised form, and the table of names and classes."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ __all__ = ["LAST_MOMENT", "Event", "OtherEvent", "rfc3339"]
 #: The first second of the year 1, and the last of the year 9999.
 _FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
 
-#: Modules with the classes. They are imported when a name is not known yet: a client needs few of
-#: them, and importing all takes longer than its share of the time that an import may take.
+#: Modules with the classes. They are imported when a name is not known yet, because a client needs
+#: few of them, and importing all takes too long.
 _PARTS = ("session", "tenants", "manager_events", "supervisor", "training")
-#: Name of an event to its class; each class adds itself when it is defined.
+#: Classes by event name; each class adds itself when it is defined.
 _CLASSES: dict[str, type[Event]] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """One thing that happened; each name has a class of its own, with fields of its own.
+    """The base of all events; each event name has its own class with its own fields.
 
-    Two events are equal if the same thing happened, whenever that was.
+    Comparisons ignore the times of events.
     Classes without own fields have no decorator: each one costs 0.5 ms at import.
 
     Attributes:
-      kind: The dotted name, of the class as of each event, e.g. ``connect.preflight.done``.
-      source: The part that saw it: ``connect``, ``agent``, ``rm``, ``worker``, ``proxy``,
+      kind: The dotted name, e.g. ``connect.preflight.done``; an attribute of the class.
+      source: The component that observed it: ``connect``, ``agent``, ``rm``, ``worker``, ``proxy``,
         ``elastic``.
       time: RFC 3339, UTC.
       monotonic: Seconds of the monotonic clock of the process that made the event.
-      tenant: The tenant concerned, if one is.
-      slice: The slice concerned: a physical slice's id, or a virtual slice's index.
-      step: The training step, if one is concerned.
-      duration_s: How long it took, in seconds, for what has a beginning and an end.
-      reason: Why, in words.
-      extra: Data that this version does not know, as a newer one sent it.
+      tenant: The tenant concerned, if any.
+      slice: The slice concerned, if any: a physical slice's id, or a virtual slice's index.
+      step: The training step concerned, if any.
+      duration_s: Duration in seconds, of events that end an operation.
+      reason: The reason, in words.
+      extra: Data from a newer version that this version does not know.
     """
 
     kind: ClassVar[str] = ""
@@ -66,11 +66,11 @@ class Event:
 
     @property
     def data(self) -> Mapping[str, Scalar]:
-        """The fields that only this class has, flat: lists and objects are text."""
+        """The class's own fields in their flat form: lists and objects are text."""
         return {**flatten(self, _COMMON), **self.extra}
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the event as plain data, absent fields left out."""
+        """Returns the event as plain data, without absent fields."""
         fields = {name: getattr(self, name) for name in _FLAT}
         fields["data"] = dict(self.data) or None
         return {name: value for name, value in fields.items() if value is not None}
@@ -81,10 +81,9 @@ class Event:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Event:
-        """Makes the event that `to_dict` described.
+        """Makes the event from plain data of `to_dict`.
 
-        An event of a name that this version does not know is an `OtherEvent`. Common fields of a
-        newer version are dropped.
+        An event with an unknown name becomes an `OtherEvent`. Unknown common fields are dropped.
         """
         kind, own = data["kind"], data.get("data")
         own = {} if own is None else own
@@ -96,7 +95,7 @@ class Event:
 
     @classmethod
     def of(cls, kind: str, *, data: Mapping[str, Scalar] | None = None, **common: Any) -> Event:
-        """Makes an event by its name, as for the test of a function that takes events.
+        """Makes an event by its name, for example to test a function that takes events.
 
         Args:
           kind: The name.
@@ -106,29 +105,29 @@ class Event:
         return cls.from_dict({"kind": kind, "data": data, **common})
 
 
-#: Fields of the flat form, in their order in it.
+#: Fields of the flat form, in order.
 _FLAT = ("kind", *(f.name for f in dataclasses.fields(Event) if f.name != "extra"))
-#: Fields that are not among a class's own.
+#: Fields that all classes have.
 _COMMON = frozenset((*_FLAT, "extra"))
 
 
 def common_fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that every event has, but for `kind`, of what `to_dict` returned."""
+    """Returns the common fields except `kind` from plain data of `to_dict`."""
     return {name: data[name] for name in _FLAT if name in data and name != "kind"}
 
 
 def own_fields(cls: type[Event], flat: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Returns a class's own fields, of what `data` was."""
+    """Returns a class's own fields from their flat form, as in `data`."""
     return unflatten(cls, flat, _COMMON)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherEvent(Event):
-    """An event without a class, as a newer version sent it.
+    """An event without a class, from a newer version.
 
     Attributes:
       kind: Its dotted name.
-      fields: What its `data` is.
+      fields: Its `data`.
     """
 
     kind: str  # type: ignore[misc]  # elsewhere it is the class's
@@ -136,12 +135,12 @@ class OtherEvent(Event):
 
     @property
     def data(self) -> Mapping[str, Scalar]:
-        """What came with it."""
+        """The event's own fields as received."""
         return self.fields
 
 
 def _class_of(kind: str) -> type[Event]:
-    """Returns the class of events of a name, `OtherEvent` if there is none."""
+    """Returns the class of an event name, `OtherEvent` if there is none."""
     if kind not in _CLASSES:
         for part in _PARTS:
             importlib.import_module(f"{__package__}.{part}")
@@ -149,11 +148,11 @@ def _class_of(kind: str) -> type[Event]:
 
 
 def rfc3339(seconds: float) -> str:
-    """Returns a moment as RFC 3339 in UTC with milliseconds.
+    """Formats a time as RFC 3339 in UTC with milliseconds.
 
     Args:
-      seconds: Since the epoch, as `time.time` gives them; what is beyond the years 1 to 9999, which
-        RFC 3339 can say, is told as their begin or end.
+      seconds: Seconds since the epoch, as from `time.time`; clamped to the years 1 to 9999, the
+        range of RFC 3339.
     """
     moment = datetime.fromtimestamp(min(max(seconds, _FIRST_MOMENT), LAST_MOMENT), UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""The flat form of an event's own fields: JSON's scalars only, as older versions write and read it.
+"""Converts an event's own fields to and from their flat form, which has only JSON's scalars.
 
-A list of texts is joined by newlines, one of whole numbers by commas; an object is JSON. None and
-what is empty are left out.
+Older versions read and write this form. A list of texts is joined by newlines, a list of integers
+by commas; an object is JSON text. None and empty values are left out.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, cast
 
 __all__ = ["Scalar", "flatten", "unflatten", "wire"]
 
-#: What the flat form may hold: JSON's scalars.
+#: Values of the flat form: JSON's scalars.
 Scalar = str | int | float | bool | None
 
-#: Numbers that JSON does not have; the ledger of a training run writes them as texts.
+#: Numbers that JSON does not support; the ledger of a training run writes them as texts.
 _NOT_FINITE = ("nan", "inf", "-inf")
-#: Raised by readers; the value is not of the field's type.
+#: Exceptions of readers if the value does not have the field's type.
 _UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def wire(name: str = "", default: Any = dataclasses.MISSING, *, always: bool = False) -> Any:
-    """Declares a field that the flat form has in a way of its own.
+    """Declares a field with a special flat form.
 
     Args:
-      name: Its name there; empty: that of the field.
-      default: As of `dataclasses.field`.
-      always: Whether it is there also when it is None or empty.
+      name: Its name in the flat form; empty: that of the field.
+      default: As for `dataclasses.field`.
+      always: Whether the flat form includes it even if it is None or empty.
     """
     metadata = {"always": always, **({"wire": name} if name else {})}
     return dataclasses.field(default=default, metadata=metadata)
@@ -46,7 +46,7 @@ def flatten(event: object, common: frozenset[str]) -> dict[str, Scalar]:
     flat: dict[str, Scalar] = {}
     for field, name, _ in _own(type(event), common):
         value = getattr(event, field.name)
-        # (No comparison: numbers may be NumPy's, which compare to a tuple in a way of their own.)
+        # (Not a comparison, because NumPy's numbers compare to a tuple elementwise.)
         is_empty = value is None or (isinstance(value, tuple | Mapping) and not value)
         if not is_empty or field.metadata.get("always"):
             flat[name] = _scalar(value)
@@ -66,15 +66,15 @@ def _scalar(value: Any) -> Scalar:
 def unflatten(
     cls: type[object], flat: Mapping[str, Scalar], common: frozenset[str]
 ) -> dict[str, Any]:
-    """Returns the arguments for a class; a field that cannot be read keeps its default.
+    """Returns the arguments for a class, without fields that cannot be read.
 
     Args:
       cls: A dataclass; each of its own fields has a default.
-      flat: What `flatten` made, perhaps in another version.
+      flat: The flat form from `flatten`, perhaps of another version.
       common: Fields that are not part of it.
 
     Returns:
-      ``extra`` among them: what has no field.
+      The arguments, including ``extra`` for data without a field.
     """
     known: dict[str, Any] = {}
     left = dict(flat)
@@ -93,7 +93,7 @@ _known: dict[object, tuple[_Own, ...]] = {}
 
 
 def _own(cls: Any, common: frozenset[str]) -> tuple[_Own, ...]:
-    """Returns a class's own fields, their names in the flat form, and what reads their values."""
+    """Returns a class's own fields, their names in the flat form, and their readers."""
     if cls not in _known:
         types = typing.get_type_hints(cls)
         _known[cls] = tuple(
@@ -159,5 +159,5 @@ _TYPES: Mapping[Callable[[Any], Any], tuple[Any, ...]] = {
     _counts: (Mapping[str, int],),
     _object: (Mapping[str, Any],),
 }
-#: By the type's text; a field of any other type is an error.
+#: Readers by the type's text; a field of any other type is an error.
 _READERS = {str(cls): read for read, classes in _TYPES.items() for cls in classes}

@@ -39,10 +39,10 @@ class ManagerEvent(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ManagerRecovering(ManagerEvent, name="rm.recovering"):
-    """The resource manager has started, and waits for the slices and tenants that it knows.
+    """The resource manager has started, and waits for known slices and tenants.
 
     Attributes:
-      tenants: Tenants that it knows.
+      tenants: Number of known tenants.
     """
 
     tenants: int | None = None
@@ -53,20 +53,20 @@ class ManagerRecovered(ManagerEvent, name="rm.recovered"):
     """The resource manager places tenants again after its start.
 
     Attributes:
-      tenants: Tenants that it knows.
-      slices_unheard: Slices that did not report in time, and count as lost.
+      tenants: Number of known tenants.
+      slices_unheard: Number of slices that did not report in time, and count as lost.
     """
 
     tenants: int | None = None
     slices_unheard: int | None = None
 
 
-# ---- tenants, as only operators need it
+# ---- tenants, for operators only
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantDisconnected(TenantEvent, name="tenant.disconnected"):
-    """The tenant's proxy is not connected any more.
+    """The tenant's proxy is no longer connected.
 
     Attributes:
       ttl_s: Seconds for which the tenant keeps its slices.
@@ -84,13 +84,13 @@ class TenantReturned(TenantEvent, name="tenant.returned"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhysicalSliceEvent(ManagerEvent):
-    """A physical slice came to another state.
+    """The state of a physical slice changed.
 
     Attributes:
       instance_type: E.g. ``tpuv6e:2x2``.
-      ready: Slices of this type that are ready.
-      count: Slices of this type.
-      state: The slice's state where the event is an operator's mark, which does not say it.
+      ready: Number of ready slices of this type.
+      count: Number of slices of this type.
+      state: The slice's state, in events of an operator's action, which do not imply it.
     """
 
     instance_type: str = ""
@@ -104,7 +104,7 @@ class SliceStarting(PhysicalSliceEvent, name="slice.starting"):
 
 
 class SliceReady(PhysicalSliceEvent, name="slice.ready"):
-    """The slice can be given to a tenant, or is a tenant's."""
+    """The slice can be assigned to a tenant, or is assigned already."""
 
 
 class PhysicalSliceLost(PhysicalSliceEvent, name="slice.lost"):
@@ -112,11 +112,11 @@ class PhysicalSliceLost(PhysicalSliceEvent, name="slice.lost"):
 
 
 class SliceCordoned(PhysicalSliceEvent, name="slice.cordoned"):
-    """An operator cordoned the slice: it is not given to further tenants."""
+    """An operator cordoned the slice: it is not assigned to further tenants."""
 
 
 class SliceDraining(PhysicalSliceEvent, name="slice.draining"):
-    """An operator drains the slice: its tenant is moved to another one if there is one."""
+    """An operator drains the slice: its tenant moves to another slice if one is available."""
 
 
 class SliceUncordoned(PhysicalSliceEvent, name="slice.uncordoned"):
@@ -131,8 +131,8 @@ class ReservationEvent(ManagerEvent):
     """An event of a reservation, which `reason` names.
 
     Attributes:
-      instance_type: Of the reserved slices.
-      count: How many slices are reserved.
+      instance_type: Type of the reserved slices.
+      count: Number of reserved slices.
     """
 
     instance_type: str = ""
@@ -148,4 +148,4 @@ class ReservationStarted(ReservationEvent, name="reservation.started"):
 
 
 class ReservationEnded(ReservationEvent, name="reservation.ended"):
-    """A reservation is over, or was cancelled; `reason` says which."""
+    """A reservation ended or was cancelled; `reason` says which."""

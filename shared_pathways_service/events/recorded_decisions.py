@@ -1,7 +1,7 @@
-"""Decisions of the resource manager, as its history keeps them and `sps events` shows them.
+"""Decisions of the resource manager, which its history records and `sps events` shows.
 
-A decision that is also an event has the event's name, but other fields: what concerns the tenant's
-user and team, and what it ended.
+A decision that is also an event has the event's name, but other fields, such as the tenant's user
+and team.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["DecisionKind", "RecordedDecision"]
 
 
 class DecisionKind(enum.StrEnum):
-    """What was decided; named as the events that tell of it."""
+    """The kinds of decisions, named like the events that report them."""
 
     # Of a tenant.
     QUEUED = tenants.TenantQueued.kind
@@ -59,12 +59,12 @@ class RecordedDecision(Event):
 
     Attributes:
       kind: A `DecisionKind`, or one of a newer version.
-      user: The tenant's, as it said.
-      team: The tenant's, as it said.
+      user: The tenant's user, as the tenant reported it.
+      team: The tenant's team, as the tenant reported it.
       virtual_index: The tenant's virtual slice; None: none.
-      generation: Of the placement; None: there is none.
-      instance_type: Of the slice; of a tenant what it wants, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
-      related: Another tenant that has to do with it.
+      generation: The placement's generation; None: no placement.
+      instance_type: The slice's type, or the tenant's request, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
+      related: Another tenant involved.
     """
 
     kind: str  # type: ignore[misc]  # elsewhere it is the class's
@@ -78,7 +78,7 @@ class RecordedDecision(Event):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RecordedDecision:
-        """Makes the decision that `to_dict` described."""
+        """Makes the decision from plain data of `to_dict`."""
         return cls(
             kind=data["kind"], **common_fields(data), **own_fields(cls, data.get("data") or {})
         )

@@ -1,4 +1,4 @@
-"""Events of one connection: what its agent does, and what happens to its proxy."""
+"""Events of one connection: its agent's steps, and changes of its service and proxy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentEvent(Event):
-    """An event that the agent of a connection saw."""
+    """An event that the agent of a connection observed."""
 
     source: str = "agent"
 
@@ -69,7 +69,7 @@ class PreflightStarted(StepStarted, name="connect.preflight"):
 
 
 class PreflightDone(StepDone, name="connect.preflight.done"):
-    """The service is there, and can serve the request."""
+    """The service exists, and accepts the request."""
 
 
 class CreateStarted(StepStarted, name="connect.create"):
@@ -97,7 +97,7 @@ class TunnelDone(StepDone, name="connect.tunnel.done"):
 
 
 class ProbeStarted(StepStarted, name="connect.probe"):
-    """The agent asks the proxy whether it answers."""
+    """The agent probes the proxy."""
 
 
 class ProbeDone(StepDone, name="connect.probe.done"):
@@ -109,7 +109,7 @@ class PlaceStarted(StepStarted, name="connect.place"):
 
 
 class PlaceDone(StepDone, name="connect.place.done"):
-    """Enough slices are placed, or the client did not want to wait for them."""
+    """Enough slices are placed, or the client did not request to wait for them."""
 
 
 class DeleteStarted(StepStarted, name="connect.delete"):
@@ -144,7 +144,7 @@ class AgentLost(Event, name="agent.lost"):
     """The agent's process ended before its connection.
 
     Attributes:
-      pid: Of the agent.
+      pid: Process id of the agent.
       pod: The proxy's pod, which cannot be reached without an agent; empty: there is none.
     """
 
@@ -154,14 +154,14 @@ class AgentLost(Event, name="agent.lost"):
 
 
 class MetricsUnavailable(AgentEvent, name="metrics.unavailable"):
-    """The agent cannot serve or send the metrics that were asked for."""
+    """The agent cannot serve or send the requested metrics."""
 
 
 # ---- the service
 
 
 class ServiceEvent(AgentEvent):
-    """An event of the service, which may come before there is a proxy."""
+    """An event of the service, which may precede the proxy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,9 +169,9 @@ class ServiceWaiting(ServiceEvent, name="service.waiting"):
     """The service is not ready; `reason` says why.
 
     Attributes:
-      ready: Slices that are ready.
-      wanted: Slices that must be ready.
-      pods: What is wrong with pods, a text for each.
+      ready: Number of ready slices.
+      wanted: Number of slices that must be ready.
+      pods: Problems of pods, one text per pod.
     """
 
     ready: int | None = None
@@ -180,7 +180,7 @@ class ServiceWaiting(ServiceEvent, name="service.waiting"):
 
 
 class ServiceWarning(ServiceEvent, name="service.warning"):
-    """Something may go wrong later; `reason` says what."""
+    """The service warns of a possible problem, which `reason` describes."""
 
 
 # ---- the proxy
@@ -194,11 +194,11 @@ class ProxyEvent(Event):
 
 
 class ProxyLost(Event):
-    """The proxy has ended, or is out of reach."""
+    """The proxy has ended, or is unreachable."""
 
 
 class ProxyWaiting(ProxyEvent, name="proxy.waiting"):
-    """The proxy does not run yet; `reason` says why."""
+    """The proxy does not run yet, for the given `reason`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,10 +217,10 @@ class ProxyExited(ProxyEvent, ProxyLost, name="proxy.exited"):
     """The proxy ended by itself, or was ended by the cluster.
 
     Attributes:
-      exit_code: Negative: the signal that killed it. None: not known.
-      outcome: Why a pod ended, e.g. ``evicted`` (docs/reference/words.md); None: not known.
+      exit_code: Negative: the signal that killed it. None: unknown.
+      outcome: Why a pod ended, e.g. ``evicted`` (docs/reference/words.md); None: unknown.
       log_tail: The last lines of its log.
-      report: What it wrote about its end, e.g. a refusal by the resource manager.
+      report: Its exit report, e.g. a refusal by the resource manager.
     """
 
     exit_code: int | None = None
@@ -230,7 +230,7 @@ class ProxyExited(ProxyEvent, ProxyLost, name="proxy.exited"):
 
 
 class ProxyDeleted(ProxyEvent, ProxyLost, name="proxy.deleted"):
-    """Somebody other than the agent deleted the proxy."""
+    """The proxy was deleted, but not by the agent."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,8 +238,8 @@ class TunnelBroken(AgentEvent, ProxyLost, name="tunnel.broken"):
     """An open connection to the proxy broke.
 
     Attributes:
-      error: The cause, as `SharedPathwaysError.to_json` gives it; empty: none of these.
-      final: Whether there will be no other tunnel.
+      error: The cause in the form of `SharedPathwaysError.to_json`; empty: another cause.
+      final: Whether the agent will open no other tunnel.
     """
 
     error: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -248,10 +248,10 @@ class TunnelBroken(AgentEvent, ProxyLost, name="tunnel.broken"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HomeLost(AgentEvent, ProxyLost, name="home.lost"):
-    """The proxy and its service cannot be watched any more; a home's last event.
+    """The proxy and its service can no longer be watched; a home's last event.
 
     Attributes:
-      error: The cause, as `SharedPathwaysError.to_json` gives it; empty: none of these.
+      error: The cause in the form of `SharedPathwaysError.to_json`; empty: another cause.
     """
 
     error: Mapping[str, Any] = dataclasses.field(default_factory=dict)

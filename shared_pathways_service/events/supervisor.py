@@ -1,4 +1,4 @@
-"""Events of the embedded service: its processes, its clients, and slices disturbed on purpose."""
+"""Events of the embedded service: its processes, its clients, and injected slice failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisorEvent(Event):
-    """An event that the supervisor of the embedded service saw."""
+    """An event that the supervisor of the embedded service observed."""
 
     source: str = "supervisor"
 
@@ -38,8 +38,8 @@ class EmbeddedServiceStarted(SupervisorEvent, name="service.started"):
     """The embedded service is ready for clients.
 
     Attributes:
-      address: Of the supervisor's socket.
-      pid: Of the supervisor.
+      address: The supervisor's address.
+      pid: The supervisor's process id.
     """
 
     address: str = ""
@@ -47,7 +47,7 @@ class EmbeddedServiceStarted(SupervisorEvent, name="service.started"):
 
 
 class EmbeddedServiceEnding(SupervisorEvent, name="service.ending"):
-    """The embedded service ends; `reason` says why."""
+    """The embedded service ends, for the given `reason`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class ClientEvent(SupervisorEvent):
     """An event of a client of the embedded service.
 
     Attributes:
-      who: The client, as it names itself.
+      who: The client's name for itself.
     """
 
     who: str = ""
@@ -74,12 +74,12 @@ class ClientLeft(ClientEvent, name="client.left"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessEvent(SupervisorEvent):
-    """An event of a worker or of the resource manager; `source` says of which.
+    """An event of a worker or of the resource manager; `source` says which.
 
     Attributes:
-      name: The process' name, as of its log file.
+      name: The process's name, as in the name of its log file.
       exit_code: Negative: the signal that killed it.
-      restarts: How often it was started again before.
+      restarts: Number of earlier restarts.
     """
 
     name: str = ""
@@ -88,11 +88,11 @@ class ProcessEvent(SupervisorEvent):
 
 
 class ProcessEnded(ProcessEvent, name="process.ended"):
-    """A process of the embedded service ended, and will be started again."""
+    """A process of the embedded service ended, and will be restarted."""
 
 
 class ProcessGivenUp(ProcessEvent, name="process.given_up"):
-    """A process of the embedded service ended too often, and is not started again."""
+    """A process of the embedded service ended too often, and will not be restarted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class ProxyStarted(SupervisorEvent, name="proxy.started"):
     """A proxy's process runs; it does not serve yet.
 
     Attributes:
-      pid: Of the proxy.
+      pid: The proxy's process id.
     """
 
     pid: int | None = None
@@ -108,7 +108,7 @@ class ProxyStarted(SupervisorEvent, name="proxy.started"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyEnded(SupervisorEvent, name="proxy.ended"):
-    """A proxy's process ended; `reason` says why.
+    """A proxy's process ended, for the given `reason`.
 
     Attributes:
       exit_code: Negative: the signal that killed it. None: it never ran.
@@ -119,11 +119,11 @@ class ProxyEnded(SupervisorEvent, name="proxy.ended"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceDisturbed(SupervisorEvent, name="slice.disturbed"):
-    """The workers of a slice were killed or stopped on purpose; `reason` says which.
+    """The workers of a slice were killed or stopped on request; `reason` says which.
 
     Attributes:
-      hold_s: Seconds until they are started again, or go on.
-      workers: How many workers it was done to.
+      hold_s: Seconds until they are restarted or resumed.
+      workers: Number of affected workers.
     """
 
     hold_s: float | None = None

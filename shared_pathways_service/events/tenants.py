@@ -53,10 +53,10 @@ class TenantQueued(TenantEvent, name="tenant.queued"):
     """The tenant waits for slices; `reason` says which.
 
     Attributes:
-      position: In the queue, from 1; None: the service does not know it.
-      holders: Tenants that hold such slices, a text for each.
+      position: Position in the queue, from 1; None: unknown.
+      holders: Tenants that hold such slices, one text per tenant.
       wanted: Slices that it waits for, by instance type.
-      free: Slices of these types that are free.
+      free: Free slices of these types.
     """
 
     position: int | None = None
@@ -74,12 +74,12 @@ class TenantRefused(TenantEvent, name="tenant.refused"):
     """The tenant does not get its slices.
 
     Attributes:
-      refusal: Which refusal it is, e.g. ``slices_taken`` (docs/reference/words.md).
-      message: Why, in words.
-      wanted: Slices that it asked for, by instance type.
-      free: Slices of these types that are free.
-      holders: Tenants that hold such slices, a text for each.
-      position: Its place in the queue, from 1.
+      refusal: The kind of refusal, e.g. ``slices_taken`` (docs/reference/words.md).
+      message: The reason, in words.
+      wanted: Requested slices, by instance type.
+      free: Free slices of these types.
+      holders: Tenants that hold such slices, one text per tenant.
+      position: Position in the queue, from 1.
       types: Instance types that the service has.
       spares: Slices that the service reserves as spares, by instance type.
     """
@@ -99,8 +99,8 @@ class TenantRunning(TenantEvent, name="tenant.running"):
     """Enough of the tenant's slices are placed for it to run.
 
     Attributes:
-      placed: Virtual slices that are placed.
-      wanted: Virtual slices that it asked for.
+      placed: Number of placed virtual slices.
+      wanted: Number of requested virtual slices.
     """
 
     placed: int | None = None
@@ -112,7 +112,7 @@ class TenantGone(TenantEvent, name="tenant.gone"):
     """The resource manager has released the tenant.
 
     Attributes:
-      slices: Slices that it had.
+      slices: Number of slices that it held.
     """
 
     slices: int | None = None
@@ -139,14 +139,14 @@ class TenantPreemptingWithdrawn(TenantNotice, name="tenant.preempting_withdrawn"
     """The tenant's slices will not be taken after all.
 
     Attributes:
-      by: The name of the tenant for which they would have been taken.
+      by: The name of the tenant that was to get them.
     """
 
     by: str = ""
 
 
 class TenantPreempted(TenantNotice, name="tenant.preempted"):
-    """The tenant's slices were taken; it is queued, and gets others without asking again."""
+    """The tenant's slices were taken; it is queued for others without a new request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class TenantIdling(TenantNotice, name="tenant.idling"):
     """The tenant does not compute, and its slices will be taken back.
 
     Attributes:
-      idle_s: Seconds since it computed.
+      idle_s: Seconds since its last computation.
       release_s: Seconds until they are taken back.
     """
 
@@ -167,7 +167,7 @@ class TenantIdlingWithdrawn(TenantNotice, name="tenant.idling_withdrawn"):
     """The tenant computes again, and keeps its slices.
 
     Attributes:
-      idle_s: Seconds for which it did not.
+      idle_s: Seconds for which it did not compute.
     """
 
     idle_s: float | None = None
@@ -178,7 +178,7 @@ class TenantIdled(TenantNotice, name="tenant.idled"):
     """The tenant's slices were taken back; it gets others when it computes again.
 
     Attributes:
-      idle_s: Seconds since it computed.
+      idle_s: Seconds since its last computation.
     """
 
     idle_s: float | None = None
@@ -189,7 +189,7 @@ class SliceMoving(TenantNotice, name="slice.moving"):
     """A slice of the tenant is drained, and will be replaced by another.
 
     Attributes:
-      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: unknown.
       slice_id: The slice that is drained.
       onto: The slice that replaces it.
     """
@@ -204,7 +204,7 @@ class SliceMovingWithdrawn(TenantNotice, name="slice.moving_withdrawn"):
     """A slice of the tenant will not be replaced after all.
 
     Attributes:
-      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: unknown.
       slice_id: The slice that it stays on.
     """
 
@@ -220,10 +220,10 @@ class VirtualSliceEvent(TenantEvent):
     """A change of one virtual slice's placement.
 
     Attributes:
-      virtual_index: Which of the tenant's virtual slices it is, from 0; None: not known.
-      slice_id: The physical slice; empty: not known.
+      virtual_index: Which of the tenant's virtual slices it is, from 0; None: unknown.
+      slice_id: The physical slice; empty: unknown.
       generation: The number of the placement, higher for each later one.
-      instance_type: E.g. ``tpuv6e:2x2``; empty: not known.
+      instance_type: E.g. ``tpuv6e:2x2``; empty: unknown.
     """
 
     virtual_index: int | None = None

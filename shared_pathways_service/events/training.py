@@ -47,9 +47,9 @@ class TrainingEvent(Event):
 
 
 class LoopEvent(TrainingEvent):
-    """An event of the thread that trains, which does one thing after the other.
+    """An event of the training thread, whose activities are sequential.
 
-    The other events happen beside it.
+    Other events occur concurrently.
     """
 
 
@@ -58,17 +58,17 @@ class LoopEvent(TrainingEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunStarted(LoopEvent, name="elastic.run.started"):
-    """A process began to train, or to go on with a run, at `step`.
+    """A process began or resumed a run at `step`.
 
     Attributes:
       run_name: `Options.run_name`.
       enabled: Whether training survives the loss of slices.
-      slices: Slices that there are.
-      policy: What becomes of the work when slices are lost, e.g. ``shrink``.
-      min_slices: Slices without which it does not train.
-      max_slices: Slices that it uses at most.
+      slices: Number of existing slices.
+      policy: The reaction to lost slices, e.g. ``shrink``.
+      min_slices: Minimum number of slices for training.
+      max_slices: Maximum number of slices that it uses.
       max_attempts: Attempts that may fail.
-      pid: Of the process.
+      pid: The process id.
     """
 
     run_name: str | None = wire(default=None, always=True)
@@ -94,14 +94,14 @@ class RunDone(LoopEvent, name="elastic.run.done"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttemptStarted(LoopEvent, name="elastic.attempt.started"):
-    """An attempt began, after its slices were waited for, for `duration_s`.
+    """An attempt began, after waiting `duration_s` for its slices.
 
     Attributes:
-      attempt: From 1; the number of failures before it, and one.
+      attempt: The attempt's number: 1 plus the number of earlier failures.
       max_attempts: Attempts that may fail.
       cause: Why there is another attempt: ``start``, ``slice_down``, ``scale_up`` or ``proxy``.
       slices: Indices of the slices that it trains on.
-      slice_count: How many these are.
+      slice_count: Number of these slices.
       down_events: Attempts that a lost slice or proxy has ended so far.
     """
 
@@ -115,11 +115,11 @@ class AttemptStarted(LoopEvent, name="elastic.attempt.started"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateRestored(LoopEvent, name="elastic.restored"):
-    """An attempt has its state, of after `step`.
+    """An attempt restored its state, which follows `step`.
 
     Attributes:
       origin: ``initial``, ``live``, ``snapshot`` or ``checkpoint``.
-      lost_steps: Completed steps that are to be done again.
+      lost_steps: Completed steps that must be repeated.
     """
 
     origin: str | None = None
@@ -128,14 +128,14 @@ class StateRestored(LoopEvent, name="elastic.restored"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingStep(LoopEvent, name="elastic.step"):
-    """A step was completed, `duration_s` after the one before.
+    """A step was completed, `duration_s` after the previous one.
 
     Attributes:
-      loss: None: the function that trains did not say.
-      tflops_per_device: 10^12 floating-point operations per second; None: not known.
-      slice_count: Slices that it ran on.
+      loss: The loss; None: the training function did not report it.
+      tflops_per_device: 10^12 floating-point operations per second; None: unknown.
+      slice_count: Number of slices that it ran on.
       down_events: Attempts that a lost slice or proxy has ended so far.
-      first: Whether it is the attempt's first, which may have compiled.
+      first: Whether it is the attempt's first step, which may include compilation.
     """
 
     loss: float | None = None
@@ -163,16 +163,16 @@ class AttemptFailed(LoopEvent, name="elastic.error"):
 
     @property
     def retries(self) -> bool:
-        """Whether training goes on."""
+        """Whether training continues."""
         return self.decision == "retry"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRetried(LoopEvent, name="elastic.retry"):
-    """Training goes on with another attempt.
+    """Training continues with another attempt.
 
     Attributes:
-      attempt: Of the next attempt.
+      attempt: The number of the next attempt.
       max_attempts: Attempts that may fail.
       cause: ``slice_down``, ``scale_up`` or ``proxy``.
     """
@@ -183,21 +183,21 @@ class TrainingRetried(LoopEvent, name="elastic.retry"):
 
     @property
     def scales_up(self) -> bool:
-        """Whether it goes on because there are more slices."""
+        """Whether it continues because more slices are available."""
         return self.cause == "scale_up"
 
 
 class Reconnected(LoopEvent, name="elastic.reconnected"):
-    """There are new devices after the proxy was gone."""
+    """New devices are available after the loss of the proxy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WaitEvent(LoopEvent):
-    """An event of waiting for slices.
+    """An event of a wait for slices.
 
     Attributes:
-      have: Slices that answer.
-      want: Slices that must answer.
+      have: Number of slices that answer.
+      want: Number of slices that must answer.
     """
 
     have: int | None = None
@@ -205,7 +205,7 @@ class WaitEvent(LoopEvent):
 
 
 class WaitStarted(WaitEvent, name="elastic.wait.started"):
-    """Too few slices answer, and more are waited for."""
+    """Too few slices answer, so training waits for more."""
 
 
 class WaitDone(WaitEvent, name="elastic.wait.done"):
@@ -220,15 +220,15 @@ class BarrierSlow(TrainingEvent, name="elastic.barrier.slow"):
 
 
 class SliceHealthEvent(TrainingEvent):
-    """A change of how a slice is, as training sees it."""
+    """A change of a slice's health, as observed by training."""
 
 
 class SliceActive(SliceHealthEvent, name="slice.active"):
-    """The slice answers, and is used or can be."""
+    """The slice answers, and is in use or available."""
 
 
 class SliceSuspect(SliceHealthEvent, name="slice.suspect"):
-    """Something failed that may be the slice's."""
+    """An error occurred that may come from the slice."""
 
 
 class SliceDown(SliceHealthEvent, name="slice.down"):
@@ -240,22 +240,22 @@ class SliceReturning(SliceHealthEvent, name="slice.returning"):
 
 
 class SliceLeftOut(TrainingEvent, name="slice.left_out"):
-    """The slice was lost too often, and is not used for `duration_s`."""
+    """The slice was lost too often, and is excluded for `duration_s`."""
 
 
 # ---- checkpoints and snapshots
 
 
 class SaveFailed(TrainingEvent):
-    """A state could not be saved; training goes on."""
+    """A state could not be saved; training continues."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointKept(TrainingEvent, name="checkpoint.kept"):
-    """A checkpoint was found that can be restored.
+    """A restorable checkpoint was found.
 
     Attributes:
-      path: Where it is.
+      path: Its path.
     """
 
     path: str = ""
@@ -266,7 +266,7 @@ class CheckpointRestoring(TrainingEvent, name="checkpoint.restoring"):
     """A checkpoint is being read.
 
     Attributes:
-      path: Where it is.
+      path: Its path.
     """
 
     path: str = ""
@@ -277,9 +277,9 @@ class CheckpointSaved(TrainingEvent, name="checkpoint.saved"):
     """A checkpoint was committed, `duration_s` after it was begun.
 
     Attributes:
-      blocked_s: Seconds for which training stood still.
+      blocked_s: Seconds for which training was blocked.
       bytes: Its size.
-      path: Where it is.
+      path: Its path.
     """
 
     blocked_s: float | None = None
@@ -288,16 +288,16 @@ class CheckpointSaved(TrainingEvent, name="checkpoint.saved"):
 
 
 class CheckpointFailed(SaveFailed, name="checkpoint.failed"):
-    """A checkpoint could not be saved; training goes on."""
+    """A checkpoint could not be saved; training continues."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointQuarantined(TrainingEvent, name="checkpoint.quarantined"):
-    """A checkpoint is not used, and was moved aside; `reason` says why.
+    """A checkpoint is unusable, and was moved aside; `reason` says why.
 
     Attributes:
-      path: Where it was.
-      moved_to: Where it is.
+      path: Its former path.
+      moved_to: Its present path.
     """
 
     path: str = ""
@@ -309,7 +309,7 @@ class SnapshotTaken(TrainingEvent, name="snapshot.taken"):
     """A snapshot can be restored, `duration_s` after it was begun.
 
     Attributes:
-      blocked_s: Seconds for which training stood still.
+      blocked_s: Seconds for which training was blocked.
       bytes: Its size.
       where: ``client`` or ``peer``.
     """
@@ -320,4 +320,4 @@ class SnapshotTaken(TrainingEvent, name="snapshot.taken"):
 
 
 class SnapshotFailed(SaveFailed, name="snapshot.failed"):
-    """A snapshot could not be taken, or cannot be read; training goes on."""
+    """A snapshot could not be taken, or cannot be read; training continues."""

@@ -1,4 +1,4 @@
-"""What goes over the wire: .proto files, the code generated from them, and helpers around it.
+"""Wire protocols: .proto files, the code generated from them, and helpers.
 
-`scripts/generate_protos` makes the generated modules; they are committed, and a test compares them.
+`scripts/generate_protos` makes the generated modules, which are committed; a test compares them.
 """

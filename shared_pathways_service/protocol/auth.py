@@ -1,7 +1,7 @@
-"""Tokens: who may speak to a server of this project over gRPC.
+"""Token authentication of gRPC calls to this project's servers.
 
-A call carries the metadata ``authorization: Bearer TOKEN``. A token lives in a file that only its
-user can read, never in an argument, a variable or a log.
+A call carries the metadata ``authorization: Bearer TOKEN``. A token is stored in a file that only
+its user can read, never in an argument, a variable or a log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["TokenInterceptor", "bearer", "read_token", "shows"]
 
-#: Of whatever messages.
+#: A handler for any messages.
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 _HEADER = "authorization"
@@ -34,10 +34,10 @@ def read_token(path: str, *, field: str = "--token_file") -> str | None:
 
     Args:
       path: The token's file; empty: there is no token.
-      field: What to blame when the file is not right.
+      field: Its name in errors.
 
     Raises:
-      InvalidRequestError: The file is missing, open to others, or holds no token.
+      InvalidRequestError: The file is missing, accessible to others, or contains no token.
     """
     if not path:
         return None
@@ -53,7 +53,7 @@ def read_token(path: str, *, field: str = "--token_file") -> str | None:
             field, path, "a file that only its user can read", hint=f"chmod 600 {path}"
         )
     text = data.strip()
-    # What a gRPC header can carry, and no more than fits beside the other headers.
+    # A gRPC header must be able to carry it, and it must fit beside the other headers.
     if not text or len(data) > _SIZE_LIMIT or not all(33 <= byte <= 126 for byte in text):
         raise InvalidRequestError(field, path, "a file with one line of printable ASCII")
     return text.decode("ascii")
@@ -65,11 +65,11 @@ def bearer(token: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def shows(header: str, token: str | None) -> bool:
-    """Returns whether the ``Authorization`` header of a call shows the token of a server.
+    """Returns whether the ``Authorization`` header of a call contains the server's token.
 
     Args:
-      header: Empty where there is none.
-      token: None: the server wants none.
+      header: The header; empty: missing.
+      token: The server's token; None: it requires none.
     """
     return token is None or _is_same(header, (_SCHEME + token).encode())
 
@@ -80,9 +80,9 @@ def _is_same(shown: str | bytes, expected: bytes) -> bool:
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Answers UNAUTHENTICATED to every call that carries no token of the server's.
+    """Answers calls without a valid token with UNAUTHENTICATED.
 
-    A call with a lesser token, to a method that is not for it, is answered PERMISSION_DENIED.
+    A call with a lesser token to a method that it does not permit gets PERMISSION_DENIED.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         open_methods: Collection[str] = (),
         lesser: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """Keeps the tokens.
+        """Initialises the interceptor.
 
         Args:
-          token: What a call must show.
+          token: The token that permits all methods.
           open_methods: Paths of methods that need no token.
-          lesser: Other tokens, and the paths of the methods that each is good for.
+          lesser: Other tokens, each with the paths of the methods that it permits.
         """
         self._expected = (_SCHEME + token).encode()
         self._open = frozenset(open_methods)
@@ -111,7 +111,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler | None:
-        """Lets a call through, or replaces its handler by a refusal."""
+        """Passes a call on, or replaces its handler by a refusal."""
         if handler_call_details.method in self._open:
             return await continuation(handler_call_details)
         shown = dict(handler_call_details.invocation_metadata or ()).get(_HEADER, "")
@@ -129,7 +129,7 @@ def _refusal(code: grpc.StatusCode, details: str) -> _Handler:
     async def refuse(_requests: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.abort(code, details)
 
-    # A stream's handler answers before any request has come; to a unary call it looks the same.
+    # A stream's handler answers before any request arrives; a unary caller sees no difference.
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 

@@ -1,4 +1,4 @@
-"""Events as they travel: the reading side of ``EventMessage``."""
+"""Parses events from ``EventMessage``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["decision_of", "event_of"]
 
 
 def event_of(message: pb.EventMessage) -> Event:
-    """Makes the event that a message carries."""
+    """Returns the event of a message."""
     return Event.from_dict(_flat(message))
 
 
 def decision_of(message: pb.EventMessage) -> RecordedDecision:
-    """Makes the record of a decision that a message carries."""
+    """Returns the recorded decision of a message."""
     return RecordedDecision.from_dict(_flat(message))
 
 
 def _flat(message: pb.EventMessage) -> dict[str, Any]:
-    """Returns the flat form of an event; whole numbers come back as int."""
+    """Returns the flat form of an event; integral numbers become int."""
     return {
         "kind": message.kind,
         "source": message.source,
@@ -34,7 +34,7 @@ def _flat(message: pb.EventMessage) -> dict[str, Any]:
         "slice": message.slice if message.HasField("slice") else None,
         "duration_s": message.duration_s if message.HasField("duration_s") else None,
         "reason": message.reason if message.HasField("reason") else None,
-        # A Struct knows only one kind of number.
+        # A Struct has only one type of numbers.
         "data": {
             name: int(value) if isinstance(value, float) and value.is_integer() else value
             for name, value in MessageToDict(message.data).items()

@@ -1,6 +1,6 @@
-"""gRPC statuses and this package's errors, each translated into the other in one place.
+"""Translates between gRPC statuses and this package's errors.
 
-The numbers of gRPC's status codes are those of absl's, which JAX's own protocols carry.
+The numbers of gRPC's status codes are those of absl, which JAX's protocols use.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shared_pathways_service.errors import SharedPathwaysError
 
 __all__ = ["abort", "code_number", "code_of", "error_of", "status_code"]
 
-#: Trailing metadata with the whole error, so that it arrives as it left.
+#: Trailing metadata with the whole error, so that no field is lost.
 _TRAILER = "sps-error-bin"
-# Headers are limited to 8 KiB by default; an error that is longer travels as code and text.
+# Headers are limited to 8 KiB by default; longer errors are sent as code and text.
 _TRAILER_LIMIT = 4096
 
-#: A class not listed has the code of its nearest base.
+#: Other classes have the code of their nearest base.
 _CODE_OF: dict[type[SharedPathwaysError], grpc.StatusCode] = {
     SharedPathwaysError: grpc.StatusCode.UNKNOWN,
     errors.InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -44,7 +44,7 @@ def _invalid(message: str) -> SharedPathwaysError:
     return errors.InvalidRequestError("request", "", "", message=message)
 
 
-#: For statuses without the trailer: from another version, or from gRPC itself.
+#: For statuses without the trailer, which come from another version or from gRPC itself.
 _ERROR_OF: dict[grpc.StatusCode, Callable[[str], SharedPathwaysError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: _invalid,
     grpc.StatusCode.OUT_OF_RANGE: _invalid,
@@ -69,7 +69,7 @@ def code_number(code: grpc.StatusCode) -> int:
 
 
 def status_code(number: int) -> grpc.StatusCode:
-    """Returns the code of absl's number; UNKNOWN for one that is none."""
+    """Returns the code of absl's number; UNKNOWN if the number is invalid."""
     return _BY_NUMBER.get(number, grpc.StatusCode.UNKNOWN)
 
 
@@ -86,9 +86,9 @@ async def abort(
     """Ends a call with an error.
 
     Args:
-      context: The call's.
-      error: What the caller shall see.
-      code: When another than `code_of` tells more.
+      context: The call's context.
+      error: The error for the caller.
+      code: A more specific code than that of `code_of`.
     """
     data = json.dumps(error.to_json()).encode()
     trailer = ((_TRAILER, data),) if len(data) <= _TRAILER_LIMIT else ()
@@ -97,12 +97,12 @@ async def abort(
 
 
 def error_of(failed: grpc.RpcError, *, service: str, address: str) -> SharedPathwaysError:
-    """Makes our error of a call's failure; raise it `from` that.
+    """Converts a call's failure to an error of this package; raise it `from` the failure.
 
     Args:
-      failed: What the call raised.
-      service: Who was called, e.g. ``resource manager``.
-      address: Where.
+      failed: The exception of the call.
+      service: The called service, e.g. ``resource manager``.
+      address: Its address.
     """
     trailer: Any = failed.trailing_metadata() or ()
     for key, value in trailer:

@@ -1,4 +1,4 @@
-"""Tenants' requests as messages: written, and checked where a server receives them."""
+"""Converts tenants' requests to messages, and checks the messages that a server receives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shared_pathways_service.protocol.tenant_pb2 import TenantRequest as TenantM
 
 __all__ = ["message_of", "read_tenant_request", "tenant_of", "write_older_fields"]
 
-#: The messages in which a tenant's request travels.
+#: The messages that carry a tenant's request.
 Carrier = TypeVar("Carrier", resource_manager_pb2.TenantHello, supervisor_pb2.CreateProxyRequest)
 
-#: Far more than any service has; a guard against a message that is all list.
+#: Far more than any service has; guards against huge messages.
 _MAX_SLICES = 4096
 _FIELDS = frozenset(TenantMessage.DESCRIPTOR.fields_by_name)
 
@@ -34,10 +34,10 @@ def message_of(request: TenantRequest) -> TenantMessage:
 def write_older_fields(carrier: Carrier) -> None:
     """Repeats `carrier.tenant` in the fields that servers of the first release read.
 
-    That release had no message for the request: its carriers had the same fields.
+    That release had no message for the request; the carriers themselves had the same fields.
 
     Args:
-      carrier: None of these fields is set.
+      carrier: A message without values in these fields.
     """
     fields: dict[str, Any] = {field.name: value for field, value in carrier.tenant.ListFields()}
     carrier.MergeFrom(type(carrier)(**fields))
@@ -55,7 +55,7 @@ def read_tenant_request(message: TenantMessage) -> TenantRequest:
     """Checks a request that a server received.
 
     Raises:
-      InvalidRequestError: A field has a value that cannot be used; `field` names it.
+      InvalidRequestError: A field has an invalid value; `field` names it.
     """
     count = check_int("virtual_slices", len(message.virtual_slices), low=1, high=_MAX_SLICES)
     queue_timeout = lifetime = None

@@ -1,4 +1,4 @@
-"""Which version of this project's own gRPC protocols two sides speak."""
+"""Negotiates the version of this project's own gRPC protocols."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 
 __all__ = ["is_heard", "negotiate", "spoken"]
 
-#: The initial metadata of a stream that is open, with the version that is spoken on it.
+#: The initial metadata of an open stream, with its version.
 _SPOKEN = "sps-protocol"
 
 
 def negotiate(low: int, high: int) -> int:
-    """Returns the highest version that both sides speak.
+    """Returns the highest common version.
 
     Args:
-      low: The lowest that the other side speaks, from 1.
-      high: The highest that it speaks.
+      low: The lowest version of the other side, from 1.
+      high: The highest version of the other side.
 
     Raises:
-      InvalidRequestError: The other side's range is none.
+      InvalidRequestError: The other side's range is invalid.
       VersionSkew: No version is in both ranges.
     """
     if not 1 <= low <= high:
@@ -39,10 +39,10 @@ def negotiate(low: int, high: int) -> int:
 
 
 def spoken(version: int) -> tuple[tuple[str, str], ...]:
-    """Returns the initial metadata with which a stream says, before all else, that it is open.
+    """Returns the initial metadata that mark a stream as open.
 
     Args:
-      version: That `negotiate` returned.
+      version: The result of `negotiate`.
     """
     return ((_SPOKEN, str(version)),)
 
@@ -50,7 +50,6 @@ def spoken(version: int) -> tuple[tuple[str, str], ...]:
 def is_heard(metadata: Iterable[tuple[str, str | bytes]]) -> bool:
     """Returns whether a stream with these initial metadata is open.
 
-    Those of a refusal come before its status does, and are empty: only what the server says is a
-    sign.
+    A refused stream also has initial metadata, which are empty and come before its status.
     """
     return any(key == _SPOKEN for key, _ in metadata)

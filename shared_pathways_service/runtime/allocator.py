@@ -37,10 +37,10 @@ def keep_all() -> bool:
 
 
 def keep(nbytes: int) -> bool:
-    """Makes this process keep so much free memory at the end of its heap, where large blocks are.
+    """Makes this process keep free memory at the end of its heap, where large blocks are.
 
     Args:
-      nbytes: Less than 2 GiB.
+      nbytes: Bytes to keep; less than 2 GiB.
 
     Returns:
       Whether the setting succeeded.

@@ -1,6 +1,6 @@
-"""Writes a server's log to standard error, in the form of glog like Google's images.
+"""Writes a server's log to standard error, in the form of glog (like Google's images) or as JSON.
 
-Or as JSON, one object per line, with names that log collectors know: ``severity``, ``time``,
+The JSON form has one object per line, with names that log collectors know: ``severity``, ``time``,
 ``message``, and the source location.
 """
 

@@ -1,4 +1,4 @@
-"""Writes to streams of people without failing when the terminal or reader is gone."""
+"""Writes to terminals and pipes without failing when the terminal or reader is gone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which metrics of one session are written, with which values, and when: pure.
+"""Decides which metrics of one session are written, with which values, and when: pure.
 
-Names, kinds, units and labels are those that pathwaysutils 0.1.13 writes (its shared Pathways
-service's ``metrics_collector``), so that its dashboards and alerts show sessions of either. Unlike
-there a level is written again while it holds, as Cloud Monitoring draws what is not written as a
-gap, and is zero again when the session has ended.
+Names, kinds, units and labels are those of pathwaysutils 0.1.13 (its shared Pathways service's
+``metrics_collector``), so that its dashboards and alerts work for both. Unlike there, a level is
+repeated while it holds, because Cloud Monitoring draws missing points as a gap, and becomes zero at
+the session's end.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ LABELS: Final = {
     "job_name": "Pathways proxy job name",
 }
 
-#: Seconds between two points of one time series. From Cloud Monitoring's "Quotas and limits" one
-#: each 10 s is quoted, and of late one each 5 s; 5.5 s were reported refused. The longer one, and
-#: some more, as pathwaysutils has it.
+#: Seconds between two points of one time series. Cloud Monitoring's "Quotas and limits" is quoted
+#: with 10 s, and recently with 5 s; refusals at 5.5 s were reported. This is the longer one with a
+#: margin, as in pathwaysutils.
 SPACING_S: Final = 10.5
-#: Seconds after which a level that still holds is written again.
+#: Seconds after which an unchanged level is written again.
 REPEAT_S: Final = 60.0
-#: Seconds that the end of a session may be told of after it: one spacing and a call.
+#: Seconds after a session's end in which it may be reported: one spacing and a call.
 LINGER_S: Final = 12.0
-#: Values of one level that wait to be written: the next one, and where it is by now.
+#: Maximum number of queued values per level: the next one and the latest one.
 _WAITING: Final = 2
 
-#: Failures after which the wait grows no more.
+#: Number of failures after which the wait does not grow further.
 _DOUBLINGS: Final = 10
 
-#: Phases in which a proxy that was asked for is waited for, or runs.
+#: Phases in which the proxy starts or runs.
 _STANDING = (Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE, Phase.SERVE)
 _WANTED = (Phase.PREFLIGHT, Phase.CREATE, *_STANDING)
 
@@ -51,9 +51,9 @@ class Metric:
     """One metric, a gauge.
 
     Attributes:
-      name: Behind `PREFIX`.
-      value_type: As `google.api.MetricDescriptor` has it.
-      is_level: Whether it stands until it changes; else it tells of a moment, once.
+      name: The part after `PREFIX`.
+      value_type: As in `google.api.MetricDescriptor`.
+      is_level: Whether it holds until it changes; otherwise each value is written once.
     """
 
     name: str
@@ -139,11 +139,11 @@ def place_of(context: str) -> tuple[str, str]:
 
 
 class _Series:
-    """What of one metric was written, and what is to be.
+    """The written and queued values of one metric.
 
     Attributes:
       queue: Values to write, oldest first.
-      written_at: When one was last tried to be.
+      written_at: Time of the last attempt to write one.
     """
 
     def __init__(self, metric: Metric) -> None:
@@ -154,28 +154,28 @@ class _Series:
 
     @property
     def is_zero(self) -> bool:
-        """Whether it stands at zero."""
+        """Whether its value is zero."""
         return not self._value
 
     def offer(self, value: float) -> None:
-        """Takes a value in; only a change is worth a point."""
+        """Queues a value if it differs from the last one."""
         if value == self._value:
             return
         self._value = value
         self._queue(*self.queue, value)
 
     def take(self, now: float) -> Reading:
-        """Returns what to write: what waits, else the value again."""
+        """Returns the next value to write: from the queue, or else the last value again."""
         self.written_at = now
         return Reading(metric=self.metric, value=self.queue.pop(0) if self.queue else self._value)
 
     def put_back(self, value: float) -> None:
-        """Takes back a value that could not be written, if it is not too late for it."""
+        """Queues a value again that could not be written, unless it is too late."""
         if len(self.queue) < _WAITING:
             self._queue(value, *self.queue)
 
     def keep_last(self) -> None:
-        """Lets go of what there is no time for; a zero says nothing where nothing was said."""
+        """Drops queued values except the last; drops all if none was written before."""
         self.queue = [] if self.written_at is None else self.queue[-1:]
 
     def _queue(self, *values: float) -> None:
@@ -184,14 +184,14 @@ class _Series:
 
 
 class Meter:
-    """From what is known of a session to the points that tell of it.
+    """Converts states of a session to points of its metrics.
 
-    What `take` returned is answered by `delivered` or `failed` before `take` is called again.
+    Each `take` must be followed by `delivered` or `failed` before the next `take`.
 
     Args:
       spacing_s: Seconds between two points of one metric.
-      repeat_s: Seconds after which a level is told again; the longest wait after failures too.
-      linger_s: Seconds after the session's end in which it must be told.
+      repeat_s: Seconds after which a level is repeated; also the longest wait after failures.
+      linger_s: Seconds after the session's end in which it must be reported.
     """
 
     def __init__(
@@ -214,27 +214,27 @@ class Meter:
 
     @property
     def end_by(self) -> float | None:
-        """When nothing more is to be written; None before the session's end."""
+        """Time after which no value is written; None before the session's end."""
         return self._end_by
 
     @property
     def is_done(self) -> bool:
-        """Whether the session has ended and all of it is told."""
+        """Whether the session has ended and all values are written."""
         waiting = any(series.queue for series in self._series.values())
         return self._end_by is not None and not waiting and not self._taken
 
     @property
     def next_due(self) -> float | None:
-        """When `take` has something; None: not before the next `observe`."""
+        """Time at which `take` has a value; None: not before the next `observe`."""
         dues = [due for series in self._series.values() if (due := self._due(series)) is not None]
         return max(min(dues), self._not_before) if dues else None
 
     def observe(self, snapshot: Snapshot, now: float) -> None:
-        """Takes in what is known of the session.
+        """Records the session's state.
 
         Args:
-          snapshot: As a whole.
-          now: Seconds of any clock that only grows; the same one in every call.
+          snapshot: The whole state.
+          now: Seconds of any monotonic clock; the same clock in every call.
         """
         if snapshot.phase is Phase.CREATE and self._asked_at is None:
             self._asked_at = now
@@ -249,7 +249,7 @@ class Meter:
             self._end_by = now + self._linger_s
 
     def take(self, now: float) -> tuple[Reading, ...]:
-        """Returns the values to write now, at most one a metric."""
+        """Returns the values to write now, at most one per metric."""
         if now < self._not_before:
             return ()
         if self._end_by is not None:
@@ -261,12 +261,12 @@ class Meter:
         return self._taken
 
     def delivered(self) -> None:
-        """What was taken is written, or will never be."""
+        """Records that the taken values were written, or were refused permanently."""
         self._taken = ()
         self._failures = 0
 
     def failed(self, now: float) -> None:
-        """What was taken may be written later."""
+        """Records that the taken values were not written, but may be written later."""
         for reading in self._taken:
             self._series[reading.metric].put_back(reading.value)
         self._taken = ()

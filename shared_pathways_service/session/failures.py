@@ -1,4 +1,4 @@
-"""Which error a session ends with: chosen from what the home told, and from what it waited for."""
+"""Chooses the error of a failed session, from events of the home and the state of the session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
-#: Ends (`ProxyExited.outcome`) before the proxy ran at all: what mends them.
+#: Hints by outcome (`ProxyExited.outcome`), for proxies that ended before they ran.
 _UNSTARTED = {
     "image": "name an image that the cluster can pull as proxy_server_image=",
     "config": "have what its pod needs and the reason names put into the namespace",
@@ -46,7 +46,7 @@ _UNSTARTED = {
     "proxy_options=",
 }
 
-#: Ends of a proxy that was well itself.
+#: Outcomes that the proxy itself did not cause.
 _TAKEN = {
     "pod_deleted": "lost its pod, which somebody deleted",
     "evicted": "was taken away",
@@ -56,7 +56,7 @@ _TAKEN = {
 
 
 def wanted_by_type(virtual_slices: Iterable[InstanceType]) -> dict[str, int]:
-    """Returns how many slices of each instance type are asked for."""
+    """Returns the number of requested slices by instance type."""
     return dict(Counter(map(str, virtual_slices)))
 
 
@@ -64,7 +64,7 @@ def when_refused(request: SessionRequest, news: TenantRefused) -> SharedPathways
     """Returns the error for a refusal.
 
     Args:
-      request: What was asked for.
+      request: The session's request.
       news: The refusal.
     """
     message = news.message or news.reason or "the resource manager refused the request"
@@ -121,7 +121,7 @@ def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
 
 
 def no_room(name: str, reason: str) -> CapacityError:
-    """Returns the error for a proxy for which the namespace's quota leaves no room."""
+    """Returns the error for a proxy that does not fit into the namespace's quota."""
     return CapacityError(
         f"the namespace's quota leaves no room for the proxy {name}: {reason}",
         hint="end other work of the namespace, or have its quota raised",
@@ -131,12 +131,12 @@ def no_room(name: str, reason: str) -> CapacityError:
 def when_lost(
     request: SessionRequest, news: ev.ProxyLost, *, served: bool = True
 ) -> SharedPathwaysError:
-    """Returns the error for the end of the proxy, or of the view of it, without being asked for.
+    """Returns the error for an unrequested end of the proxy, or a loss of the view of it.
 
     Args:
-      request: What was asked for.
-      news: The end.
-      served: Whether JAX may have been on it.
+      request: The session's request.
+      news: The event of the end.
+      served: Whether JAX may have been attached.
     """
     denied = _denial_in(request, news)
     if denied is not None:
@@ -165,7 +165,7 @@ def when_lost(
 
 
 def _denial_in(request: SessionRequest, news: ev.ProxyLost) -> SharedPathwaysError | None:
-    """Returns the error for a view that was lost because it is not permitted; else None."""
+    """Returns the error if the view was lost for a missing permission; else None."""
     told = news.error if isinstance(news, ev.HomeLost | ev.TunnelBroken) else {}
     if told.get("type") != AccessDenied.__name__:
         return None
@@ -195,8 +195,8 @@ def _when_exited(
 
 
 def when_out_of_queue(request: SessionRequest, snapshot: Snapshot) -> SlicesTaken:
-    """Returns the error for a queue that took longer than was allowed."""
-    # (Google's resource manager knows no positions.)
+    """Returns the error for a queue that exceeded its timeout."""
+    # (Google's resource manager does not report positions.)
     at = f" and was then at position {snapshot.position} of the queue"
     return SlicesTaken(
         f"{request.name} waited {request.tenant.queue_timeout_s:g} s for its slices"
@@ -215,13 +215,13 @@ def when_out_of_time(
     last_event: str,
     waited_for: ev.ServiceWaiting | None = None,
 ) -> SharedPathwaysError:
-    """Returns the error for a step that did not end in time; the phase says which it was.
+    """Returns the error for a step that timed out, which follows from the phase.
 
     Args:
-      request: What was asked for.
-      snapshot: How the session stands.
-      last_event: What was heard last of the proxy.
-      waited_for: What the service waited for last.
+      request: The session's request.
+      snapshot: The state of the session.
+      last_event: The last event of the proxy.
+      waited_for: The last reason why the service was not ready.
     """
     within = f"within {request.timeout_s:g} s"
     hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
@@ -263,7 +263,7 @@ def when_out_of_time(
 
 
 def with_last_line(error: PlacementTimeout, line: str) -> PlacementTimeout:
-    """Returns the error with what the proxy's log said last, which is more than the last event."""
+    """Returns the error with the last line of the proxy's log instead of the last event."""
     return PlacementTimeout(
         f"{error.message}; the proxy's log ends with: {line}",
         placed=error.placed,
@@ -285,7 +285,7 @@ def _not_ready(news: ev.ServiceWaiting, within: str, hint: str) -> ServiceNotRea
 
 
 def _spares_hint(spares: Mapping[str, int]) -> list[str]:
-    """Says how to get the slices that a service keeps as spares; empty if there are none."""
+    """Returns hints on how to get slices reserved as spares; empty if there are none."""
     if not spares:
         return []
     counts = ", ".join(f"{count} x {name}" for name, count in spares.items())
@@ -294,7 +294,7 @@ def _spares_hint(spares: Mapping[str, int]) -> list[str]:
 
 
 def _with_sentence(message: str, more: str) -> str:
-    """Returns a message as a sentence before another one; as it is if there is none."""
+    """Returns a message followed by another sentence, or unchanged if there is none."""
     return f"{message[0].upper()}{message[1:]}. {more}." if more else message
 
 

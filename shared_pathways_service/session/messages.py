@@ -1,8 +1,7 @@
-"""What goes into a session's machine, and what comes out: data only.
+"""Inputs (events) and outputs (effects) of a session's state machine: data only.
 
-Whoever runs the machine carries out the effects in the order given, and hands back what came of
-each as an event. `StopStep` means: end the step that runs, and wait until it has ended; no answer
-of it is handed in afterwards.
+The runner performs the effects in the given order, and returns the outcome of each as an event.
+`StopStep` means: end the running step, and wait until it has ended; its answer is dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = [
 
 
 class Phase(enum.StrEnum):
-    """Where a session is; in this order, but that any of them may turn to `UNDO` or `DELETE`."""
+    """The phases of a session, in order, except that any may change to `UNDO` or `DELETE`."""
 
     NEW = "new"
     PREFLIGHT = "preflight"
@@ -60,7 +59,7 @@ class Phase(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceView:
-    """A virtual slice as the session knows it; `state` is a virtual slice's."""
+    """A virtual slice as the session knows it."""
 
     index: int
     instance_type: str
@@ -71,17 +70,17 @@ class SliceView:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All that is known of a session at one moment.
+    """The state of a session at one moment.
 
     Attributes:
-      address: Where the proxy answers on this machine; empty before that.
+      address: The proxy's address on this machine; empty before it has one.
       ready: Whether the proxy answered the probe.
-      placed: Whether the gang was placed; what was lost since then does not change it.
-      preempted: Whether its slices were taken for somebody else, and are not back yet.
-      position: In the queue, from 1; None when not queued.
+      placed: Whether the gang was placed; later losses do not change it.
+      preempted: Whether its slices were taken for another tenant, and are not replaced yet.
+      position: Position in the queue, from 1; None if not queued.
       timings: Seconds by step.
-      error: Why it failed, as `SharedPathwaysError.to_json` gives it.
-      left: What could not be deleted, in words; empty: nothing.
+      error: Its error, in the form of `SharedPathwaysError.to_json`.
+      left: Things that could not be deleted, in words; empty: none.
     """
 
     name: str
@@ -104,33 +103,33 @@ class Snapshot:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Whether the session has ended."""
         return self.phase in (Phase.CLOSED, Phase.FAILED)
 
     @property
     def state(self) -> str:
-        """The phase, or ``preempted`` while somebody else has its slices."""
+        """The phase, or ``preempted`` while another tenant has its slices."""
         return "preempted" if self.preempted else self.phase.value
 
     def is_placed_now(self, gang: int) -> bool:
-        """Whether the gang was placed, and what was taken or lost since then is back.
+        """Returns whether the gang is placed, with replacements for slices taken or lost since.
 
         Args:
-          gang: How many slices it is.
+          gang: Number of slices of the gang.
         """
         if self.preempted or not self.placed:
             return False
-        # (Where the service names no slices, as some logs do not, none is known to be lost.)
+        # (If the service does not name slices, as in some logs, no loss is known.)
         is_short = any(view.state == "unplaced" and view.generation for view in self.slices)
         return not is_short or sum(view.state == "placed" for view in self.slices) >= gang
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as plain data; `from_json` makes an equal one."""
+        """Returns the snapshot as plain data, from which `from_json` makes an equal one."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
-        """Makes the snapshot that `to_json` described."""
+        """Makes the snapshot from plain data of `to_json`."""
         slices = tuple(SliceView(**view) for view in data["slices"])
         more = {"phase": Phase(data["phase"]), "slices": slices, "holders": tuple(data["holders"])}
         return cls(**{**data, **more})
@@ -141,7 +140,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightDone:
-    """The service is there and takes the request."""
+    """The service exists and accepts the request."""
 
     service: str
     instance_types: tuple[str, ...]
@@ -171,10 +170,10 @@ class Probed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deleted:
-    """The proxy is gone, or never was.
+    """The proxy is deleted, or did not exist.
 
     Attributes:
-      log_tail: Last lines of its log, if they were asked for and could be had.
+      log_tail: Last lines of its log, if requested and available.
     """
 
     log_tail: tuple[str, ...] = ()
@@ -182,18 +181,19 @@ class Deleted:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepFailed:
-    """The step that runs (the deletion too) ended with an error."""
+    """The running step (also the deletion) ended with an error."""
 
     error: SharedPathwaysError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """The session is to end: the client closed it or was interrupted, or its owner is gone.
+    """The session must end: the client closed it or was interrupted, or its owner ended.
 
     Attributes:
-      error: What the client is told when it did not ask for the end itself.
-      delete_timeout_s: None: the session's; longer when nobody waits for it.
+      error: The error for the client if it did not request the end itself.
+      delete_timeout_s: Seconds for the deletion, longer if the client does not wait for it; None:
+        the session's.
     """
 
     reason: str
@@ -233,7 +233,7 @@ class CreateProxy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FollowProxy:
-    """Hand in news of the proxy until `Finish`; not a step, it goes on beside them."""
+    """Report events of the proxy until `Finish`; not a step, but concurrent to the steps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,22 +243,22 @@ class OpenTunnel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Ask the proxy at this address until it answers; answered by `Probed`."""
+    """Probe the proxy at this address until it answers; answered by `Probed`."""
 
     address: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StopStep:
-    """End the step that runs and wait until it has ended."""
+    """End the running step and wait until it has ended."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeleteProxy:
-    """Delete what bears this session, trying again until it is done; answered by `Deleted`.
+    """Delete this session's objects, with retries until it succeeds; answered by `Deleted`.
 
     Attributes:
-      uid: Of the proxy; empty when it is not known whether there is one.
+      uid: The proxy's uid; empty if it is unknown whether there is a proxy.
       log_lines: Lines of its log to fetch first; 0: none.
     """
 
@@ -275,7 +275,7 @@ class Announce:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finish:
-    """The session has ended; nothing is left over unless `Snapshot.left` says so."""
+    """The session has ended; `Snapshot.left` lists leftovers, if any."""
 
 
 Effect = (

@@ -1,4 +1,4 @@
-"""When each phase of a session must have ended, the time in the queue left out."""
+"""Computes the deadlines of a session's phases, which exclude the time in the queue."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from shared_pathways_service.session.phases import ENDING, RISING
 
 __all__ = ["QUEUE_SLACK_S", "UNDO_S", "Deadlines"]
 
-#: Seconds that a create which is no longer wanted may take to answer before it is broken off: an
-#: answer makes the deletion certain to come after it.
+#: Seconds that an unwanted create may take to answer before it is cancelled: after an answer, the
+#: deletion certainly follows the creation.
 UNDO_S = 2.0
-#: Seconds beyond queue_timeout that the resource manager has for its own refusal, which says more.
+#: Seconds beyond queue_timeout for the resource manager's own refusal, which has more details.
 QUEUE_SLACK_S = 5.0
 
 
@@ -19,9 +19,9 @@ class Deadlines:
     """The deadlines of one session; times are seconds of the session's clock.
 
     Args:
-      request: The session's; it has the timeouts.
+      request: The session's request, which has the timeouts.
       now: The time.
-      delete_timeout_s: Seconds for the deletion, while somebody waits for it.
+      delete_timeout_s: Seconds for the deletion while the client waits for it.
 
     Attributes:
       deletion_s: Seconds that the deletion may take.
@@ -39,11 +39,11 @@ class Deadlines:
 
     @property
     def limits_queue(self) -> bool:
-        """Whether the session is in a queue that it may not be in for ever."""
+        """Whether the session is queued with a finite timeout."""
         return self._queue_by is not None
 
     def of(self, phase: Phase) -> float | None:
-        """Returns when a phase must have ended, if it is the present one; None: never."""
+        """Returns the deadline of a phase, if it is the present one; None: no deadline."""
         if phase in (Phase.UNDO, Phase.DELETE):
             return self._end_by
         if self._queue_by is not None and phase not in ENDING:
@@ -53,13 +53,13 @@ class Deadlines:
         return self._ready_by if phase in RISING else None
 
     def start_placement(self, now: float) -> None:
-        """The slices are waited for from now on."""
+        """Starts the time for placement."""
         self._place_by = now + self._timeout_s
 
     def follow_queue(self, now: float, *, is_queued: bool) -> None:
-        """Takes whether the session is in the queue now: the time there counts for nothing else.
+        """Records whether the session is queued now; time in the queue extends other deadlines.
 
-        A session that is queued again continues the same queue time.
+        A session that is queued again continues its queue time.
         """
         if is_queued and self._queue_by is None and self._queue_left_s is not None:
             self._queue_by = now + self._queue_left_s
@@ -70,15 +70,15 @@ class Deadlines:
             self._place_by = max(self._place_by, now + self._timeout_s)
 
     def start_undo(self, now: float) -> None:
-        """A create that is no longer wanted may answer first."""
+        """Starts the time for the answer of an unwanted create."""
         self._end_by = now + UNDO_S
 
     def start_deletion(self, now: float) -> None:
-        """The proxy is deleted from now on."""
+        """Starts the time for the deletion."""
         self._end_by = now + self.deletion_s
 
     def extend_deletion(self, seconds: float, phase: Phase) -> None:
-        """Lets the deletion, which may be the present phase, take so long at least."""
+        """Extends the time for the deletion, which may be the present phase, to at least this."""
         longer = max(self.deletion_s, seconds)
         if phase is Phase.DELETE:
             self._end_by += longer - self.deletion_s

@@ -1,4 +1,4 @@
-"""The phases of a session in groups, and the events that report them."""
+"""Groups of a session's phases, and the events that report phases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared_pathways_service.session.messages import Phase
 
 __all__ = ["BEFORE_JAX", "DONE_EVENTS", "ENDING", "RISING", "STARTED_EVENTS"]
 
-#: Phases in which the session is on its way up, with the proxy created or being created.
+#: Phases before `SERVE`.
 RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
 #: Phases in which JAX is not attached to the proxy yet.
 BEFORE_JAX = (Phase.START, Phase.TUNNEL, Phase.PROBE)

@@ -1,12 +1,12 @@
-"""A session from the first look at the service to the deletion of its proxy: a pure machine.
+"""The state machine of a session, from the preflight to the deletion of its proxy: pure.
 
     new → preflight → create → start → tunnel → probe → place → serve → delete → closed / failed
                           ↘ undo ↗
 
-Events go in together with the time, effects come out (`messages`). One step runs at a time;
-news of the proxy come at any time. Whatever goes wrong, and whoever wants it to end: once `create`
-was begun, the session passes through one `DeleteProxy`, even if creating was answered by an error,
-which proves nothing. Every phase but `serve` has a deadline.
+Its inputs are events with the time, its outputs effects (`messages`). One step runs at a time;
+events of the proxy occur at any time. Once `create` has begun, every path to the end contains one
+`DeleteProxy`, even if `create` failed, because an error does not prove that no proxy exists. Every
+phase but `serve` has a deadline.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from shared_pathways_service.session.view import SessionView
 
 __all__ = ["Session"]
 
-#: Seconds that the reason of a refusal may come after the end of the proxy which was refused.
+#: Seconds by which the reason of a refusal may follow the end of the refused proxy.
 SETTLE_S = 1.0
-#: Seconds that the news of a proxy's end may come after that of the tunnel which broke by it.
+#: Seconds by which the event of a proxy's end may follow that of its broken tunnel.
 TUNNEL_SETTLE_S = 3.0
 
 
 class Session:
-    """The machine of one session.
+    """The state machine of one session.
 
     Args:
-      request: What is to be reached, and in what time.
-      now: The time, in seconds of any clock that only grows; the same clock in every call.
-      delete_timeout_s: Seconds for the deletion, while somebody waits for it.
+      request: The session's request, which has the timeouts.
+      now: The time, in seconds of any monotonic clock; the same clock in every call.
+      delete_timeout_s: Seconds for the deletion while the client waits for it.
     """
 
     def __init__(self, request: SessionRequest, now: float, delete_timeout_s: float) -> None:
@@ -84,7 +84,7 @@ class Session:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All that is known now."""
+        """The present state of the session."""
         return dataclasses.replace(
             self._view.known,
             slices=self._view.slices,
@@ -93,32 +93,32 @@ class Session:
 
     @property
     def phase(self) -> Phase:
-        """Where the session is."""
+        """The present phase."""
         return self._view.known.phase
 
     @property
     def next_deadline(self) -> float | None:
-        """When a `Tick` is due; None when nothing is waited for (or for an endless queue only)."""
+        """Time at which a `Tick` is due; None if no deadline applies (or the queue has none)."""
         due = self._deadlines.of(self.phase)
         if self._settle is not None and self.phase not in ENDING:
             due = self._settle[0] if due is None else min(due, self._settle[0])
         return None if due == float("inf") else due
 
     def start(self, now: float) -> list[Effect]:
-        """Begins; returns the first effects."""
+        """Starts the session; returns the first effects."""
         self._now = now
         self._enter(Phase.PREFLIGHT, Preflight())
         return self._taken()
 
     def handle(self, event: SessionEvent, now: float) -> list[Effect]:
-        """Takes one event in.
+        """Processes one event.
 
         Args:
-          event: What happened. An answer that the running step cannot give is passed over.
-          now: When.
+          event: The event; an answer that does not belong to the running step is ignored.
+          now: The time.
 
         Returns:
-          What is to be done, in this order.
+          The effects to perform, in this order.
         """
         self._now = max(now, self._now)
         match event:
@@ -169,7 +169,7 @@ class Session:
         elif self.phase is Phase.DELETE:
             self._finish(left=str(error))
         elif self.phase in RISING and self._settle is None:
-            # (A step that fails because the proxy ended is explained by the proxy's end.)
+            # (If the proxy ended, its end explains the failed step.)
             self._fail(error)
 
     def _deleted(self, event: Deleted) -> None:
@@ -179,7 +179,7 @@ class Session:
             self.error = failures.with_last_line(self.error, event.log_tail[-1])
         self._finish()
 
-    # ---- news
+    # ---- events of the proxy, the tenant and its slices
 
     def _news(self, news: Event) -> None:
         if self.phase is Phase.PREFLIGHT and isinstance(news, ev.ServiceEvent):
@@ -191,7 +191,7 @@ class Session:
         self._last_event = f"{news.kind} {news.reason or ''}".strip()
         match news:
             case ev.TunnelBroken(final=False) if self.phase in BEFORE_JAX:
-                pass  # only the probe was on it, which tries again
+                pass  # only the probe used it, which retries
             case tenants.TenantRefused():
                 self._fail(failures.when_refused(self.request, news))
             case ev.ProxyLost():
@@ -202,7 +202,7 @@ class Session:
                 self._go_on()
 
     def _lost(self, news: ev.ProxyLost) -> None:
-        """The proxy is no more, or out of reach. Why may come a little later."""
+        """Processes the end or loss of the proxy, whose reason may be reported a little later."""
         exited = isinstance(news, ev.ProxyExited)
         refusal = failures.refusal_in(news) if isinstance(news, ev.ProxyExited) else None
         settling = self._settle[1] if self._settle else None
@@ -211,7 +211,7 @@ class Session:
         elif isinstance(settling, ev.ProxyExited):
             return
         elif exited and not self._view.known.placed:
-            # One that was refused ends too.
+            # A refused proxy ends too.
             self._settle = (self._now + SETTLE_S, news)
         elif isinstance(news, ev.TunnelBroken) and not news.final:
             self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, news)
@@ -221,10 +221,10 @@ class Session:
     def _error_of(self, end: ev.ProxyLost) -> SharedPathwaysError:
         return failures.when_lost(self.request, end, served=self._view.known.ready)
 
-    # ---- on the way up
+    # ---- start
 
     def _go_on(self) -> None:
-        """Leaves the phases that end by news rather than by a step's answer."""
+        """Leaves phases that end by an event rather than by a step's answer."""
         if self.phase is Phase.START and self._view.is_serving:
             self._enter(Phase.TUNNEL, OpenTunnel())
         if self.phase is Phase.PLACE and (self._view.known.placed or self.request.wait == "ready"):
@@ -232,14 +232,14 @@ class Session:
             self._view.set(timings={**self._view.known.timings, "total": self._now - self._began})
             self._announce(ev.SessionServing(duration_s=self._now - self._began))
 
-    # ---- on the way down
+    # ---- end
 
     def _cancelled(self, event: Cancelled) -> None:
         if event.delete_timeout_s is not None:
             self._deadlines.extend_deletion(event.delete_timeout_s, self.phase)
         if self.phase in ENDING:
             return
-        # (What has ended already was not ended by this.)
+        # (If the proxy has ended already, its end is the cause, not this event.)
         self.error = event.error or (self._error_of(self._settle[1]) if self._settle else None)
         self._announce(ev.SessionEnding(reason=event.reason))
         self._go_down()
@@ -250,7 +250,7 @@ class Session:
         self._go_down(broken=True)
 
     def _go_down(self, *, broken: bool = False) -> None:
-        """Turns round. A create that is not broken may answer first: see `deadlines.UNDO_S`."""
+        """Begins the end; an unbroken create may answer first (`phase_deadlines.UNDO_S`)."""
         phase = self.phase
         if phase in (Phase.NEW, Phase.PREFLIGHT):
             self._out.append(StopStep())
@@ -301,7 +301,7 @@ class Session:
                 )
             )
 
-    # ---- small parts
+    # ---- helpers
 
     def _enter(self, phase: Phase, *effects: Effect) -> None:
         before = self.phase
@@ -325,6 +325,6 @@ class Session:
 
 
 def _with_slice(news: Event) -> Event:
-    """Returns an event of a home as the client receives it, whose slice is a virtual slice."""
+    """Returns a home's event in the client's form, whose slice is a virtual slice."""
     index = getattr(news, "virtual_index", None)
     return dataclasses.replace(news, slice=index)

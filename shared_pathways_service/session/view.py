@@ -1,4 +1,4 @@
-"""All that is known of one session: what the steps answered, and what its events reported."""
+"""The known state of one session, from the answers of its steps and its events."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["SessionView"]
 
 
 class SessionView:
-    """What is known of one session.
+    """The known state of one session.
 
     Args:
-      request: The session's.
+      request: The session's request.
 
     Attributes:
-      known: All of it but the slices and the error.
+      known: The state without the slices and the error.
       is_serving: Whether the proxy's server runs.
       is_queued: Whether the tenant waits in the queue for its first slices.
     """
@@ -45,12 +45,12 @@ class SessionView:
         return tuple(self._slices[index] for index in sorted(self._slices))
 
     def assume_slice(self, instance_type: str) -> None:
-        """Takes the type of the one slice that a request without slices gets."""
+        """Records the type of the one slice that a request without slices gets."""
         if not self._slices:
             self._slices[0] = SliceView(index=0, instance_type=instance_type, state="unplaced")
 
     def end(self, left: str) -> None:
-        """The session has no slices any more, and `left` could not be deleted."""
+        """Records that the session has no slices any more, and that `left` could not be deleted."""
         self.set(left=left, preempted=False, position=None, holders=())
         self._slices = {
             index: dataclasses.replace(view, state="unplaced", slice_id="")
@@ -58,14 +58,14 @@ class SessionView:
         }
 
     def take(self, event: Event) -> None:
-        """Takes what an event of the proxy, the tenant or a slice reports."""
+        """Processes an event of the proxy, the tenant or a slice."""
         match event:
             case ev.ProxyServing():
                 self.is_serving = True
                 self.set(pod=event.pod or self.known.pod)
             case tenants.TenantQueued():
                 self.set(position=event.position, holders=event.holders)
-                # (One that was preempted comes back, however long that takes.)
+                # (A preempted tenant is queued too, but its wait has no timeout.)
                 self.is_queued |= not self.known.placed
             case tenants.TenantRunning():
                 self._gang_placed()

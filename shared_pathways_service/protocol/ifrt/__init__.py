@@ -1,7 +1,7 @@
-"""The IFRT proxy protocol: messages wire-compatible with jaxlib's, under package names of our own.
+"""The IFRT proxy protocol: messages wire-compatible with jaxlib's, under our own package names.
 
 The messages are in `proxy_pb2` (requests and responses), `core_pb2` (types, shapes, shardings),
-`xla_pb2` and `status_pb2`. What is not here: anything that acts on them.
+`xla_pb2` and `status_pb2`. This package contains no logic that acts on them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = [
     "SESSION_METADATA",
 ]
 
-#: The service's name on the wire: jaxlib's, whatever our own packages are called.
+#: The service's name on the wire, which is jaxlib's.
 SERVICE = "xla.ifrt.proxy.GrpcIfrtService"
-#: Versions of the protocol that this code speaks, both ends included.
+#: Supported versions of the protocol, inclusive.
 PROTOCOL_MIN = 16
 PROTOCOL_MAX = 25
-#: Versions of IFRT's serialised values (shapes, shardings, ...) that it speaks.
+#: Supported versions of IFRT's serialised values (shapes, shardings, ...).
 SERDES_MIN, SERDES_MAX = OUR_SERDES
 #: Metadata of a session's stream: a GrpcIfrtSessionMetadata.
 SESSION_METADATA = "ifrt-proxy-grpc-ifrt-session-metadata-bin"

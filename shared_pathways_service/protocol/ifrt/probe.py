@@ -1,4 +1,4 @@
-"""Does a proxy answer at an address? Asked with a real GetVersion of the IFRT proxy protocol."""
+"""Probes whether a proxy answers at an address, with GetVersion of the IFRT proxy protocol."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 __all__ = ["ProxyVersion", "probe", "probe_async"]
 
 _METHOD = f"/{ifrt.SERVICE}/GetVersion"
-#: How OpenXLA's server refuses (`ifrt_proxy/server/version.cc`).
+#: The refusal of OpenXLA's server (`ifrt_proxy/server/version.cc`).
 _NO_COMMON_VERSION = "failed to agree on the protocol version"
-#: A Unix socket's name and loopback addresses are no business of a web proxy; and a probe asked
-#: again must look anew, not wait for gRPC's own back-off.
+#: Unix sockets and loopback addresses must not go through a web proxy, and a repeated probe must
+#: connect at once, without gRPC's back-off.
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -32,11 +32,11 @@ _OPTIONS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProxyVersion:
-    """What the proxy agreed to.
+    """The versions that the proxy agreed to.
 
     Attributes:
-      protocol: Of the IFRT proxy protocol.
-      serdes: Of IFRT's serialised values.
+      protocol: Version of the IFRT proxy protocol.
+      serdes: Version of IFRT's serialised values.
     """
 
     protocol: int
@@ -48,13 +48,12 @@ def probe(address: str, timeout_s: float, *, wait: bool = False) -> ProxyVersion
 
     Args:
       address: ``unix:/path`` or ``host:port``.
-      timeout_s: Seconds in which the answer must have come.
-      wait: Whether to go on trying until then when nobody listens there yet.
+      timeout_s: Seconds for the answer.
+      wait: Whether to retry until then if no server listens there yet.
 
     Raises:
-      VersionSkew: There is no version that both sides speak; both ranges are named.
-      ServiceNotReady: Nobody listens, or no answer came in time, or what came is no answer of a
-        proxy.
+      VersionSkew: The sides have no common version; the error names both ranges.
+      ServiceNotReady: No server listens, no answer came in time, or the answer is not from a proxy.
     """
     with grpc.insecure_channel(address, _OPTIONS) as channel:
         call: Any = channel.unary_unary(_METHOD)
@@ -77,7 +76,7 @@ async def probe_async(address: str, timeout_s: float, *, wait: bool = False) -> 
 def _request() -> bytes:
     request = proxy_pb2.GrpcGetVersionRequest()
     request.min_version.protocol_version = ifrt.PROTOCOL_MIN
-    # Of JAX's client, which is to speak next, not of this package.
+    # The versions of JAX's client, which will connect next, not those of this package.
     low, high = _serdes()
     request.min_version.ifrt_serdes_version_number = low
     request.max_version.protocol_version = ifrt.PROTOCOL_MAX

@@ -37,7 +37,7 @@ class ServiceState:
       version: The version of the package.
       slices: Slices for tenants by instance type, in the given order.
       spares: Additional slices of each type.
-      since: RFC 3339.
+      since: Start of the service, RFC 3339.
       detached: Whether it ends when it is idle.
       log_dir: The directory of its logs.
       children: Its processes, except itself.
