@@ -1,8 +1,11 @@
-"""One connection as its user sees it: an agent, and JAX switched over to the proxy it reached.
+"""A connection in the user's process: an agent, and JAX switched to the proxy that it reached.
 
-`connection` is the object from its start to its close, `known` and `views` what it shows,
-`jax_side` JAX of this process, `leaving` which error a block ends with, `one_live` the rule of one
-connection per process.
+- `connection`: the connection from its start to its close
+- `known`, `views`: its slices, devices, state and timings
+- `jax_side`: switches JAX of this process
+- `leaving`: selects the error with which a block ends
+- `one_live`: the rule of one connection per process
+- `progress_display`, `notebook`, `logging_lines`: progress for people
 """
 
 from __future__ import annotations

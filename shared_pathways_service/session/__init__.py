@@ -1,6 +1,11 @@
 """One session, from the preflight to the deletion of its proxy: a pure state machine.
 
-`state_machine` decides, by what the `view` knows and the `deadlines` allow; `phases` groups its
-phases. `messages` are its inputs and outputs, `failures` chooses the error of a session that
-fails. The agent (`agent`) carries the outputs out.
+- `state_machine`: the decisions
+- `messages`: its inputs and outputs
+- `view`: all that is known of the session
+- `phases`, `phase_deadlines`: its phases, and their deadlines
+- `failures`: the error of a failed session
+- `cloud_metrics`: the metrics to write
+
+The agent (`agent`) carries out the outputs.
 """
