@@ -1,6 +1,7 @@
-"""Attackers: clients that try to use a server up. For tests and benchmarks of one's own servers.
+"""Attackers: clients that try to exhaust a server, for tests and benchmarks of one's own servers.
 
-`peer` is a connection that keeps to no rules, `kinds` has the attacks.
+- `peer`: a connection that follows no rules
+- `kinds`: the attacks
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Faults for tests of elastic training: what goes wrong, on which slice, and when.
 
-A `Plan` holds faults and fires each at its moment; a *world* is where slices can be harmed:
-`SimulatedSlices` (any devices, nothing real is harmed) or `EmbeddedSlices` (workers of a running
-embedded service are). A test asserts that its faults fired: `Plan.assert_fired`.
+A `Plan` holds faults and fires each at its moment. A *world* has the slices that faults act on:
+`SimulatedSlices` (any devices; nothing real is harmed) or `EmbeddedSlices` (workers of a running
+embedded service). A test asserts that its faults fired: `Plan.assert_fired`.
 """
 
 from __future__ import annotations

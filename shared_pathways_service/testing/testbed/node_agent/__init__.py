@@ -1,5 +1,9 @@
 """The kubelet's part: pods that are bound to the testbed's nodes run here as local processes.
 
-Objects of Kubernetes' are plain dictionaries. `images`, `environment`, `pod_status` and `nodes` are
-pure; `agent` watches, `pod` lives one pod's life, `container` runs one process.
+- `agent`: watches pods, and keeps the nodes alive
+- `pod`, `container_life`, `container`: run a pod, a container, a process
+- `images`, `environment`, `pod_status`, `nodes`: pure
+- `endpoint`: the kubelet's endpoint; `volumes`: directories of pods
+
+Objects of Kubernetes are plain dictionaries.
 """
