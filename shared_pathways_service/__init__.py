@@ -1,14 +1,14 @@
 """Slices of a long-lived, multi-tenant Pathways service for JAX programs.
 
-The door: everything public is here or in `isc_pathways`, which is the name the field knows.
+All public names are here or in `isc_pathways`, the module's name in upstream's documentation.
 
     from shared_pathways_service import isc_pathways
 
     with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
         ...  # plain JAX
 
-Importing this imports neither JAX nor gRPC, and starts nothing: names are looked up when used,
-because the servers pass through here too.
+Importing this imports neither JAX nor gRPC, and starts nothing: names are looked up on first use,
+because the servers import this package too.
 """
 
 from __future__ import annotations

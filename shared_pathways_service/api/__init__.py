@@ -1,5 +1,11 @@
-"""Users' requests: connect()'s fields, instance types, priorities, options, limits.
+"""Requests of users: arguments of connect(), instance types, priorities, options, limits.
 
-Pure data and checks: each field is validated here, once, and errors name it. The functions that
-users call are in `isc_pathways`, the settings in `runtime.settings`.
+- `requests`: the request of a session; `tenant_requests`: its part for the tenant
+- `instances`, `topology`, `slice_names`: slices and their types
+- `priorities`: priorities by name or number
+- `proxy_options`, `proxy_limits`: options and limits of a proxy
+- `checks`: results of preflight checks
+- `validation`: checks of single values
+
+Pure data: each field is validated here, once. The functions that users call are in `isc_pathways`.
 """

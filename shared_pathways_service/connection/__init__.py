@@ -1,7 +1,11 @@
-"""The user's connection: starts an agent, and switches JAX to the proxy that it creates.
+"""A connection in the user's process: an agent, and JAX switched to the proxy that it reached.
 
-`connection` has its start and close, `known` and `views` its readable state, `jax_side` JAX of this
-process, `leaving` the error that ends a block, `one_live` the rule of one connection per process.
+- `connection`: the connection from its start to its close
+- `known`, `views`: its slices, devices, state and timings
+- `jax_side`: switches JAX of this process
+- `leaving`: selects the error with which a block ends
+- `one_live`: the rule of one connection per process
+- `progress_display`, `notebook`, `logging_lines`: progress for people
 """
 
 from __future__ import annotations

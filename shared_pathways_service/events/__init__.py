@@ -1,8 +1,11 @@
-"""Event classes, whose instances the sinks of a connection and of a training run receive.
+"""Every event, as a class: the input of the sinks of a connection and of a training run.
 
-`base` has their common part and the table of their names, `codec` their flat form, which older
-versions read and write. Each other module has the events of one component. Other packages do not
-spell events' names: they use the class, or `Event.of` for a name given by a person.
+- `base`: common fields, and the table of names and classes
+- `codec`: the flat form of events, which older versions read and write
+- `session`, `tenants`, `manager_events`, `supervisor`, `training`: the events of one part each
+- `recorded_decisions`: decisions in the resource manager's history
+
+No other folder spells an event's name: it uses the class, or `Event.of` for a name from a person.
 """
 
 from shared_pathways_service.events import session, tenants

@@ -1,5 +1,10 @@
 """Flags of the servers: the parser, and flags that several processes share.
 
-The shared ones are policies, limits of a proxy, and the supervisor's flags, which are also options
-of `sps serve`. Flags of a single server are in `flags.py` of its folder.
+- `parsing`: the parser
+- `policies`: the resource manager's policies
+- `limits`: limits of a proxy
+- `tenants`: a tenant's request
+- `supervisor`: the supervisor's flags, which are also options of `sps serve`
+
+Flags of a single server are in `flags.py` of its folder.
 """

@@ -12,7 +12,7 @@ from shared_pathways_service.flags.parsing import flag
 
 __all__ = ["default_host_memory", "limit_flag", "limits_of"]
 
-#: The limit whose default depends on the machine.
+#: The limit with a default that depends on the machine.
 _HOST_MEMORY = "host_memory_limit_bytes"
 _CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory.max",

@@ -1,4 +1,4 @@
-"""Declares the resource manager's policies as flags of it and of the service that starts it."""
+"""Declares the policies as flags of the resource manager and of the service that starts it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class TenantOptions:
 
 
 def slice_flags(request: TenantRequest) -> list[str]:
-    """Returns the flags of a request that Google's proxies know too: those of its slices."""
+    """Returns a request's flags for its slices, which Google's proxies also accept."""
     flags = [f"--virtual_slices={','.join(request.type_names)}"]
     if request.elastic_slices:
         flags.append(f"--num_elastic_slices={request.elastic_slices}")
@@ -123,14 +123,14 @@ def tenant_flags(request: TenantRequest) -> list[str]:
 
 
 def tenant_variables(request: TenantRequest) -> dict[str, str]:
-    """Returns the variables that a proxy reads beside `slice_flags`."""
+    """Returns the variables that a proxy reads in addition to `slice_flags`."""
     declared = {field.name: field.metadata["flag"] for field in dataclasses.fields(TenantOptions)}
     values = _own_values(request).items()
     return {declared[name].env[0]: value for name, value in values if value}
 
 
 def _own_values(request: TenantRequest) -> dict[str, str]:
-    """Returns the texts of `TenantOptions` beside those of the slices."""
+    """Returns the values of `TenantOptions`, except those of the slices, as text."""
     values = {
         "tenant_name": request.name,
         "tenant_user": request.user,

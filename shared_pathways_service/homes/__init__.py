@@ -1,4 +1,8 @@
-"""The places where a service runs: the interface (`base`) and its two implementations.
+"""The places where a service runs: one interface and its two implementations.
 
-`embedded`: processes of this machine. `kubernetes`: Jobs in a cluster.
+- `base`: the interface
+- `embedded`: processes of this machine
+- `kubernetes`: Jobs in a cluster
+- `choice`: selects a home by name
+- `manager_news`: a resource manager's events across its restarts
 """

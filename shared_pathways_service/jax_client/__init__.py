@@ -1,8 +1,10 @@
 """Switches JAX of this process to a proxy and back; contains the plug-in for other programs.
 
-`attach` switches JAX over, and `Attachment.detach` restores it. `internals` lists the private parts
-of JAX that this needs. Independent of services, slices and Kubernetes. Importing the package does
-not import JAX.
+- `attachment`: `attach` switches JAX over, and `Attachment.detach` restores it
+- `internals`: the private parts of JAX that this needs
+- `plugin`: the plug-in; `standalone`: copies it for interpreters without this package
+
+Independent of services, slices and Kubernetes. Importing the package does not import JAX.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Operations on services in a cluster: deploy, drain, hotswap, disrupt. No terminal, no options.
+"""Operations on services in a cluster: deploy, drain, hotswap, disrupt.
 
-Commands (`cli.commands`) call these and display their progress; other programs may call them too.
+- `deployment`: creates and deletes services
+- `draining`: waits for the end of connections
+- `hotswap`: measures how JobSets move between node pools
+- `disruptions`: the failures of `sps chaos`
+- `cluster_access`, `manager_link`: access to the cluster and to the resource manager
+
+No terminal, no options: commands (`cli.commands`) and other programs call these.
 """

@@ -1,6 +1,9 @@
-"""Clients of a resource manager: calls and streams, when they are retried, what their errors mean.
+"""Clients of a resource manager: calls and streams, their retries, and their errors.
 
-`blocking_stream` keeps the stream of one process (worker, proxy) open on a thread, `event_stream`
-follows events in asyncio. Both reconnect by the policy in `backoff`, by the table of final errors
-in `failures`, and with the settings in `channels`.
+- `blocking_stream`: the stream of one process (worker, proxy), kept open on a thread
+- `event_stream`: events in asyncio
+- `unary_calls`: single calls
+- `backoff`: the policy of reconnects
+- `failures`: the table of final errors
+- `channels`: gRPC settings
 """

@@ -1,5 +1,11 @@
-"""Utilities for clients and servers on one machine: settings, process identity, logs, limits.
+"""Shared code of clients and servers on one machine: settings, processes, logs, limits.
 
-Independent of services, slices and JAX, except for `runtime.embedded`: the files of the embedded
-service.
+- `settings`: settings from arguments, variables, the profile, or defaults
+- `processes`: identifies and signals processes
+- `glog`, `terminal`: logs of servers, and output for people
+- `descriptors`, `allocator`: limits and memory of a process
+- `last_requests`: the record of what a process was doing when it ended
+- `embedded`: the files of the embedded service
+
+Independent of JAX and, except for `embedded`, of services and slices.
 """

@@ -1,7 +1,11 @@
-"""The resource manager's decisions: who gets which slices, as events in and instructions out.
+"""The resource manager's decisions: events go in, instructions come out.
 
-`core` is the entry point: `ResourceManagerCore`. `worker_events` and `tenant_events` handle events,
-`recovery` restores the state after a restart, and `queue_notices` notifies waiting tenants. The
-state is in `book`, each policy in `policies`; `history` explains past decisions. No gRPC, disk or
-clock: those are in `servers.resource_manager`.
+- `core`: `ResourceManagerCore`, the entry point
+- `tenant_events`, `worker_events`: handlers of events
+- `recovery`: restores the state after a restart
+- `queue_notices`: notifies waiting tenants
+- `event_log`: records events, and replays them
+- `book`: the state; `policies`: what to change; `history`: explanations of past decisions
+
+gRPC, disk and clock are in `servers.resource_manager`.
 """

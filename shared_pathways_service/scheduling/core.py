@@ -1,4 +1,4 @@
-"""The resource manager's core: each event comes with its time, and what is to be done goes out."""
+"""The resource manager's core: takes events with their times, and returns instructions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from shared_pathways_service.scheduling.worker_events import Workers
 
 __all__ = ["POLICIES", "ResourceManagerCore"]
 
-#: The policies of a service, in the order in which they are asked.
+#: The policies of a service, in the order in which they are called.
 POLICIES: tuple[MakePolicy, ...] = (
     TeamLimits,
     Cordons,
@@ -78,13 +78,13 @@ class ResourceManagerCore:
         now: float,
         policies: Sequence[MakePolicy] = POLICIES,
     ) -> None:
-        """Starts as new, or from what the disk has.
+        """Starts as new, or from the persisted state.
 
         Args:
           config: Slices and times.
-          restored: What was persisted before; None: nothing.
+          restored: The state that was persisted before; None: none.
           now: The time.
-          policies: What makes the policies, in the order in which they are asked.
+          policies: The factories of the policies, in the order in which these are called.
         """
         self._config = config
         self._since = now
@@ -126,18 +126,18 @@ class ResourceManagerCore:
         }
 
     def handle(self, event: ResourceManagerEvent, now: float) -> list[Instruction]:
-        """Takes an event in.
+        """Handles an event.
 
         Args:
-          event: What happened.
-          now: When; never earlier than before.
+          event: The event.
+          now: Its time; never earlier than that of the event before.
 
         Returns:
-          What to do, in this order. A `Persist` comes first and is on the disk before anything
-          behind it is done.
+          What to do, in this order. A `Persist` comes first, and must be on the disk before the
+          instructions after it are carried out.
 
         Raises:
-          ValueError: The event is one that the server should not have let through.
+          ValueError: The event is invalid; the server should have rejected it.
         """
         self._ledger.now = now
         self._take_in_event(event)
@@ -147,13 +147,13 @@ class ResourceManagerCore:
         return self._speaker.take()
 
     def next_deadline(self) -> float | None:
-        """Returns when the next `Tick` is due; None: not before another event."""
+        """Returns when the next `Tick` is due; None: not before the next event."""
         if self._speaker.gathered:
             return self._since
         return self._deadlines.next()
 
     def status(self, now: float, only: str = "") -> StatusReport:
-        """Returns who holds what, and who waits for what; see `report`."""
+        """Returns the holders of slices and the waiting tenants; see `report`."""
         return report(
             self._ledger,
             state="recovering" if self._recovery.active else "serving",
@@ -166,30 +166,30 @@ class ResourceManagerCore:
         )
 
     def census(self, now: float) -> Census:
-        """Returns how many there are of what."""
+        """Returns the counts of slices and tenants."""
         return take_census(self._ledger, recovering=self._recovery.active, now=now)
 
     @property
     def capacity(self) -> dict[str, int]:
-        """How many slices the service should have, spares included, by instance type."""
+        """The slices that the service should have, spares included, by instance type."""
         return {pool.name: pool.count for pool in self._ledger.pools.values()}
 
     def knows(self, tenant: str, incarnation: str = "") -> bool:
-        """Returns whether a tenant is there, waiting or running."""
+        """Returns whether a tenant is known, waiting or running."""
         found = self._ledger.tenants.get(tenant)
         return found is not None and incarnation in {"", found.incarnation}
 
     def knows_slice(self, slice_id: str) -> bool:
-        """Returns whether a physical slice is known, be its workers in or not."""
+        """Returns whether a physical slice is known, with or without connected workers."""
         return slice_id in self._ledger.slices
 
     def slice_ids(self, limit: int) -> list[str]:
-        """Returns the names of slices that are known, of many the first."""
+        """Returns the names of the first `limit` known slices."""
         known = sorted(self._ledger.slices.values(), key=lambda one: one.sort_key)
         return [one.id for one in known[:limit]]
 
     def slice_status(self, slice_id: str, now: float) -> SliceStatus:
-        """Returns how one slice stands.
+        """Returns the status of one slice.
 
         Raises:
           KeyError: There is no such slice.
@@ -197,13 +197,13 @@ class ResourceManagerCore:
         return slice_status(self._ledger.slices[slice_id], now)
 
     def refusal_of(self, asked: Reservation, now: float) -> tuple[str, str] | None:
-        """Returns which field of a reservation cannot be, and what would be right; None: it can."""
+        """Returns the invalid field of a reservation and what is valid; None: it can be made."""
         self._ledger.now = max(self._ledger.now, now)
         return refusal_of(self._ledger, asked, max(self._ledger.now, asked.starts))
 
     @property
     def reservations(self) -> tuple[ReservationStatus, ...]:
-        """What is reserved, in the order of the starts."""
+        """All reservations, by start time."""
         return reservations(self._ledger)
 
     def knows_reservation(self, name: str) -> bool:
@@ -287,7 +287,7 @@ class ResourceManagerCore:
     # ---- after each event
 
     def _settle(self) -> None:
-        """Places tenants, refuses those that do not wait, and notifies those that do."""
+        """Places tenants, refuses those that do not queue, and notifies those that wait."""
         if self._recovery.active:
             self._recovery.end_if_complete()
         self._ledger.changes.deliver()

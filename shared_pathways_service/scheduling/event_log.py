@@ -1,8 +1,9 @@
-"""The log of all that went into the core, line by line, and the core run again from it.
+"""Writes the log of the core's events, and replays the core from such a log.
 
-A log is JSON lines. Each life of a resource manager is an epoch, which begins with a line that has
-the configuration and what was restored; each line behind it is an event, its time, and what was
-decided by it. The core looks at nothing else: run again, it decides the same, or it has changed.
+A log is JSON lines. Each run of a resource manager is an epoch. Its first line has the
+configuration and the restored state; each further line has an event, its time, and the decisions
+that it caused. The core depends on nothing else: a replay that decides otherwise shows that the
+core has changed.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in messages.ResourceMana
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The first event by which other things are decided than were recorded.
+    """The first event whose replayed decisions differ from the recorded ones.
 
     Attributes:
-      line: Of the log, from 1.
-      event: What went in.
-      recorded: Sentences on what was decided then.
-      made: Sentences on what is decided now.
+      line: The line of the log, from 1.
+      event: The event.
+      recorded: The recorded decisions, as sentences.
+      made: The replayed decisions, as sentences.
     """
 
     line: int
@@ -46,14 +47,14 @@ class Difference:
 
 @dataclasses.dataclass(kw_only=True)
 class Replay:
-    """What came of running a log again.
+    """The result of replaying a log.
 
     Attributes:
-      epochs: Lives of the resource manager.
-      events: That went in.
-      decisions: That were compared.
-      torn: Lines that a kill had cut off.
-      difference: The first one; None: all is identical.
+      epochs: Runs of the resource manager.
+      events: Replayed events.
+      decisions: Compared decisions.
+      torn: Lines that a kill cut off.
+      difference: The first one; None: all decisions are identical.
     """
 
     epochs: int = 0
@@ -64,13 +65,13 @@ class Replay:
 
 
 def epoch_line(config: RmConfig, restored: Restored, now: float, version: str) -> str:
-    """Returns the line that an epoch begins with.
+    """Returns the first line of an epoch.
 
     Args:
-      config: The core's.
-      restored: What it was given.
+      config: The configuration of the core.
+      restored: The state that it was started from.
       now: The time of its start.
-      version: Of this package, for people.
+      version: The version of this package, for people.
     """
     data = {
         "epoch": _FORMAT,
@@ -85,7 +86,7 @@ def epoch_line(config: RmConfig, restored: Restored, now: float, version: str) -
 def event_line(
     event: messages.ResourceManagerEvent, now: float, decisions: Sequence[Decision]
 ) -> str:
-    """Returns the line of an event, its time, and what was decided by it."""
+    """Returns the line of an event: its time, and the decisions that it caused."""
     data = {"at": now, "event": type(event).__name__, "fields": _sparse(event)}
     if decisions:
         data["decisions"] = [_sparse(one) for one in decisions]
@@ -93,7 +94,7 @@ def event_line(
 
 
 def decisions_of(instructions: Iterable[messages.Instruction]) -> tuple[Decision, ...]:
-    """Returns what was decided by one event."""
+    """Returns the decisions that one event caused."""
     for one in instructions:
         if isinstance(one, Persist):
             return one.decisions
@@ -101,13 +102,13 @@ def decisions_of(instructions: Iterable[messages.Instruction]) -> tuple[Decision
 
 
 def replay(lines: Iterable[str]) -> Replay:
-    """Runs a log again, up to the first difference.
+    """Replays a log up to the first difference.
 
     Args:
-      lines: The log's.
+      lines: The lines of the log.
 
     Raises:
-      ValueError: It is no log, or one of another version; with the number of the line.
+      ValueError: This is not a log, or is one of another version; with the line number.
     """
     run = _Run()
     for number, text in enumerate(lines, start=1):
@@ -125,7 +126,7 @@ def replay(lines: Iterable[str]) -> Replay:
 
 
 class _Run:
-    """A log that is run again, line by line."""
+    """Replays a log line by line."""
 
     def __init__(self) -> None:
         self.result = Replay()
@@ -148,7 +149,7 @@ class _Run:
         self._compare(number, data)
 
     def _tear(self, error: json.JSONDecodeError) -> None:
-        """Passes over a line, which must be the last of a life that was killed."""
+        """Skips a torn line, which must be the last one of a run that was killed."""
         if self._torn is not None:
             raise error
         self._torn = error
@@ -187,7 +188,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _sparse(value: Any) -> dict[str, Any]:
-    """Returns a dataclass as JSON has it, without what has its default."""
+    """Returns a dataclass as plain JSON data, without fields that have their defaults."""
     return {
         field.name: to_plain(getattr(value, field.name))
         for field in dataclasses.fields(value)

@@ -1,9 +1,9 @@
 """Notifies waiting tenants of their places in the queue.
 
-Waiting tenants are many, and every change of the queue concerns most of them. So that an event
-costs the same with one waiting tenant as with ten thousand, a change is told at once to the head of
-the line only, and only if the line has been quiet for `RmConfig.retell_s`; everything else is told
-together, that long after the last time. A tenant that joins the line is told at once.
+Every change of the queue concerns most of the waiting tenants. So that an event costs the same with
+one waiting tenant as with ten thousand, only the head of the line is notified of a change at once,
+and only if the line has been quiet for `RmConfig.retell_s`; all other notifications are batched and
+sent that long after the last batch. A tenant that joins the line is notified at once.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from shared_pathways_service.scheduling.book.wait_reasons import position_of
 
 __all__ = ["QueueNotices"]
 
-#: Waiting tenants that are told of a change at once.
+#: Waiting tenants that are notified of a change at once.
 _PROMPT = 8
 
 
 class QueueNotices:
-    """Its state: tenants to tell their places, pools whose line to tell, and when each was told."""
+    """Its state: tenants and pools' lines to notify, and when each was last notified."""
 
     def __init__(
         self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
@@ -49,7 +49,7 @@ class QueueNotices:
 
     @property
     def consumes(self) -> Mapping[type[Change], Consumer]:
-        """Changes of lines and pools, and tenants that want to know their places."""
+        """Changes of lines and pools, and tenants that must be sent their places."""
         return {
             LineChanged: self._changed,
             PoolChanged: self._changed,
@@ -57,7 +57,7 @@ class QueueNotices:
         }
 
     def send(self) -> None:
-        """Tells tenants their places now, or later."""
+        """Notifies tenants of their places, now or later."""
         for newcomer in self._newcomers:
             if newcomer.is_queued and not newcomer.gone:
                 self._note_wait(newcomer)
@@ -99,7 +99,7 @@ class QueueNotices:
     def _tell_line(self, pool: Pool, first: int | None) -> None:
         for place, entry in enumerate(itertools.islice(pool.waiting.entries, first), start=1):
             tenant = entry[-1]
-            # A tenant of a single line is where the line says; that is most of them.
+            # Most tenants are in a single line: their place is their position in it.
             self._speaker.tell_place(
                 tenant, place if len(tenant.wants) == 1 else position_of(tenant)
             )

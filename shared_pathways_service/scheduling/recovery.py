@@ -1,15 +1,15 @@
-"""What a restart left: grants from the disk, claims of proxies, and the time until both agree.
+"""Recovers the state after a restart from persisted grants and from the claims of proxies.
 
 While it recovers, the resource manager grants nothing. With its disk, it knows every grant: a claim
-is right if it is the one on the disk.
+is valid if it matches the grant on the disk.
 
-Without it, it believes the claims: of two for one slice, the one with the higher generation; none
-for a slice that was lost, or whose worker was replaced, in the meantime. A proxy that comes when
-the recovery has ended is believed for one more time to live, as names take a while to lead to
-another machine, and only of slices that are there and that nobody was given or promised since: what
-this resource manager itself has granted is more than what a proxy says. A service that is new
-cannot be told from one whose state is gone until all its workers are in, and none of them was let
-in before: then nobody holds anything.
+Without its disk, it accepts claims: of two claims for one slice, the one with the higher
+generation; none for a slice that was lost, or whose worker was replaced, in the meantime. After the
+recovery, late claims are accepted for one more time to live, as DNS names take a while to lead to
+another machine, and only for slices that are present and were neither granted nor promised since:
+a grant of this resource manager takes precedence over a claim. A new service and one whose state
+was lost look the same until all workers have joined. If none of them was admitted before, the
+service is new, and no slice is held.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from shared_pathways_service.scheduling.worker_events import Workers
 
 __all__ = ["Recovery"]
 
-# Without a disk, generations begin above all that was ever given, also to proxies that are not
-# heard of in time: so many a second are more than are given.
+# Without a disk, generations start above every generation given before, also to proxies that do not
+# report in time: this many per second are more than are ever given.
 _GENERATIONS_PER_S = 1000
-#: How far another machine's clock may have been ahead. A claim beyond that is nobody's.
+#: How far another machine's clock may have been ahead. A claim beyond that is invalid.
 _MAX_SKEW_S = 86_400
 
 _BELIEVED = "its proxy says so, and the state from before is lost"
@@ -80,14 +80,14 @@ class Recovery:
         self.active = False
 
     def begin(self, restored: Restored) -> None:
-        """Enters what the disk has, and waits for reports if there is anything to wait for."""
+        """Enters the persisted state, and waits for reports if any are missing."""
         ledger = self._ledger
         ledger.last_generation = restored.last_generation
         ledger.last_order = restored.last_order
         ledger.marks.update({marked.slice_id: marked.mark for marked in restored.marks})
         self._moves_at = {marked.slice_id: marked.moves_at for marked in restored.marks}
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
-            # Whoever is forgotten hears why when it comes back, as a new request of its kind does.
+            # A forgotten tenant that comes back is refused as a new request of its kind would be.
             if not all(kind in ledger.pools for kind in grant.virtual_slices):
                 self._forget(grant, "the service has no such slices any more")
             elif not grant.running and not self._tenants.could_fit(
@@ -112,7 +112,7 @@ class Recovery:
         self._deadlines.add(lambda: self._until if self.active else None, self._end)
 
     def end_if_complete(self) -> None:
-        """Ends when everybody known has reported, or when it turns out that the service is new."""
+        """Ends when all known parties have reported, or when the service turns out to be new."""
         if self._state_lost:
             pools = self._ledger.pools.values()
             if not self._had_a_past and all(pool.ready >= pool.count for pool in pools):
@@ -127,30 +127,30 @@ class Recovery:
             self._end()
 
     def heard(self, event: WorkerJoined) -> None:
-        """Takes note of a worker, before it is let in."""
+        """Notes a worker before it is admitted."""
         self._had_a_past |= event.welcomed_at is not None
 
     def heard_tenant(self, event: TenantAsked) -> None:
-        """Takes note of the generations that a proxy knows, where they are not known any more."""
+        """Notes the generations that a proxy knows, if the state was lost."""
         if self._state_lost and event.last_generation <= self._latest:
             ledger = self._ledger
             ledger.last_generation = max(ledger.last_generation, event.last_generation)
             self._had_a_past |= event.last_generation > 0
 
     def concerns(self, event: TenantAsked) -> bool:
-        """Returns whether a proxy speaks of a past that is not known."""
+        """Returns whether a proxy refers to state that was lost."""
         return bool(event.claims) or (event.running and self.active and self._state_lost)
 
     def waits_again(self, event: TenantAsked) -> bool:
-        """Returns whether a proxy that has no slices had some, of which nothing is known any more.
+        """Returns whether a proxy without slices had some before the state was lost.
 
-        They were taken from it. If it was preempted it waits for as long as it takes; if it was
-        idle, which it says itself, it waits for nothing before it works.
+        They were taken from it. If it was preempted, it waits without a timeout; if it reports that
+        it was idle, it waits for no slices before it works.
         """
         return self._believes and not event.claims and 0 < event.last_generation <= self._latest
 
     def claimed(self, event: TenantAsked) -> None:
-        """Hears a proxy that ran and whose tenant is not known."""
+        """Handles the request of a proxy that ran and whose tenant is not known."""
         standing = [claim for claim in event.claims if self._stands(event, claim)]
         if event.claims and not standing:
             why = "its time to live has run out: its slices are others'"
@@ -159,7 +159,7 @@ class Recovery:
         self._had_a_past = True
         tenant = self._tenants.enter(event, running=True)
         self._ledger.decide_tenant(tenant, DecisionKind.ADOPTED, _BELIEVED, ends=False)
-        # The latest first: of two for one slice, the other one then no longer stands.
+        # The latest first: an older claim for the same slice is then invalid.
         for claim in sorted(event.claims, key=lambda claim: claim.generation, reverse=True):
             if self._stands(event, claim) and self._may_adopt(tenant, claim):
                 self._adopt(tenant, claim)
@@ -173,7 +173,7 @@ class Recovery:
     # ---- the disk
 
     def _forget(self, grant: PersistedGrant, why: str) -> None:
-        """Ends a tenant that can have no slices of the service any more."""
+        """Ends a tenant that the service can no longer give slices."""
         ledger = self._ledger
         ended = Decision(
             time=ledger.now,
@@ -210,7 +210,7 @@ class Recovery:
             if found is None:
                 found = self._ledger.add_slice(slice_id, tenant.pools[index])
             elif found.tenant is not None or found.pool is not tenant.pools[index]:
-                continue  # a damaged disk: nobody is told that two hold one slice
+                continue  # a damaged disk: never report two holders of one slice
             self._ledger.hold(tenant, index, found, generation)
             relied_on = tuple(grant.incarnations.get(slice_id, ()))
             found.relied_on = relied_on if len(relied_on) == len(found.workers) else ()
@@ -231,7 +231,7 @@ class Recovery:
     # ---- claims
 
     def _stands(self, event: TenantAsked, claim: Claim) -> bool:
-        """Whether a claim can be true as far as other placements go, be its slice there or not."""
+        """Whether no other placement contradicts a claim; its slice may be missing."""
         if not self._believes or not 0 <= claim.virtual_index < len(event.virtual_slices):
             return False
         if not 0 < claim.generation <= self._latest:
@@ -250,18 +250,18 @@ class Recovery:
 
     @property
     def _latest(self) -> int:
-        """The highest generation that another resource manager can have given by now."""
+        """The highest generation that another resource manager may have given by now."""
         return int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
 
     @property
     def _believes(self) -> bool:
-        """Whether anything that a proxy claims may be true."""
+        """Whether claims of proxies may be accepted."""
         if not self._state_lost:
             return False
         return self.active or self._ledger.now < self._until + self._believed_s
 
     def _may_adopt(self, tenant: Tenant, claim: Claim) -> bool:
-        """Whether the slice of a claim that stands is still there, as it was."""
+        """Whether the slice of an uncontradicted claim is still present and unchanged."""
         if claim.virtual_index in tenant.placed:
             return False
         found = self._ledger.slices.get(claim.slice_id)
@@ -287,7 +287,7 @@ class Recovery:
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
         missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
         for index in sorted(missing, key=lambda index: index not in claimed):
-            # It ran: what its gang lacks must have been placed once. More is not known.
+            # It ran, so the slices that its gang needs were placed once. More is not known.
             gang_lacks = len(tenant.placed) + len(tenant.lost) < tenant.needed
             if index in claimed or gang_lacks:
                 self._ledger.want_repair(tenant, index)

@@ -1,4 +1,4 @@
-"""What tenants' events mean: requests, broken streams, releases, and waits that run out."""
+"""Handles tenants' events: requests, broken streams, releases, and waits that time out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Tenants:
-    """Tenants ask, go away, come back, let go."""
+    """Handles requests, disconnects, returns and releases of tenants."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Tenants:
     # ---- events
 
     def returned(self, tenant: Tenant, event: TenantAsked, *, recovering: bool) -> None:
-        """Goes on with a tenant whose proxy speaks again, and tells it what it does not know."""
+        """Resumes a tenant whose proxy connected again, and sends the proxy what it missed."""
         tenant.connected = True
         tenant.ttl_at = None
         tenant.told = None
@@ -82,7 +82,7 @@ class Tenants:
 
         Args:
           event: The request.
-          ran: Whether its proxy says that it ran: no limit of today ends work that goes on.
+          ran: Whether its proxy reports that it ran: current limits do not end running work.
         """
         if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
             self.refuse(event, ended[1], ended[2])
@@ -107,17 +107,17 @@ class Tenants:
         return False
 
     def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
-        """Returns whether the service, were it all free, could let a gang start."""
+        """Returns whether a gang could start if all slices of the service were free."""
         wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
         return could_fit(wants, len(virtual_slices) - num_elastic)
 
     def enter(self, event: TenantAsked, *, running: bool = False, again: bool = False) -> Tenant:
-        """Enters a tenant that is new: into the line, or as one that runs.
+        """Enters a new tenant, as waiting or as running.
 
         Args:
           event: Its request.
-          running: Whether it has its slices, or what is left of them.
-          again: Whether it waits once more for slices that were taken from it; if they were as it
+          running: Whether it has its slices, or some of them.
+          again: Whether it waits for slices that were taken from it; if they were taken because it
             was idle, it waits in no line until it works.
         """
         self._ledger.last_order += 1
@@ -139,7 +139,7 @@ class Tenants:
         return tenant
 
     def restore(self, grant: PersistedGrant) -> Tenant:
-        """Enters a tenant that a restart left; its slices are entered by the caller."""
+        """Enters a tenant that was persisted before a restart; the caller enters its slices."""
         event = TenantAsked(
             tenant=grant.tenant,
             incarnation=grant.incarnation,
@@ -181,7 +181,7 @@ class Tenants:
         self._speaker.announce(announcements.disconnected(tenant, self._ttl_s))
 
     def released(self, event: TenantReleased) -> None:
-        """Frees what a tenant has, at once."""
+        """Frees a tenant's slices at once."""
         tenant = self._ledger.tenants.get(event.tenant)
         if tenant is None or event.incarnation not in {"", tenant.incarnation}:
             return
@@ -199,7 +199,7 @@ class Tenants:
             )
         self._end(tenant, RefusalKind.RELEASED, reason)
 
-    # ---- waits that run out
+    # ---- waits that time out
 
     def _start_ttl(self, tenant: Tenant) -> None:
         ends = tenant.ttl_at = self._ledger.now + self._ttl_s
@@ -209,7 +209,7 @@ class Tenants:
         )
 
     def _await_end(self, tenant: Tenant) -> None:
-        """Takes a tenant's slices back when its stated lifetime is over: others count on that."""
+        """Takes a tenant's slices back after its stated lifetime: backfill relies on that."""
         if tenant.ends_at is not None:
             self._deadlines.add(
                 lambda: None if tenant.gone else tenant.ends_at,
@@ -230,7 +230,7 @@ class Tenants:
     # ---- parts
 
     def _check_claims(self, tenant: Tenant, claims: tuple[Claim, ...]) -> set[int]:
-        """Answers what a proxy says it holds; returns the indices that it is right about."""
+        """Answers a proxy's claims; returns the virtual indices of the valid ones."""
         right = set()
         for claim in claims:
             held = tenant.placed.get(claim.virtual_index)
@@ -241,7 +241,7 @@ class Tenants:
         return right
 
     def deny(self, tenant: Tenant, claim: Claim) -> None:
-        """Tells a tenant that a placement that it claims is none."""
+        """Reports to a tenant that a placement that it claims does not exist."""
         if 0 <= claim.virtual_index < len(tenant.kinds):
             self._speaker.tell_unplaced(
                 tenant,
@@ -252,7 +252,7 @@ class Tenants:
             )
 
     def welcome(self, event: TenantAsked, *, recovering: bool) -> None:
-        """Tells a proxy that it is heard."""
+        """Acknowledges a proxy's request."""
         self._speaker.say(WelcomeTenant(event.tenant, event.incarnation, recovering))
 
     def refuse(
@@ -264,7 +264,7 @@ class Tenants:
         types: tuple[str, ...] = (),
         spares: Mapping[str, int] | None = None,
     ) -> None:
-        """Refuses a proxy whose tenant is not entered."""
+        """Refuses a proxy whose tenant was not entered."""
         self._decide(event, DecisionKind.REFUSED, message)
         self._speaker.refuse(
             RefuseTenant(
@@ -280,7 +280,7 @@ class Tenants:
         )
 
     def turn_away(self, event: TenantAsked, owner: Tenant) -> None:
-        """Ends a stream whose tenant is another proxy's, which is there or may come back."""
+        """Ends a stream whose tenant belongs to another proxy that is connected or may return."""
         reason = f"{event.tenant} is another proxy's, which is alive"
         if owner.ttl_at is not None:
             left = owner.ttl_at - self._ledger.now
@@ -291,7 +291,7 @@ class Tenants:
         )
 
     def _decide(self, event: TenantAsked, kind: DecisionKind, reason: str) -> None:
-        """Adds what was decided of a proxy whose tenant is not entered to the history."""
+        """Records a decision about a proxy whose tenant was not entered."""
         wanted = _count(map(str, event.virtual_slices))
         self._ledger.decide(
             Decision(
@@ -334,7 +334,7 @@ def _made(
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:
-    counts: dict[T, int] = {}  # (a Counter takes three times as long for the few that there are)
+    counts: dict[T, int] = {}  # (a Counter takes three times as long for so few entries)
     for one in things:
         counts[one] = counts.get(one, 0) + 1
     return counts

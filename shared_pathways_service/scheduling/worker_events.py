@@ -1,4 +1,4 @@
-"""What workers' events mean for slices."""
+"""Handles workers' events, and changes the states of their slices accordingly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """Workers come, beat, end and hang; slices become ready and are lost by that."""
+    """Handles workers that join, beat, end and hang: slices become ready or are lost."""
 
     def __init__(
         self, config: RmConfig, ledger: Ledger, speaker: Speaker, deadlines: Deadlines
@@ -42,7 +42,7 @@ class Workers:
     # ---- events
 
     def joined(self, event: WorkerJoined) -> None:
-        """Lets a worker in, or refuses it."""
+        """Admits a worker, or refuses it."""
         pool = self._ledger.pools.get(event.instance_type)
         if pool is None:
             types = ", ".join(other.name for other in self._ledger.pools.values())
@@ -53,19 +53,19 @@ class Workers:
             self._seat(event, found)
 
     def beat(self, event: WorkerBeat) -> None:
-        """Takes note that a worker is alive."""
+        """Notes that a worker is alive."""
         worker = self._find(event.slice_id, event.host_index, event.incarnation)
         if worker is not None:
             worker.beat_at = self._ledger.now
 
     def ended(self, event: WorkerEnded) -> None:
-        """Takes note that a worker is dead."""
+        """Notes that a worker is dead."""
         worker = self._find(event.slice_id, event.host_index, event.incarnation)
         if worker is not None:
             self._unseat(worker, f"is gone: {event.reason}" if event.reason else "is gone")
 
     def lose(self, lost: Slice, reason: str) -> None:
-        """Enters that a slice cannot be used, and takes it from its holder."""
+        """Marks a slice as lost, and takes it from its holder."""
         self._ledger.void(lost, math.inf)
         in_use = lost.state is SliceState.READY or lost.tenant is not None
         starts_on = lost.state is SliceState.STARTING and not lost.empty
@@ -79,7 +79,7 @@ class Workers:
             self.unplace(lost, reason)
 
     def unplace(self, held: Slice, reason: str, *, related: str = "") -> None:
-        """Takes a slice from its holder, who is told, and goes first in line for another."""
+        """Takes a slice from its holder, and puts the notified holder first in line for another."""
         tenant, index, generation = held.tenant, held.index, held.generation
         assert tenant is not None
         self._ledger.let_go(held, DecisionKind.UNPLACED, reason, related=related)
@@ -143,7 +143,7 @@ class Workers:
             self._announce(SliceStarting, into)
 
     def _unseat_former(self, event: WorkerJoined, into: Slice) -> None:
-        """Ends whoever was in this worker's place, in this life of the manager or before it."""
+        """Ends the worker that had this worker's place, before or since the manager's restart."""
         former = into.workers[event.host_index]
         if former is not None:
             if former.incarnation != event.incarnation:
@@ -220,7 +220,7 @@ def _is_another(event: WorkerJoined, into: Slice) -> bool:
         return False
     if into.relied_on:
         return into.relied_on[event.host_index] != event.incarnation
-    # A claim told who holds the slice, not on whom it relies: not on a younger process.
+    # A claim names the slice's holder, not the workers it relies on: never on a younger process.
     return event.welcomed_at is None or into.generation <= event.welcomed_at
 
 

@@ -1,6 +1,11 @@
 """One session, from the preflight to the deletion of its proxy: a pure state machine.
 
-`state_machine` decides, by the `view` and the `phase_deadlines`; `phases` groups its phases.
-`messages` are its inputs and outputs, `failures` chooses the error of a failed session. The agent
-(`agent`) performs the outputs.
+- `state_machine`: the decisions
+- `messages`: its inputs and outputs
+- `view`: all that is known of the session
+- `phases`, `phase_deadlines`: its phases, and their deadlines
+- `failures`: the error of a failed session
+- `cloud_metrics`: the metrics to write
+
+The agent (`agent`) carries out the outputs.
 """

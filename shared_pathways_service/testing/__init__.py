@@ -1,1 +1,9 @@
-"""For tests of this project and of its users: faults, attackers, fakes, stand-ins, the testbed."""
+"""Tools for tests of this project and of its users.
+
+- `faults`: faults for elastic training
+- `attacks`: clients that try to exhaust a server
+- `fake_home`: a home without a service
+- `google`, `google_monitoring`, `google_images`: stand-ins for Google's services and images
+- `testbed`: a Kubernetes control plane on this machine
+- `jaxlib_schemas`: the protobuf schemas of the installed jaxlib
+"""

@@ -1,4 +1,10 @@
 """Forwards a local socket to a port of a pod, through the API server's port-forward.
 
+- `relay`: listens on a local socket
+- `pump`: connects one socket with one port-forward
+- `websocket`, `frames`: the protocols, without I/O
+- `liveness`: decides when the far end is dead
+- `places`: directories for local sockets
+
 The caller connects the tunnel to the API server; `kube` has addresses and credentials.
 """

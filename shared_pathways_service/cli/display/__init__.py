@@ -1,1 +1,9 @@
-"""The output of commands: tables, lines, JSON, charts. Looks nothing up."""
+"""The output of commands; finds no data itself.
+
+- `output`: JSON for programs, tables and lines for people
+- `deploy_display`, `serve_display`: live displays of a service
+- `decision_lines`, `status_messages`: decisions and status
+- `moments`: times
+- `manifest_text`: YAML of objects
+- `report_png`, `run_summary`: reports of runs
+"""

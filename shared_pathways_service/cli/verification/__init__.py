@@ -1,8 +1,9 @@
 """The checks of `sps verify`, and the clients that they drive.
 
-`verify_checks` defines the checks, `results` their results, `tenant_program` is the program that
-checks run as a tenant, `tenant` its handle in this process, `service_state` the view of the service
-from outside, and `link` an HTTP proxy whose connections can be cut.
+- `verify_checks`, `results`: the checks and their results
+- `tenant_program`: the program that checks run as a tenant; `tenant`: its handle in this process
+- `service_state`: the view of the service from outside
+- `link`: an HTTP proxy whose connections can be cut
 """
 
 from __future__ import annotations

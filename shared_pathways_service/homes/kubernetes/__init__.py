@@ -1,5 +1,11 @@
 """The home in a cluster: a proxy is a Job, reached through the API server.
 
-`home` implements the interface. Preflight, Job, deadline and the connection to the resource manager
-are in separate modules. Decisions are pure code in `manifests` and `cluster_state`.
+- `home`: the implementation of the interface
+- `preflight`, `permissions_review`: checks before anything is created
+- `proxy_objects`, `job_inputs`: the proxy's Job and Secret
+- `proxy_watch`, `placement_watch`, `service_view`: the proxy, its slices, and its service
+- `deadline`, `release`: the end of a proxy
+- `dial`, `manager_link`: connections to the proxy and to the resource manager
+
+Decisions are pure code in `manifests` and `cluster_state`.
 """

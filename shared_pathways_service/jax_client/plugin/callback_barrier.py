@@ -67,7 +67,7 @@ class CallbackBarrier:
         for token in self._tokens.get():
             try:
                 token.block_until_ready()
-            except Exception as error:  # noqa: BLE001 - JAX's: told where it is waited for
+            except Exception as error:  # noqa: BLE001 - JAX's: raised where it is waited for
                 self._error = error
         self._done.set()
 

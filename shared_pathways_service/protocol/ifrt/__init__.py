@@ -1,7 +1,8 @@
 """The IFRT proxy protocol: messages wire-compatible with jaxlib's, under our own package names.
 
 The messages are in `proxy_pb2` (requests and responses), `core_pb2` (types, shapes, shardings),
-`xla_pb2` and `status_pb2`. This package contains no logic that acts on them.
+`xla_pb2` and `status_pb2`. `probe` checks whether a proxy answers. Code that acts on the messages
+is in other folders.
 """
 
 from __future__ import annotations

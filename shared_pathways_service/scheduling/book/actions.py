@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Action(Protocol):
-    """A change of the book that a policy wants."""
+    """A change of the book that a policy requests."""
 
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
         """Carries it out."""
@@ -37,7 +37,7 @@ Actions: TypeAlias = Iterable[Action]
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Start:
-    """Starts a waiting gang on free slices, and on those that are kept for it.
+    """Starts a waiting gang on free slices, and on slices reserved for it by its promise.
 
     Attributes:
       granted: How many slices of each pool it gets.
@@ -47,7 +47,7 @@ class Start:
     granted: dict[Pool, int]
 
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
-        """Places what can be placed, and queues the rest of the gang."""
+        """Places the virtual slices that can be placed, and queues the others."""
         tenant, granted, promised = self.tenant, self.granted, self.tenant.promised
         ledger.dequeue(tenant)
         tenant.running = True
@@ -61,7 +61,7 @@ class Start:
                 if kept:
                     onto = kept[0]
                     ledger.keep_no_more(onto)
-                    # No free slice is looked for before this one is held.
+                    # Hold this slice before the search for the next free one.
                 else:
                     onto = ledger.take_free(pool)
                 ledger.place(tenant, index, onto)
@@ -102,7 +102,7 @@ def vacate(
       speaker: Notifies the tenant.
       tenant: The holder.
       reason: Why, for the tenant and for the history.
-      related: The other tenant that has to do with it.
+      related: The name of the other tenant involved.
     """
     for index in range(len(tenant.kinds)):
         if index not in tenant.placed:

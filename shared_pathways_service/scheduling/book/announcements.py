@@ -1,6 +1,6 @@
-"""Events that the core announces of tenants, as functions that make them.
+"""Functions that return factories of tenant events, which the core announces.
 
-An event has the time of a clock, which the core does not look at: the server makes the event.
+An event carries a clock's time, and the core reads no clock: the server calls the factory.
 """
 
 from __future__ import annotations

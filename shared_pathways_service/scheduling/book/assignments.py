@@ -1,4 +1,4 @@
-"""Slices and the tenants that hold them: the part of the book that assigns one to the other."""
+"""Assigns slices to tenants: the slices, placements and reserved slices of the book."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from shared_pathways_service.scheduling.book.states import SLICE_EVENTS, SliceMa
 
 __all__ = ["Assignments"]
 
-#: What a slice's coming to a state is called in the history.
+#: The kind of decision that records a slice's transition to a state.
 _COME_TO = {state: DecisionKind(event.kind) for state, event in SLICE_EVENTS.items()}
 
 
 class Assignments(Journal):
-    """Slices, placements, and slices that are kept for a tenant or for a drained slice's holder.
+    """Slices, placements, and slices reserved for a tenant or for a drained slice's holder.
 
     Attributes:
-      pools: By instance type; a type that only an older configuration had is not among them.
+      pools: By instance type; types that only an older configuration had are missing.
       has_unplaced: Whether a placement ended since the last batch of messages.
       changes: Delivers what changes to its consumers.
     """
@@ -50,7 +50,7 @@ class Assignments(Journal):
     # ---- slices
 
     def add_slice(self, slice_id: str, pool: Pool) -> Slice:
-        """Enters a slice that was not known, without workers."""
+        """Adds a new slice without workers."""
         found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
         found.mark = self.marks.get(slice_id, SliceMark.NONE)
         self._count_withdrawn(pool, +found.is_withdrawn)
@@ -58,7 +58,7 @@ class Assignments(Journal):
         return found
 
     def remove_slice(self, gone: Slice) -> None:
-        """Strikes out a slice that nobody holds and no worker is in."""
+        """Removes a slice that has no holder and no workers."""
         del self.slices[gone.id], (pool := gone.pool).slices[gone.id]
         # A slice that comes back by this name must not meet an outdated entry of itself.
         pool.free_heap = sorted(entry for entry in pool.free_heap if entry[1] is not gone)
@@ -80,7 +80,7 @@ class Assignments(Journal):
         self.decide_slice(changed, _COME_TO[state], reason)
 
     def enter(self, found: Slice) -> None:
-        """Gives a slice whose workers are all in the state that its mark wants."""
+        """Sets the state of a slice whose workers have all joined, according to its mark."""
         self.set_state(found, found.state_when_complete)
         if found.kept_for is not None and found.state is not SliceState.READY:
             self.keep_no_more(found)
@@ -89,7 +89,7 @@ class Assignments(Journal):
             self.changes.pool_opened(found.pool)
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
-        """Enters what an operator says of a slice."""
+        """Sets an operator's mark on a slice."""
         was_withdrawn = marked.is_withdrawn
         marked.mark = mark
         self._count_withdrawn(marked.pool, marked.is_withdrawn - was_withdrawn)
@@ -100,11 +100,11 @@ class Assignments(Journal):
         self.write_mark(marked)
 
     def void(self, about: Slice, until: float) -> None:
-        """Enters that no claim of a generation up to `until` is true of a slice."""
+        """Invalidates claims for a slice with generations up to `until`."""
         about.void_until = max(about.void_until, until)
 
     def take_free(self, pool: Pool) -> Slice:
-        """Returns the free slice whose name comes first; the caller places somebody on it."""
+        """Returns the free slice whose name comes first; the caller must place a tenant on it."""
         while True:
             _, found = heapq.heappop(pool.free_heap)
             found.in_heap = False
@@ -112,7 +112,7 @@ class Assignments(Journal):
                 return found
 
     def _touch(self, pool: Pool) -> None:
-        """Notes that what is said of a pool has changed."""
+        """Notes that the description of a pool is outdated."""
         pool.text = None
         self.changes.pool_changed(pool)
 
@@ -129,7 +129,7 @@ class Assignments(Journal):
                 heapq.heappush(pool.free_heap, (changed.sort_key, changed))
 
     def _count_withdrawn(self, pool: Pool, change: int) -> None:
-        """Counts slices that were withdrawn, which changes how many spares are kept back."""
+        """Counts withdrawn slices, which change how many spares are withheld."""
         if change:
             pool.withdrawn += change
             self.changes.slices_freed(pool)
@@ -138,7 +138,7 @@ class Assignments(Journal):
     # ---- placements
 
     def place(self, tenant: Tenant, index: int, onto: Slice) -> None:
-        """Gives a free slice to a virtual slice, with a generation of its own."""
+        """Places a virtual slice on a free slice, with a new generation."""
         self.last_generation += 1
         again = index in tenant.lost
         onto.granted = True
@@ -146,10 +146,7 @@ class Assignments(Journal):
         self.decide_held(onto, DecisionKind.REPLACED if again else DecisionKind.PLACED)
 
     def hold(self, tenant: Tenant, index: int, onto: Slice, generation: int) -> None:
-        """Enters that a virtual slice is on a slice that nobody holds.
-
-        Of what is new in that, the caller makes a decision.
-        """
+        """Places a virtual slice on a slice without a holder; the caller records the decision."""
         pool = onto.pool
         if onto.free:
             pool.free -= 1
@@ -167,7 +164,7 @@ class Assignments(Journal):
         self.write(tenant)
 
     def rely(self, held: Slice) -> None:
-        """Enters whom the holder of a slice relies on, where that was not known."""
+        """Sets the workers that the holder of a slice relies on, if they were not known."""
         if held.tenant is not None and not held.relied_on:
             held.relied_on = held.incarnations
             self.write(held.tenant)
@@ -175,13 +172,13 @@ class Assignments(Journal):
     def let_go(
         self, held: Slice, kind: str = DecisionKind.UNPLACED, reason: str = "", *, related: str = ""
     ) -> None:
-        """Enters that a virtual slice is no longer on its slice.
+        """Ends the placement of a virtual slice.
 
         Args:
           held: The slice.
-          kind: What was decided by that.
-          reason: Why, for the history.
-          related: The other tenant that has to do with it.
+          kind: The kind of the recorded decision.
+          reason: The reason, for the history.
+          related: The name of the other tenant involved.
         """
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
@@ -217,12 +214,12 @@ class Assignments(Journal):
             self.write_mark(held)
 
     def set_moves_at(self, drained: Slice, when: float | None) -> None:
-        """Enters when the holder of a slice that is drained is moved; None: it is not."""
+        """Sets when the holder of a drained slice is moved; None: it is not moved."""
         drained.moves_at = when
         self.write_mark(drained)
 
     def holder_changed(self, pool: Pool, tenant: Tenant) -> None:
-        """Publishes that a tenant holds other slices of a pool, or is under another notice."""
+        """Publishes that a tenant's slices of a pool, or its notice, changed."""
         if tenant.ends_at is not None:
             self.changes.publish(LifetimeHoldingChanged(pool, tenant))
         if pool.reserved is not None:
@@ -234,7 +231,7 @@ class Assignments(Journal):
     # ---- reservations
 
     def reservations_changed(self, pool: Pool) -> None:
-        """Notes that other slices of a pool are reserved than before."""
+        """Notes that a pool's reservations changed."""
         if pool.reserved is not None:
             pool.reserved.holders_changed()
         self.changes.publish(ShelterChanged(pool, None))
@@ -249,7 +246,7 @@ class Assignments(Journal):
     # ---- promises
 
     def keep(self, free: Slice, for_whom: Tenant | Slice) -> None:
-        """Keeps a free slice for a tenant that waits, or for the holder of one that is drained."""
+        """Reserves a free slice for a waiting tenant, or for the holder of a drained slice."""
         was_free = free.free
         free.kept_for = for_whom
         if isinstance(for_whom, Slice):
@@ -260,7 +257,7 @@ class Assignments(Journal):
         self._touch(free.pool)
 
     def keep_no_more(self, kept: Slice) -> None:
-        """Ends what `keep` began."""
+        """Undoes `keep`: the slice can be granted to any tenant again."""
         was_free = kept.free
         for_whom, kept.kept_for = kept.kept_for, None
         if isinstance(for_whom, Slice):

@@ -1,4 +1,4 @@
-"""How many there are of what, for a scraper: counted, where a report describes each one."""
+"""Counts slices and tenants for a metrics scraper, without describing each as a report does."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["Census", "take_census"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Census:
-    """How many there are at one moment.
+    """The counts at one moment.
 
     Attributes:
-      slices: That are known, by instance type and state; what there is none of may be missing.
+      slices: Known slices by instance type and state; zero counts may be missing.
       held: Slices that a tenant holds, by instance type.
-      tenants: By state; what there is none of may be missing.
-      queue_length: Tenants that wait.
-      oldest_wait_s: Seconds that the one has waited that waits longest; 0: nobody waits.
-      recovering: Whether nothing is granted after a restart.
+      tenants: Tenants by state; zero counts may be missing.
+      queue_length: Waiting tenants.
+      oldest_wait_s: The longest wait of a waiting tenant, in seconds; 0 if no tenant waits.
+      recovering: Whether the resource manager still recovers and grants nothing.
     """
 
     slices: Mapping[tuple[str, SliceState], int]
@@ -34,7 +34,7 @@ class Census:
 
 
 def take_census(ledger: Ledger, *, recovering: bool, now: float) -> Census:
-    """Counts what a ledger has: 10,000 slices in a few milliseconds."""
+    """Counts the slices and tenants of a ledger: 10,000 slices in a few milliseconds."""
     waits = [now - tenant.waits_since for tenant in ledger.tenants.values() if tenant.is_queued]
     return Census(
         slices=collections.Counter([(one.pool.name, one.state) for one in ledger.slices.values()]),

@@ -61,7 +61,7 @@ class PoolOpened:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PoolChanged:
-    """What waiting tenants are told of a pool has changed: its slices and their holders."""
+    """The description of a pool for waiting tenants changed: its slices and their holders."""
 
     pool: Pool
 
@@ -146,28 +146,28 @@ class Dequeued:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PlaceWanted:
-    """A tenant wants to know its place in the queue, if it waits after this event."""
+    """A tenant must be sent its place in the queue, if it waits after this event."""
 
     tenant: Tenant
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PromiseBegan:
-    """A waiting tenant has stepped aside, as slices are kept for it."""
+    """A waiting tenant has stepped aside, as slices are reserved for it."""
 
     tenant: Tenant
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PromiseEnded:
-    """A waiting tenant is promised no slices any more: it starts, leaves, or cannot have them."""
+    """A waiting tenant's promise ended: it starts, leaves, or cannot have the slices."""
 
     tenant: Tenant
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PromisedSliceLost:
-    """A slice that was kept for a tenant is kept no longer."""
+    """A slice is no longer reserved for a tenant."""
 
     tenant: Tenant
 
@@ -193,5 +193,5 @@ Change: TypeAlias = (
     | PromisedSliceLost
 )
 
-#: Takes one kind of change in; it changes its own state only.
+#: Handles one kind of change; it changes only its own state.
 Consumer: TypeAlias = Callable[[Any], None]

@@ -1,4 +1,4 @@
-"""What a resource manager's core is set up with."""
+"""The configuration of a resource manager's core."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class RmConfig:
 
     Attributes:
       slices: Physical slices by type, spares included; the order is that of the service's types.
-      spares: How many free, ready slices of each type are kept back for re-placement.
+      spares: How many free, ready slices of each type are withheld for re-placement.
       hung_after_s: A worker without a beat for this long is hung.
       tenant_ttl_s: How long slices, or a place in the queue, outlive a proxy's stream.
       recovering_s: How long a restarted resource manager waits for reports before it grants again.
       starting_grace_s: How long after the start a request that would fit once all slices are ready
         waits for them instead of being refused.
-      retell_s: Of many changes of the queue, waiting tenants hear once in this time.
-      preemption_grace_s: Between the notice that slices will be taken and their being taken;
-        0: they are taken at once.
-      aging_s: So long a wait is worth one band of priority (`scheduling.policies.aging`); None:
-      none is. idle_release_s: After so long without work a tenant's slices are taken back; None:
-      never. idle_warning_s: So long before that it is warned.
-      limits: What a tenant and a team may have at most.
-      state_lost: Nothing says that the service is new, and nothing is known of what was before:
-        tenants and workers tell. `Restored.state_lost` does the same.
+      retell_s: Interval at which waiting tenants are notified of changes of the queue.
+      preemption_grace_s: Time between a preemption notice and the preemption; 0: no notice period.
+      aging_s: The wait that is worth one band of priority (`scheduling.policies.aging`); None:
+        waits do not count.
+      idle_release_s: A tenant idle for this long loses its slices; None: never.
+      idle_warning_s: How long before that it is warned.
+      limits: The limits of a tenant and of a team.
+      state_lost: The service may not be new and its former state is unknown: it is recovered from
+        tenants' and workers' reports. `Restored.state_lost` does the same.
     """
 
     slices: Mapping[InstanceType, int]

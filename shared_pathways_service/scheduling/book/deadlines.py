@@ -1,4 +1,4 @@
-"""When something has to be looked at again, although no event came."""
+"""Schedules actions that become due without an event."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shared_pathways_service.scheduling.book.actions import Actions
 
 __all__ = ["Deadlines"]
 
-#: Entries from which on it is worth looking for those that are never due.
+#: Number of entries from which a sweep of those that are never due is worth its cost.
 _MANY = 1000
 
-#: Returns until when there is nothing to do; None: never again.
+#: Returns when the action is due; None: never.
 Until: TypeAlias = Callable[[], float | None]
-#: Acts, or returns the actions that are to be carried out.
+#: Acts, or returns the actions to carry out.
 Act: TypeAlias = Callable[[], Actions | None]
 
 
 class Deadlines:
     """A heap whose entries are checked when they come up, instead of being searched and removed.
 
-    Each entry has a function that says when it is really due: later than it was once (a worker beat
+    Each entry has a function that returns its actual due time: later than before (a worker beat
     meanwhile), or never (a tenant came back).
     """
 
@@ -39,9 +39,9 @@ class Deadlines:
         """Has `act` called once `until()` has passed.
 
         Args:
-          until: Asked whenever the time that it gave last has come. It never goes back to an
-            earlier time: what becomes due earlier is added anew.
-          act: Called then.
+          until: Called whenever the time that it last returned has come. It must not return an
+            earlier time than before: an action that becomes due earlier is added anew.
+          act: Called when it is due.
         """
         when = until()
         if when is None:
@@ -71,10 +71,10 @@ class Deadlines:
         return heapq.heappop(self._heap)[3]
 
     def _sweep(self) -> None:
-        """Removes what is never due: a wait of a year that was over in a second would stay for it.
+        """Removes entries that are never due: a year's wait that ended early would stay for a year.
 
-        Done whenever there are twice as many entries as were left last time, it costs an entry the
-        same however many there are.
+        It runs when the entries have doubled since the last sweep, so its amortized cost per entry
+        is constant.
         """
         self._heap = [entry for entry in self._heap if entry[2]() is not None]
         heapq.heapify(self._heap)

@@ -1,7 +1,7 @@
-"""What the core decided, as records: the history of a service is made of these and nothing else.
+"""Records of the core's decisions, which make up the history of a service.
 
-A record that ends something says since when that was so. So what was held and how long somebody
-waited can be told from the ends alone, also when the beginnings are too old to be kept.
+A record that ends a holding or a wait has the time at which that began. So holdings and waits can
+be computed from their ends alone, even if their beginnings are too old to be stored.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ __all__ = ["Decision", "sentence", "span"]
 # (Not frozen, and made by position where an event makes several: either doubles what one costs.)
 @dataclasses.dataclass(slots=True)
 class Decision:
-    """One thing that was decided; never changed once it is made.
+    """One decision; never changed once it is made.
 
     Attributes:
       time: When, by the core's clock: seconds since the epoch.
-      kind: What; a `DecisionKind`, or one of a newer version.
-      tenant: Whom it concerns; empty: nobody.
-      user: The tenant's, as it said.
-      team: The tenant's, as it said.
+      kind: A `DecisionKind`, or a kind of a newer version.
+      tenant: The name of the tenant concerned; empty: none.
+      user: The tenant's user, as stated by the tenant.
+      team: The tenant's team, as stated by the tenant.
       slice: The physical slice; empty: none.
       virtual_index: The tenant's virtual slice; None: none.
-      generation: Of the placement; 0: none.
-      instance_type: Of the slice; of a tenant what it wants, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
-      reason: Why, in words.
-      related: Another tenant that has to do with it; empty: none.
-      began: With a slice: since when the tenant held what it holds no longer. Without one: since
-        when the tenant waited that waits no longer. None: nothing of the kind ended.
+      generation: The generation of the placement; 0: none.
+      instance_type: The slice's type, or a tenant's request, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
+      reason: The reason, in words.
+      related: The name of the other tenant involved; empty: none.
+      began: With a slice: when the holding that ended began. Without one: when the wait that ended
+        began. None: neither ended.
     """
 
     time: float
@@ -50,12 +50,12 @@ class Decision:
 
     @property
     def duration_s(self) -> float | None:
-        """How long what ended had lasted, in seconds; None: nothing ended."""
+        """The duration of the holding or wait that ended, in seconds; None: neither ended."""
         return None if self.began is None else max(0.0, self.time - self.began)
 
 
 def sentence(decision: Decision) -> str:
-    """Tells a decision as a person would."""
+    """Describes a decision in a sentence."""
     where = decision.slice
     if decision.virtual_index is not None:
         where += f" (its slice {decision.virtual_index})"
@@ -79,7 +79,7 @@ def _lasted(seconds: float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """Returns a time as people say it, e.g. ``12 s``, ``4 min``, ``3.5 h``, ``2.1 d``."""
+    """Formats a duration for people, e.g. ``12 s``, ``4 min``, ``3.5 h``, ``2.1 d``."""
     for limit, unit, size in ((120.0, "s", 1.0), (7200.0, "min", 60.0), (172_800.0, "h", 3600.0)):
         if seconds < limit:
             return f"{seconds / size:.3g} {unit}"

@@ -1,7 +1,7 @@
-"""Who holds what and who waits for what, as data: what the status call and `sps status` show.
+"""The status of slices, tenants, queue and reservations, as the status call reports it.
 
-(What a large service has thousands of is not frozen: that would take half as long again to make,
-and the resource manager does nothing else while it describes all of them.)
+(Classes with thousands of instances are not frozen: that would make them take 50% longer to create,
+and the resource manager is blocked while it describes all of them.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class WorkerStatus:
-    """A worker that is in."""
+    """A worker that has joined."""
 
     host_index: int
     host: str
@@ -50,15 +50,15 @@ class SliceStatus:
     """A physical slice.
 
     Attributes:
-      tenant: Who holds it; empty: nobody.
-      virtual_index: The holder's; None: nobody.
+      tenant: The name of its holder; empty: none.
+      virtual_index: The index of the holder's virtual slice; None: no holder.
       since: When its state or its holder last changed, by the core's clock.
-      generation: Of the placement that holds it; 0: nobody.
-      kept_for: Who is to get it: a tenant that waits, or a slice that is drained onto it; empty:
-        nobody in particular.
-      onto: While it is drained: the slice that its holder is moved to; empty: there is none.
-      moves_in_s: The seconds until then.
-      held_since: Since when the holder has it, also before a restart; None: nobody.
+      generation: The generation of its placement; 0: no holder.
+      kept_for: A waiting tenant that it is reserved for, or a slice that is drained onto it; empty:
+        neither.
+      onto: While it is drained: the slice that its holder is moved to; empty: none.
+      moves_in_s: The seconds until that move.
+      held_since: When the holder got it, also before a restart; None: no holder.
     """
 
     id: str
@@ -106,10 +106,10 @@ class TenantStatus:
 
     Attributes:
       since: When it began to wait, or to run.
-      preempting_by: While it is under notice: by whom, for people; empty: it is not.
-      preempting_s: The seconds that are left of it.
+      preempting_by: While it is under notice: the preemptor, for people; empty: no notice.
+      preempting_s: The seconds until the preemption.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
-      idle_s: Seconds since it was last at work; None: it does not run, or does not tell.
+      idle_s: Seconds since it was last at work; None: it does not run, or does not report it.
       idle_release_s: While it is warned: the seconds until its slices are taken back.
     """
 
@@ -137,7 +137,7 @@ class QueueEntry:
 
     Attributes:
       position: From 1: the farthest back of its places in the lines of its types.
-      holders: Who holds slices of these types, as the tenant is told.
+      holders: The holders of slices of these types, as sent to the tenant.
     """
 
     tenant: str
@@ -153,8 +153,8 @@ class ReservationStatus:
     """A reservation.
 
     Attributes:
-      reservation: It.
-      held: Of its slices, how many the owner holds; 0 before its start.
+      reservation: The reservation.
+      held: How many of its slices the owner holds; 0 before its start.
     """
 
     reservation: Reservation
@@ -163,14 +163,14 @@ class ReservationStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class StatusReport:
-    """All of it.
+    """The status of the whole service.
 
     Attributes:
       state: ``serving`` or ``recovering``.
       queue: In the order of priority, then arrival.
-      spares: Slices of each type that are kept for re-placement.
-      spares_kept: How many of those are kept back, by type: a cordoned slice without a holder is
-        taken for one.
+      spares: Configured spares by type.
+      spares_kept: How many of those are withheld, by type: a cordoned slice without a holder counts
+        as one of the spares.
       since: When the core was started, by its clock.
       reservations: In the order of their starts.
     """
@@ -197,9 +197,9 @@ def report(
     now: float,
     only: str = "",
 ) -> StatusReport:
-    """Describes a ledger; of one tenant `only`, where one is named, and then without slices.
+    """Describes a ledger; or, if `only` names a tenant, only that tenant and no slices.
 
-    (That is what each connection begins with, and all of a large service takes long.)
+    (Each connection requests the status of its tenant; that of a large service takes long.)
     """
     tenants = list(ledger.tenants.values())
     slices: list[Slice] = []
@@ -222,7 +222,7 @@ def report(
 
 
 def reservations(ledger: Ledger) -> tuple[ReservationStatus, ...]:
-    """Describes what is reserved, in the order of the starts."""
+    """Describes the reservations, by start time."""
     found = [
         ReservationStatus(reservation=one, held=pool.reserved.held(one))
         for pool in ledger.pools.values()

@@ -1,4 +1,4 @@
-"""What is always true of a ledger, checked from nothing: tests call it after every event."""
+"""Checks the invariants of a ledger from scratch; tests call it after every event."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
 
 
 def validate(ledger: Ledger, *, recovering: bool) -> None:
-    """Raises AssertionError naming what is contradicted.
+    """Raises AssertionError naming the invariant that is violated.
 
     Args:
-      ledger: What is checked.
-      recovering: Whether nothing is granted now, and held slices may still be silent.
+      ledger: The ledger to check.
+      recovering: Whether the core recovers: it grants nothing, and held slices may lack reports.
     """
     for pool in ledger.pools.values():
         _check_pool(ledger, pool)
@@ -126,7 +126,7 @@ def _check_tenant(ledger: Ledger, tenant: Tenant) -> None:
 
 
 def _check_nobody_forgotten(ledger: Ledger) -> None:
-    """Nobody waits who could be placed, by the rules and not by how the scheduler applies them."""
+    """Checks by the rules, not by the scheduler's code, that no placeable tenant waits."""
     for pool in ledger.pools.values():
         assert not (pool.repairs and pool.free), f"{pool.name}: a lost slice is not placed again"
         assert not (pool.drains and pool.free), f"{pool.name}: a drained slice's holder stays"
@@ -145,7 +145,7 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
 
 
 def _for(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices a waiting tenant could have, with those before it served."""
+    """Returns how many free slices a waiting tenant could have once those before it are served."""
     before = [
         one for *_, one in pool.waiting.entries if one.rank < tenant.rank and not one.has_promise
     ]

@@ -1,4 +1,4 @@
-"""What the disk must be told before anybody else is: grants, marks, counters, and the history."""
+"""Collects changes to persist before they take effect: grants, marks, counters, history."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """The side of the books that the disk sees: it gathers what is new until that is taken.
+    """The part of the book that persists state: it collects changes until they are taken.
 
     Attributes:
       now: The time of the event that is being handled.
-      slices: Every physical slice that is known, by id.
-      marks: What operators said of slices, also of those that are not there.
-      last_generation: The highest ever given or heard of.
+      slices: Every known physical slice, by id.
+      marks: Operators' marks on slices, also on slices that are missing now.
+      last_generation: The highest ever given or reported.
       last_order: The highest arrival number ever given.
     """
 
@@ -44,20 +44,20 @@ class Journal:
     # ---- the history
 
     def decide(self, decision: Decision) -> None:
-        """Adds to the history."""
+        """Adds a decision to the history."""
         self._decisions.append(decision)
 
     def decide_tenant(
         self, tenant: Tenant, kind: str, reason: str = "", *, ends: bool, related: str = ""
     ) -> None:
-        """Adds what was decided of a tenant to the history.
+        """Adds a decision about a tenant to the history.
 
         Args:
-          tenant: It.
-          kind: What.
-          reason: Why.
-          ends: Whether its wait ends by that, if it waits.
-          related: The other tenant that has to do with it.
+          tenant: The tenant.
+          kind: The kind of decision.
+          reason: The reason, in words.
+          ends: Whether the decision ends the tenant's wait, if it waits.
+          related: The name of the other tenant involved.
         """
         who = tenant.name, tenant.user, tenant.team
         began = tenant.waits_since if ends else None
@@ -66,7 +66,7 @@ class Journal:
         )
 
     def decide_slice(self, about: Slice, kind: str, reason: str) -> None:
-        """Adds what was decided of a slice alone to the history."""
+        """Adds a decision about a slice alone to the history."""
         of = about.pool.name
         self._decisions.append(Decision(self.now, kind, "", "", "", about.id, None, 0, of, reason))
 
@@ -79,7 +79,7 @@ class Journal:
         began: float | None = None,
         related: str = "",
     ) -> None:
-        """Adds what was decided of a slice and its holder to the history."""
+        """Adds a decision about a slice and its holder to the history."""
         tenant = held.tenant
         assert tenant is not None
         self._decisions.append(
@@ -99,37 +99,37 @@ class Journal:
             )
         )
 
-    # ---- what the disk must know
+    # ---- persistence
 
     def write(self, tenant: Tenant) -> None:
-        """Notes that what the disk knows of a tenant is outdated."""
+        """Notes that a tenant's persisted state is outdated."""
         self._unwritten[tenant.name] = tenant
 
     def write_mark(self, marked: Slice) -> None:
-        """Notes that what the disk knows of what an operator said of a slice is outdated."""
+        """Notes that a slice's persisted mark is outdated."""
         self._unwritten_marks[marked.id] = None
 
     def write_reservation(self, about: Reservation, *, over: bool = False) -> None:
-        """Notes that the disk does not know a reservation yet, or that it is to forget it."""
+        """Notes that a reservation must be persisted, or deleted if it is over."""
         self._unwritten_reservations[about.name] = None if over else about
 
     def set_state_lost(self, lost: bool) -> None:
-        """Notes whether a restart must hear everybody's claims again."""
+        """Notes whether a restart must collect all claims again."""
         self._counters_changed |= lost != self._state_lost
         self._state_lost = lost
 
     def write_no_more(self, tenant: Tenant) -> None:
-        """Notes that a tenant is none any more, which the disk may know."""
+        """Notes that a tenant is gone, and must be deleted if it was persisted."""
         self._unwritten.pop(tenant.name, None)
         if tenant.persisted:
             self.forget(tenant.name)
 
     def forget(self, name: str) -> None:
-        """Notes that the disk knows a tenant that is none any more."""
+        """Notes that a persisted tenant is gone and must be deleted."""
         self._forgotten[name] = None
 
     def take_unwritten(self) -> Persist | None:
-        """Returns what the disk must be told before anybody else is; None: nothing."""
+        """Returns the changes to persist before any message is sent; None: no changes."""
         changed = self._unwritten or self._forgotten or self._unwritten_marks
         reservations = self._unwritten_reservations
         is_news = bool(changed or self._counters_changed or reservations)
@@ -169,7 +169,7 @@ class Journal:
 
 
 def _grant_of(tenant: Tenant) -> PersistedGrant:
-    """Returns what the disk must know of a tenant."""
+    """Returns the state of a tenant to persist."""
     placements: dict[int, tuple[str, int]] = {}
     incarnations: dict[str, tuple[str, ...]] = {}
     held_since: dict[str, float] = {}

@@ -1,6 +1,6 @@
-"""Authoritative state: slices, tenants, assignments, queues, kept in step with each other.
+"""Authoritative state: slices, tenants, assignments, queues, and consistent indices of them.
 
-The ledger decides nothing: each change is asked of it, and it keeps its indices right by that.
+The ledger decides nothing: callers request each change, and it updates its indices accordingly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared_pathways_service.scheduling.book.records import (
 
 __all__ = ["Ledger"]
 
-#: Ended tenants that are remembered, so that a proxy which comes back late is told why.
+#: Ended tenants that are remembered, so that a proxy that comes back late gets the reason.
 _ENDED_LIMIT = 10_000
 
 
@@ -35,7 +35,7 @@ class Ledger(Assignments):
 
     Attributes:
       tenants: Every tenant that is not gone, by name.
-      ended: By incarnation, why it is gone.
+      ended: The reasons for which ended tenants are gone, by incarnation.
     """
 
     def __init__(self, config: RmConfig, now: float) -> None:
@@ -46,13 +46,13 @@ class Ledger(Assignments):
     # ---- notices and promises
 
     def give_notice(self, victim: Tenant, notice: Notice) -> None:
-        """Enters that a running tenant's slices will be taken."""
+        """Sets a preemption notice: a running tenant's slices will be taken."""
         victim.notice = notice
         self.changes.publish(NoticeGiven(victim))
         self.write(victim)
 
     def postpone(self, victim: Tenant, until: float) -> None:
-        """Enters that the slices of a tenant under notice are taken no earlier than `until`."""
+        """Postpones the preemption of a tenant under notice to `until` at the earliest."""
         notice = victim.notice
         if notice is not None and notice.ends_at < until:
             notice.ends_at = until
@@ -67,7 +67,7 @@ class Ledger(Assignments):
         self.write(victim)
 
     def begin_promise(self, tenant: Tenant) -> None:
-        """Enters that a waiting tenant steps aside, as slices are kept for it until it starts."""
+        """Begins a promise: a waiting tenant steps aside; slices are reserved until it starts."""
         tenant.has_promise = True
         for pool in tenant.wants:
             pool.planned.add(tenant)
@@ -76,7 +76,7 @@ class Ledger(Assignments):
         self.changes.publish(PromiseBegan(tenant))
 
     def end_promise(self, tenant: Tenant) -> None:
-        """Enters that it starts, or waits in its line again. Kept slices are still kept."""
+        """Ends a promise: the tenant starts, or waits in its line. Its slices stay reserved."""
         tenant.has_promise = False
         self.changes.publish(PromiseEnded(tenant))
         for pool in tenant.wants:
@@ -84,7 +84,7 @@ class Ledger(Assignments):
         self.changes.line_changed(tenant.wants)
 
     def release_kept(self, tenant: Tenant) -> None:
-        """Frees the slices that are still kept for a tenant."""
+        """Frees the slices that are still reserved for a tenant."""
         for kept in [one for line in tenant.promised.values() for one in line]:
             self.keep_no_more(kept)
         tenant.promised = {}
@@ -95,7 +95,7 @@ class Ledger(Assignments):
         """Puts a tenant in the line of each type that it wants."""
         for pool in tenant.wants:
             if len(self.pools) > 1 and (head := pool.first_open()) and head[:2] > tenant.rank:
-                # Who is no head any more holds up nobody in its other lines.
+                # A tenant that is no longer a head does not block its other lines.
                 self.open_pools(head[-1].wants)
             pool.waiting.add(tenant)
         self.changes.publish(Queued(tenant))
@@ -103,7 +103,7 @@ class Ledger(Assignments):
         self.write(tenant)
 
     def dequeue(self, tenant: Tenant) -> None:
-        """Takes a waiting tenant out of its lines; what it was promised is over."""
+        """Takes a waiting tenant out of its lines, and ends its promise."""
         if tenant.has_promise:
             self.end_promise(tenant)
         for pool in tenant.wants:
@@ -112,7 +112,7 @@ class Ledger(Assignments):
         self.changes.line_changed(tenant.wants)
 
     def want_repair(self, tenant: Tenant, index: int) -> None:
-        """Puts a virtual slice that was lost in line for another slice."""
+        """Puts a lost virtual slice in line for another slice."""
         tenant.lost.add(index)
         tenant.pools[index].repairs.add(tenant, index)
         self.changes.line_changed((tenant.pools[index],))
@@ -130,21 +130,21 @@ class Ledger(Assignments):
         self.changes.line_changed((pool,))
 
     def begin_service(self) -> None:
-        """Has all pools served, after a recovery in which none was."""
+        """Has all pools served after a recovery, during which none was."""
         self.changes.line_changed(self.pools.values())
 
     # ---- tenants
 
     def add_tenant(self, tenant: Tenant) -> None:
-        """Enters a tenant; its slices or its place in line are entered after that."""
+        """Adds a tenant; its slices or its place in line are added after that."""
         self.tenants[tenant.name] = tenant
         self.changes.publish(TenantEntered(tenant))
         self.write(tenant)
 
     def remove_tenant(self, tenant: Tenant, reason: str = "") -> None:
-        """Strikes out a tenant with all it holds and waits for.
+        """Removes a tenant, its placements, and its places in line.
 
-        That it is gone is the caller's decision; `reason` stands with what it held.
+        The caller records the decision; `reason` is recorded with the placements that end.
         """
         if tenant.running:
             for index in range(len(tenant.kinds)):
@@ -164,7 +164,7 @@ class Ledger(Assignments):
         self.changes.publish(TenantLeft(tenant))
 
     def remember_end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
-        """Remembers what to tell a proxy that comes back after its tenant is gone."""
+        """Remembers the refusal to send to a proxy that comes back after its tenant is gone."""
         self.ended[tenant.incarnation] = (tenant.name, kind, why)
         if len(self.ended) > _ENDED_LIMIT:
             del self.ended[next(iter(self.ended))]

@@ -1,4 +1,4 @@
-"""What a tenant, and all tenants of a team together, may have at most."""
+"""The limits of a tenant, and of all tenants of a team together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Limits"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of a service; None: there is none.
+    """Limits of a service; None: unlimited.
 
     Attributes:
-      tenant_slices: Virtual slices of one tenant, elastic ones too.
-      team_slices: Virtual slices of all tenants of a team, those that wait too.
-      team_tenants: Tenants of a team, those that wait too.
+      tenant_slices: Virtual slices of one tenant, elastic ones included.
+      team_slices: Virtual slices of all tenants of a team, waiting tenants included.
+      team_tenants: Tenants of a team, waiting ones included.
       wait_s: Seconds that a tenant may ask to wait for slices.
-      memory_bytes: Bytes of device memory that a proxy may give its clients; it is told of it.
+      memory_bytes: Bytes of device memory that a proxy may give its clients; sent to the proxy.
     """
 
     tenant_slices: int | None = None

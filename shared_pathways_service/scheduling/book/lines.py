@@ -9,7 +9,7 @@ __all__ = ["Entry", "Line", "Ranked"]
 
 
 class Ranked(Protocol):
-    """What has a place in a queue: a tenant."""
+    """An object that has a place in a queue: a tenant."""
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -28,7 +28,7 @@ class Line(Generic[T]):
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        #: All of them, first served first; to be read only.
+        #: All entries, in the order in which they are served; read-only.
         self.entries: list[Entry[T]] = []
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""What the resource manager must remember, as its core says it and has it back: data only.
+"""The persisted state, as the core writes it and is restored from it: data only.
 
-Most events make one. So they are made by position, and are not frozen: either would double what
-making one costs.
+Most events create one of these, so they are created by position and are not frozen: keyword
+arguments or frozen classes would double the cost of creating one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["Persist", "PersistedGrant", "PersistedMark", "PersistedNotice", "Res
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PersistedNotice:
-    """That a tenant was told that its slices will be taken.
+    """A preemption notice that a tenant was given.
 
     Attributes:
-      by: The tenant that gets them.
-      said: How the holder was told of that one.
-      ends_at: When they are taken at the earliest, by the core's clock.
+      by: The name of the preemptor, which gets the slices.
+      said: The label of the preemptor in the notice.
+      ends_at: When the slices are taken at the earliest, by the core's clock.
     """
 
     by: str
@@ -34,10 +34,10 @@ class PersistedNotice:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PersistedMark:
-    """What an operator said of a slice.
+    """An operator's mark on a slice.
 
     Attributes:
-      mark: `SliceMark.NONE`: what was said before is over.
+      mark: `SliceMark.NONE`: the former mark was removed.
       moves_at: When its holder is moved to another slice, if it is; by the core's clock.
     """
 
@@ -48,23 +48,23 @@ class PersistedMark:
 
 @dataclasses.dataclass(slots=True)
 class PersistedGrant:
-    """All that the RM must remember of one tenant that it has answered.
+    """The persisted state of one tenant whose request was answered.
 
     Attributes:
       order: Arrival number; the queue's order among equal priorities.
       running: Whether its gang was placed once: False means that it is in the queue.
-      placements: Virtual index to (slice id, generation), of what is placed.
-      asked_at: When it asked, by the core's clock, for people and for the queue's timeout.
-      waits_since: When its present or last wait began; None: when it asked.
+      placements: Virtual index to (slice id, generation) of each placement.
+      asked_at: When it made its request, by the core's clock, for people and the queue's timeout.
+      waits_since: When its present or last wait began; None: at `asked_at`.
       lost: Virtual indices that were placed once and are not now: they may take a spare.
-      incarnations: Slice id to the incarnations of its workers, of what is placed: a worker that
-        is another after the RM's restart was lost meanwhile.
+      incarnations: Slice id to the incarnations of the workers of each placement: a worker with
+        another incarnation after the RM's restart means that the slice was lost meanwhile.
       preempted: Whether it waits because it was preempted.
-      notice: While its slices are about to be taken.
+      notice: The preemption notice that it is under; None: it is under none.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
       held_since: Slice id to when it was placed there, by the core's clock.
-      idled: Whether it has not run since its slices were taken back, as it was idle.
-      parked: While it does not wait for others either: its count of activity at that time.
+      idled: Whether it has not run since its slices were taken back because it was idle.
+      parked: While it is parked (waits in no line): its count of activity at that time.
     """
 
     tenant: str
@@ -99,21 +99,21 @@ class PersistedGrant:
 
 @dataclasses.dataclass(slots=True)
 class Persist:
-    """Write these before any instruction behind this one is carried out.
+    """Write these before any later instruction is carried out.
 
     Attributes:
-      grants: Tenants to write, each replacing what was written of it.
+      grants: Tenants to write, each replacing its former record.
       forgotten: Names of tenants to delete.
       last_generation: The highest generation ever given.
       last_order: The highest arrival number ever given.
-      state_lost: What was there before is not known, and not all of it may be known again: a
-        restart must hear everybody's claims once more.
+      state_lost: The former state was lost and may not be fully recovered: a restart must collect
+        all claims again.
       marks: Slices whose mark changed.
       reservations: New ones.
-      reservations_over: Names of those that are no more.
-      decisions: For the history, in this order; what they say is what the rest of this makes so.
-      can_wait: Whether there are decisions only, none of which anybody is told behind this: they
-        may be written with the next one.
+      reservations_over: Names of reservations to delete.
+      decisions: For the history, in this order; the other fields have the resulting state.
+      can_wait: Whether this has only decisions, and no later message depends on them: they may be
+        written with the next `Persist`.
     """
 
     grants: tuple[PersistedGrant, ...]
@@ -130,14 +130,14 @@ class Persist:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
-    """What all `Persist` before a restart have left on the disk.
+    """The state that all `Persist` before a restart left on the disk.
 
     Attributes:
       grants: In any order.
       last_generation: As of the last `Persist`.
       last_order: As of the last `Persist`.
       state_lost: As of the last `Persist`; True before the first one, unless the service is new.
-      marks: Of all slices that have one.
+      marks: The marks of all slices that have one.
       reservations: In any order.
     """
 

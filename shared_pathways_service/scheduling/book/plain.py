@@ -1,4 +1,4 @@
-"""The core's data as JSON has it, and back: by the types that its dataclasses name."""
+"""Converts the core's dataclasses to plain JSON data and back, by their annotations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def to_plain(value: object) -> Any:  # noqa: PLR0911 - one of each type
-    """Returns a value of the core's as JSON has it; infinity, which JSON lacks, as text."""
+    """Converts a value of the core to plain JSON data; infinity becomes text."""
     if isinstance(value, InstanceType):
         return str(value)
     if isinstance(value, enum.Enum):
@@ -36,14 +36,14 @@ def to_plain(value: object) -> Any:  # noqa: PLR0911 - one of each type
 
 
 def from_plain(kind: type[T], data: Any) -> T:
-    """Makes the value again.
+    """Converts plain JSON data back to the value.
 
     Args:
-      kind: Its type: a dataclass, or what a field of one is annotated with.
-      data: What `to_plain` made of it; fields that are absent have their defaults.
+      kind: The value's type: a dataclass, or the annotation of a field of one.
+      data: The result of `to_plain`; missing fields get their defaults.
 
     Raises:
-      ValueError: It is nothing of that type.
+      ValueError: The data do not have that type.
     """
     try:
         made: T = _made(kind, data)
@@ -69,7 +69,7 @@ def _made(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one of each type
     if hasattr(kind, "__dataclass_fields__"):
         hints = _hints(kind)
         return kind(**{name: _made(hints[name], value) for name, value in data.items()})
-    # (A bool is no int here, and what looks like a number is one.)
+    # (Scalars are converted: a number given as text is accepted.)
     return kind(data)
 
 

@@ -29,12 +29,12 @@ class Publisher:
     def __init__(self, pools: Iterable[Pool]) -> None:
         self._consumers: dict[type[Change], tuple[Consumer, ...]] = defaultdict(tuple)
         self._pending: dict[Change, None] = {}
-        # These say nothing but their pool, so that one record of each is enough for all times.
+        # These have no field but their pool, so one record of each can be reused.
         self._freed, self._lines, self._changed, self._opened = (
             {pool: kind(pool) for pool in pools}
             for kind in (SlicesFreed, LineChanged, PoolChanged, PoolOpened)
         )
-        # A gang has many slices: what was published last is not published again.
+        # A gang has many slices: a repetition of the last change is skipped.
         self._last_freed: Pool | None = None
         self._last_held: tuple[Pool | None, Tenant | None] = None, None
 

@@ -1,4 +1,4 @@
-"""The records that the ledger keeps: worker, slice, tenant, pool of one type, sorted line.
+"""The records of the ledger: worker, slice, notice, tenant, and pool of one type.
 
 They hold data and answer questions about it; only the ledger changes them.
 """
@@ -25,16 +25,16 @@ __all__ = [
     "Worker",
 ]
 
-#: Seconds that are left of a notice at least when it is told again, as it may not have been heard.
+#: Seconds that a repeated notice leaves at least, as the first one may not have been received.
 HEARD_S = 5.0
 
-#: States of slices that an operator has taken out.
+#: States of slices that an operator has taken out of service.
 BARRED = frozenset({SliceState.CORDONED, SliceState.DRAINING})
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Worker:
-    """One worker process that is in."""
+    """One worker process that has joined."""
 
     slice: Slice
     host_index: int
@@ -52,22 +52,22 @@ class Slice:
     """One physical slice.
 
     Attributes:
-      workers: One place a host; None where no worker is in.
-      tenant: Who holds it.
+      workers: One per host; None where no worker has joined.
+      tenant: The tenant that holds it.
       index: The holder's virtual index.
-      generation: Of the placement that holds it, or of the last one; 0 before the first.
+      generation: The generation of its present or last placement; 0 before the first.
       since: When `state`, or the holder, last changed.
-      relied_on: The incarnations of its workers that the holder relies on, one a host; empty when
-        nobody holds it, or when they are not known.
-      granted: Whether this life of the resource manager has placed somebody on it.
-      void_until: No placement of a generation up to this is on it, whoever claims it: it was lost
-        since, or its workers are younger.
-      kept_for: Who alone gets it although nobody holds it: a waiting tenant that was promised it,
-        or the slice that is drained onto it.
-      mark: What an operator said of it; empty: nothing.
-      onto: While it is drained: where its holder goes.
-      moves_at: While it is drained: when.
-      in_heap: Whether the pool's heap of free slices has an entry of it, true or outdated.
+      relied_on: The incarnations of its workers that the holder relies on, one per host; empty
+        without a holder, or when they are not known.
+      granted: Whether this run of the resource manager has placed a tenant on it.
+      void_until: Claims with generations up to this are invalid: the slice was lost since, or its
+        workers are younger.
+      kept_for: While it has no holder, the waiting tenant that it is promised to, or the slice that
+        is drained onto it.
+      mark: An operator's mark; empty: none.
+      onto: While it is drained: the slice that its holder is moved to.
+      moves_at: While it is drained: when its holder is moved.
+      in_heap: Whether the pool's heap of free slices has an entry of it, valid or outdated.
       held_since: When the holder got it, also before a restart.
     """
 
@@ -91,14 +91,14 @@ class Slice:
     sort_key: tuple[object, ...] = ()
 
     def __post_init__(self) -> None:
-        # slice-2 before slice-10: text and numbers alternate, so that like is compared to like.
+        # slice-2 before slice-10: text and numbers alternate, so each is compared with its kind.
         parts = re.split(r"([0-9]+)", self.id)
         natural = tuple(int(part) if i % 2 else part for i, part in enumerate(parts))
         self.sort_key = (natural, self.id)
 
     @property
     def free(self) -> bool:
-        """Whether it could be granted."""
+        """Whether it can be granted."""
         return self.tenant is None and self.state is SliceState.READY and self.kept_for is None
 
     @property
@@ -108,18 +108,18 @@ class Slice:
 
     @property
     def complete(self) -> bool:
-        """Whether the workers of all its hosts are in."""
+        """Whether the workers of all its hosts have joined."""
         return None not in self.workers
 
     @property
     def incarnations(self) -> tuple[str, ...]:
-        """Its workers', one a host; empty unless all are in."""
+        """The incarnations of its workers, one per host; empty unless all have joined."""
         known = tuple([worker.incarnation for worker in self.workers if worker])
         return known if len(known) == len(self.workers) else ()
 
     @property
     def state_when_complete(self) -> SliceState:
-        """Its state once all its workers are in."""
+        """Its state once all its workers have joined."""
         if self.mark is SliceMark.NONE:
             return SliceState.READY
         drained = self.mark is SliceMark.DRAINING and self.tenant is not None
@@ -127,20 +127,20 @@ class Slice:
 
     @property
     def empty(self) -> bool:
-        """Whether no worker of it is in."""
+        """Whether none of its workers has joined."""
         return not any(self.workers)
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Notice:
-    """A running tenant's slices will be taken.
+    """A preemption notice: a running tenant's slices will be taken.
 
     Attributes:
-      by: The name of the tenant that gets them.
-      said: How the holder is told of that one.
-      ends_at: When they are taken at the earliest.
-      heir: The waiting tenant that gets what the holder frees, as long as it has a promise; None:
-        it is not known yet after a restart.
+      by: The name of the preemptor, which gets the slices.
+      said: The label of the preemptor in the notice.
+      ends_at: When the slices are taken at the earliest.
+      heir: The waiting tenant that gets the freed slices as long as it has a promise; None: not
+        known yet after a restart.
       is_due: Whether they are being taken.
     """
 
@@ -156,29 +156,29 @@ class Tenant:
     """One tenant, from its request until it is gone.
 
     Attributes:
-      pools: One a virtual slice.
-      wants: Virtual slices by pool.
+      pools: One per virtual slice.
+      wants: Number of virtual slices by pool.
       needed: Placed slices that the gang needs to start.
       order: Arrival number.
       placed: Virtual index to physical slice.
       lost: Virtual indices that were placed once and are not now.
-      ttl_at: While its stream is broken: when it is given up.
-      told: What it last heard of its place in the queue: position, reason, holders.
-      warned: What its proxy heard will be taken, and not that it will not: the virtual indices
-        (empty: all), by what it was told.
-      heard_running: Whether its proxy, over the stream that it has now, heard that it may compute.
-      persisted: Whether the disk knows it.
-      was_queued: Whether the history has that it waits.
-      waits_since: When its present wait began, or its last one: it asked, or was preempted.
-      label: How other tenants are told of this one: user@host.
-      wanted: What it asked for, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
+      ttl_at: While its stream is broken: when its time to live ends.
+      told: The last queue message that it was sent: position, reason, holders.
+      warned: Warnings that its proxy was sent and that were not withdrawn: the virtual indices to
+        be taken (empty: all), by the label in the warning.
+      heard_running: Whether its proxy was notified over its present stream that it may compute.
+      persisted: Whether it is on the disk.
+      was_queued: Whether its wait is in the history.
+      waits_since: When its present or last wait began: with its request, or its preemption.
+      label: Its label for other tenants: user@host.
+      wanted: Its request, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
       ends_at: When its stated lifetime is over; None: it stated none.
       preempted: Whether it waits because it was preempted, and ran before.
-      notice: While its slices are about to be taken.
-      has_promise: Whether it waits for slices that are kept for it, or that others have to leave.
-      promised: Slices that nobody holds and that are kept for it, by pool.
-      idled: Whether its slices were taken back as it was idle, and it has not run since.
-      parked: While it does not wait for others either: its count of activity at that time.
+      notice: The preemption notice that it is under; None: it is under none.
+      has_promise: Whether it waits for slices reserved for it, or that its victims must leave.
+      promised: Slices without a holder that are reserved for it, by pool.
+      idled: Whether its slices were taken back because it was idle, and it has not run since.
+      parked: While it is parked (waits in no line): its count of activity at that time.
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
@@ -232,7 +232,7 @@ class Tenant:
 
     @property
     def state(self) -> TenantState:
-        """Its state, as people are told."""
+        """Its state, as shown to people."""
         if self.running:
             return TenantState.RUNNING
         if self.parked is not None:
@@ -241,30 +241,30 @@ class Tenant:
 
     @property
     def has_run(self) -> bool:
-        """Whether it waits for slices once more, which it does for as long as it takes."""
+        """Whether it ran before and waits again, which it does without a timeout."""
         return self.preempted or self.idled
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Pool:
-    """The slices of one instance type, and who waits for them.
+    """The slices of one instance type, and the tenants that wait for them.
 
     Attributes:
-      count: Slices that there should be, spares included.
-      hosts: Of each slice.
+      count: Configured slices, spares included.
+      hosts: Hosts per slice.
       free_heap: Free slices, the first in the order of their names first; entries may be outdated.
-      free: Slices that are free.
-      ready: Slices that are ready, held or not.
+      free: Free slices.
+      ready: Ready slices, held or not.
       held: Slices that a tenant holds, whatever their state.
-      repairs: Virtual slices of running tenants that were lost; served first, from spares too.
+      repairs: Lost virtual slices of running tenants; served first, also from spares.
       fills: Elastic virtual slices of running tenants that were never placed.
       waiting: Tenants whose gang wants slices of this type.
       planned: Those of them that have a promise.
       barred: Slices that are cordoned or draining.
-      withdrawn: Slices that are cordoned, or to be once their workers are back, without a holder.
-      drains: Draining slices whose holder has nowhere to go.
-      reserved: What is reserved of this type; None: nothing.
-      holders: Who holds slices of this type, as others are told, in the order they came.
+      withdrawn: Slices without a holder that are, or will be once their workers return, cordoned.
+      drains: Draining slices whose holder has no slice to move to.
+      reserved: The reservations of this type; None: none.
+      holders: The labels of the holders of slices of this type, in the order of their arrival.
       text: Its description for waiting tenants, until something changes.
     """
 
@@ -295,11 +295,11 @@ class Pool:
     def first_open(self) -> Entry[Tenant] | None:
         """Returns the first entry of the line whose tenant has no promise."""
         waiting, planned = self.waiting.entries, self.planned.entries
-        if not planned:  # asked at every event, and nearly always so
+        if not planned:  # called at every event, and nearly always true
             return waiting[0] if waiting else None
         many = len(planned)
         if waiting[many - 1] != planned[-1]:
-            # The line begins with those that both have; where they part is the first.
+            # Both lines begin with the same entries; the result is where they begin to differ.
             many = bisect.bisect_left(
                 range(many), True, key=lambda place: waiting[place] != planned[place]
             )
@@ -309,27 +309,27 @@ class Pool:
     def grantable(self) -> int:
         """Free slices that a new request, or an elastic slice, may take."""
         beyond = self.free - self.spares_kept
-        return beyond if beyond > 0 else 0  # noqa: FURB136 - asked at every event; max() is slower
+        return beyond if beyond > 0 else 0  # noqa: FURB136 - called at every event; max() is slower
 
     def room_for(self, tenant: Tenant) -> int:
         """Returns how many free slices a tenant may take, were it first in line."""
         return self.grantable if self.reserved is None else self.reserved.room_for(tenant)
 
     def most_for(self, tenant: Tenant) -> int:
-        """Returns how many slices a tenant may have, were all others that hold some to go."""
+        """Returns how many slices a tenant may have if all other holders left."""
         return self.usable if self.reserved is None else self.reserved.most_for(tenant)
 
     @property
     def spares_kept(self) -> int:
-        """Spares that are kept back: all but those that stand in for withdrawn slices.
+        """Withheld spares: all spares but those that stand in for withdrawn slices.
 
-        A spare is there for a slice that is out of service, whoever took it out. So `usable` slices
-        can be had while one is cordoned, too.
+        A spare stands in for any slice that is out of service. So `usable` slices are available
+        while one is cordoned, too.
         """
         kept = self.spares - self.withdrawn
-        return kept if kept > 0 else 0  # noqa: FURB136 - asked at every event, as `grantable` is
+        return kept if kept > 0 else 0  # noqa: FURB136 - called at every event, as `grantable` is
 
     @property
     def usable(self) -> int:
-        """Slices that a request may ask for at most."""
+        """The most slices that a request may ask for."""
         return max(0, self.count - self.spares)

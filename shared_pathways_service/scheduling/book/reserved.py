@@ -1,4 +1,4 @@
-"""Reservations, and what the book asks of the reservations of one instance type."""
+"""Reservations, and the interface of the reservations of one instance type for the book."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Owner(Protocol):
-    """Whoever a reservation may be for: a tenant."""
+    """An owner of a reservation: a tenant."""
 
     @property
     def user(self) -> str:
@@ -28,16 +28,16 @@ class Owner(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Reservation:
-    """Slices of a type that are kept for somebody, for a while.
+    """Slices of a type that are reserved for a user or a team during a time window.
 
     Attributes:
-      name: Its own.
+      name: Its name.
       instance_type: As text.
-      count: Slices.
-      user: For whom; empty: for a team.
-      team: For which one; empty: for a user.
-      starts: From when on, by the core's clock.
-      ends: Until when.
+      count: Number of slices.
+      user: The owner; empty: a team is.
+      team: The owner; empty: a user is.
+      starts: The start of the window, by the core's clock.
+      ends: The end of the window.
     """
 
     name: str
@@ -50,16 +50,16 @@ class Reservation:
 
     @property
     def owner(self) -> str:
-        """For whom, in words."""
+        """The owner, in words."""
         return f"user {self.user}" if self.user else f"team {self.team}"
 
     @property
     def said(self) -> str:
-        """When and for whom, in words."""
+        """The window and the owner, in words."""
         return f"for {self.owner} from {moment(self.starts)} until {moment(self.ends)}"
 
     def is_for(self, tenant: Owner) -> bool:
-        """Whether a tenant is one of those that it is for."""
+        """Whether a tenant belongs to the owner."""
         return tenant.user == self.user if self.user else tenant.team == self.team
 
     def holds_at(self, when: float) -> bool:
@@ -68,7 +68,7 @@ class Reservation:
 
 
 class Reserved(Protocol[T_contra]):
-    """What the reservations of a pool leave to whom."""
+    """Computes what the reservations of a pool leave to each tenant."""
 
     @property
     def entries(self) -> Sequence[Reservation]:
@@ -87,10 +87,10 @@ class Reserved(Protocol[T_contra]):
         """Returns how many slices a tenant may have once no other tenant holds any."""
 
     def barred_until(self, tenant: T_contra, wanted: int) -> float:
-        """Returns before when a tenant cannot have so many slices; minus infinity: it may."""
+        """Returns the time before which a tenant cannot have `wanted` slices; -inf: it can now."""
 
     def short_until(self, tenant: T_contra) -> float:
-        """Returns until when a running tenant cannot have one more; minus infinity: it may."""
+        """Returns until when a running tenant cannot have one more; -inf: it can now."""
 
     def shelters(self, tenant: T_contra) -> bool:
         """Whether a reservation keeps a tenant from being preempted."""
@@ -102,9 +102,9 @@ class Reserved(Protocol[T_contra]):
         """Returns how many slices of a reservation its owner holds."""
 
     def words(self) -> str:
-        """Returns what waiting tenants are told of the reservations."""
+        """Describes the reservations for waiting tenants."""
 
 
 def moment(when: float) -> str:
-    """Returns a time as people read it: RFC 3339, to the second."""
+    """Formats a time for people: RFC 3339, to the second."""
     return f"{rfc3339(when).partition('.')[0].removesuffix('Z')}Z"

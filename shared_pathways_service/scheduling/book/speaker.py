@@ -33,8 +33,8 @@ class Speaker:
     """Gathers the instructions of one event.
 
     Attributes:
-      gathered: In the order in which they are to be carried out.
-      waits_for: Why nothing is granted now, beside what each tenant's types say; empty: nothing.
+      gathered: The instructions, in the order in which they must be carried out.
+      waits_for: Why nothing is granted now, apart from the state of the pools; empty: no reason.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -50,12 +50,12 @@ class Speaker:
         """Adds an event for watchers and logs.
 
         Args:
-          make: Makes it, as the functions of `announcements` return.
+          make: A factory of the event, from a function of `announcements`.
         """
         self.gathered.append(Announce(make))
 
     def take(self) -> list[Instruction]:
-        """Returns what was gathered, led by what must be on the disk before."""
+        """Returns the gathered instructions, led by a `Persist` if anything must be persisted."""
         if self._ledger.has_unplaced:
             self._ledger.has_unplaced = False
             self._drop_superseded()
@@ -104,19 +104,19 @@ class Speaker:
     # ---- placements
 
     def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
-        """A virtual slice has come to a slice."""
+        """Reports the placement of a virtual slice to its tenant and watchers."""
         self.tell_placed(tenant, index, onto)
         self.announce(announcements.placed(tenant, index, onto))
 
     def tell_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
-        """Tells a tenant alone of a placement."""
+        """Reports a placement to its tenant alone."""
         if tenant.connected:
             self.say(TellPlaced(tenant.name, index, onto.pool.kind, onto.id, onto.generation))
 
     def unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
     ) -> None:
-        """A virtual slice has lost its slice."""
+        """Reports the end of a placement to its tenant and watchers."""
         tenant.warned.pop((index,), None)
         self.tell_unplaced(tenant, index, slice_id, generation, reason)
         self.announce(announcements.unplaced(tenant, index, slice_id, generation, reason))
@@ -124,18 +124,18 @@ class Speaker:
     def tell_unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
     ) -> None:
-        """Tells a tenant alone that a placement is none."""
+        """Reports to a tenant alone that a placement does not exist."""
         if tenant.connected:
             kind = tenant.kinds[index]
             self.say(TellUnplaced(tenant.name, index, kind, slice_id, generation, reason))
 
     def running(self, tenant: Tenant) -> None:
-        """A tenant's gang is placed."""
+        """Reports that a tenant's gang is placed."""
         self.tell_running(tenant)
         self.announce(announcements.running(tenant))
 
     def tell_running(self, tenant: Tenant) -> None:
-        """Tells a tenant alone that it may compute, as soon as it can and unless it knows."""
+        """Notifies a tenant alone that it may compute, once it can and unless it was notified."""
         enough = len(tenant.placed) >= tenant.needed
         if tenant.connected and enough and not tenant.heard_running:
             tenant.heard_running = True
@@ -144,28 +144,28 @@ class Speaker:
     # ---- notices
 
     def preempting(self, tenant: Tenant) -> None:
-        """A running tenant's slices will be taken."""
+        """Reports that a running tenant's slices will be taken."""
         notice = tenant.notice
         assert notice is not None
         self.tell_notices(tenant)
         self.announce(announcements.preempting(tenant, notice, self._ledger.now))
 
     def preempting_no_more(self, tenant: Tenant, notice: Notice) -> None:
-        """What was said of a tenant's slices is not so any more."""
+        """Withdraws a preemption notice."""
         self._tell_preempting(tenant, notice.said, withdrawn=True)
         self.announce(announcements.preempting_withdrawn(tenant, notice))
 
     def preempted(self, tenant: Tenant, reason: str) -> None:
-        """A tenant's slices were taken."""
+        """Reports that a tenant's slices were taken."""
         self.announce(announcements.preempted(tenant, reason))
 
     def moving(self, drained: Slice) -> None:
-        """The holder of a slice that is drained will be moved, or, without `onto`, will not."""
+        """Reports that the holder of a drained slice will be moved or, without `onto`, will not."""
         self._tell_moving(drained)
         self.announce(announcements.moving(drained))
 
     def tell_notices(self, tenant: Tenant) -> None:
-        """Tells a tenant that comes back what will be taken from it, and what will not any more."""
+        """Sends a returning tenant its notices, and withdraws those that no longer hold."""
         for indices, by in list(tenant.warned.items()):
             if not _is_warned(tenant, indices):
                 self._tell_preempting(tenant, by, indices=indices, withdrawn=True)
@@ -211,11 +211,11 @@ class Speaker:
     # ---- the queue
 
     def queued(self, tenant: Tenant) -> None:
-        """Tells a waiting tenant its place, unless it knows."""
+        """Sends a waiting tenant its place, unless it was sent already."""
         self.tell_place(tenant, position_of(tenant))
 
     def tell_place(self, tenant: Tenant, position: int) -> None:
-        """Tells a waiting tenant its place, which is known, unless the tenant knows it too."""
+        """Sends a waiting tenant the given place, unless it was sent already."""
         if not tenant.connected:
             return
         told = (position, self.reason(tenant), holders_of(tenant.wants))
@@ -243,7 +243,7 @@ class Speaker:
         holders: Sequence[str] = (),
         spares: Mapping[str, int],
     ) -> None:
-        """A tenant that the ledger knew is refused, with what it wanted and what there is."""
+        """Refuses a tenant that the ledger knew, with its request and the slices that exist."""
         self._ledger.decide_tenant(tenant, DecisionKind.REFUSED, message, ends=not tenant.running)
         self.refuse(
             RefuseTenant(
@@ -261,14 +261,14 @@ class Speaker:
         )
 
     def refuse(self, refusal: RefuseTenant, *, connected: bool = True) -> None:
-        """A proxy is refused."""
+        """Refuses a proxy."""
         if connected:
             self.say(refusal)
         self.announce(announcements.refused(refusal))
 
 
 def _is_warned(tenant: Tenant, indices: tuple[int, ...]) -> bool:
-    """Whether what a tenant was once told will be taken still will be."""
+    """Whether the slices that a tenant was warned about will still be taken."""
     if not indices:
         return tenant.notice is not None
     held = tenant.placed.get(indices[0])

@@ -1,4 +1,4 @@
-"""The states that slices and tenants are in, and what operators say of slices."""
+"""The states of slices and tenants, and operators' marks on slices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SliceState(enum.StrEnum):
     LOST = "lost"
 
 
-#: The event of a slice that comes to a state.
+#: The event of a slice's transition to a state.
 SLICE_EVENTS: Mapping[SliceState, type[manager_events.PhysicalSliceEvent]] = {
     SliceState.STARTING: manager_events.SliceStarting,
     SliceState.READY: manager_events.SliceReady,
@@ -31,7 +31,7 @@ SLICE_EVENTS: Mapping[SliceState, type[manager_events.PhysicalSliceEvent]] = {
 
 
 class SliceMark(enum.StrEnum):
-    """What an operator said of a physical slice."""
+    """An operator's mark on a physical slice."""
 
     NONE = ""
     CORDONED = "cordoned"

@@ -1,4 +1,4 @@
-"""What a waiting tenant is told: its position, why it waits, and which tenants hold slices."""
+"""Computes the queue message of a waiting tenant: its position, the reason, the holders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared_pathways_service.scheduling.book.records import Pool, Tenant
 
 __all__ = ["holders_of", "position_of", "reason_of"]
 
-#: Holders of one type that a waiting tenant is told of.
+#: Holders of one type that a queue message names at most.
 _HOLDERS = 10
 
 
@@ -20,7 +20,7 @@ def position_of(tenant: Tenant) -> int:
 
 
 def holders_of(pools: Mapping[Pool, int]) -> tuple[str, ...]:
-    """Returns who holds slices of these types, as others are told."""
+    """Returns the labels of the holders of slices of these types."""
     if len(pools) == 1:
         (pool,) = pools
         return _text(pool).holders

@@ -1,7 +1,8 @@
-"""How long a tenant that waits may expect to wait, from how long slices were held before.
+"""Estimates the waits of queued tenants from the durations of past holdings.
 
-An estimate for people, on which nothing is decided: each holder is taken to hold as long as those
-before it who held at least as long as it does already, and each that waits before, as long as all.
+The estimate is for people; no decision depends on it. Each holder is assumed to hold for the mean
+of the past holdings that lasted at least as long as its own has, and each tenant ahead in the
+queue for the mean of all.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from shared_pathways_service.scheduling.book.states import SliceState
 
 __all__ = ["Expectation", "HoldingTimes", "expect"]
 
-#: Past holdings of one type that count: so many of the last.
+#: The number of most recent holdings of one type that count.
 _KEPT = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Expectation:
-    """What a waiting tenant may expect.
+    """The expected wait of a tenant.
 
     Attributes:
-      wait_s: Seconds from now; None: there is nothing to tell it from.
-      basis: What it was told from, or why it cannot be told.
+      wait_s: Seconds from now; None: it cannot be estimated.
+      basis: What the estimate is based on, or why there is none.
     """
 
     wait_s: float | None
@@ -39,23 +40,23 @@ class Expectation:
 
 
 class HoldingTimes:
-    """How long the last holders of each type held a slice until they gave it back.
+    """The durations of the last holdings of each type that ended with the slice's return.
 
-    What ended with the loss of a slice tells nothing of who held it, and does not count.
+    Holdings that ended with the loss of a slice say nothing about the holder, and do not count.
     """
 
     def __init__(self) -> None:
         self._of: dict[str, collections.deque[float]] = {}
 
     def hear(self, decision: Decision) -> None:
-        """Takes note of a holding that ended; other decisions are passed over."""
+        """Notes a holding that ended; ignores other decisions."""
         lasted = decision.duration_s
         if decision.kind == DecisionKind.FREED and lasted is not None:
             known = self._of.setdefault(decision.instance_type, collections.deque(maxlen=_KEPT))
             known.append(lasted)
 
     def of(self, instance_type: str) -> Past:
-        """Returns those of one type."""
+        """Returns the past holdings of one type."""
         return Past(instance_type, self._of.get(instance_type, ()))
 
 
@@ -65,7 +66,7 @@ class Past:
     def __init__(self, instance_type: str, lasted: Iterable[float]) -> None:
         self._name = instance_type
         self._sorted = sorted(lasted)
-        # From the longest down, so that the sum of all longer ones is there for each.
+        # From the longest down, so that each has the sum of all longer ones.
         sums = itertools.accumulate(reversed(self._sorted), initial=0.0)
         self._sums_from = list(sums)[::-1]
 
@@ -76,11 +77,11 @@ class Past:
 
     @property
     def mean(self) -> float:
-        """How long they lasted on average; infinity: there are none."""
+        """Their mean duration; infinity without any."""
         return self._sums_from[0] / len(self._sorted) if self._sorted else math.inf
 
     def remaining(self, held_s: float) -> float:
-        """Returns the mean rest of those that lasted longer than this; infinity: none did."""
+        """Returns the mean remaining time of those that lasted longer; infinity: none did."""
         first = bisect.bisect_right(self._sorted, held_s)
         longer = len(self._sorted) - first
         return self._sums_from[first] / longer - held_s if longer else math.inf
@@ -93,11 +94,11 @@ class Past:
 
 
 def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, Expectation]:
-    """Returns what each tenant in the queue may expect, by its name.
+    """Estimates the wait of each tenant in the queue, by its name.
 
     Args:
-      report: How things stand.
-      times: Of the holdings before.
+      report: The present status.
+      times: The durations of past holdings.
       now: The time of the report.
     """
     if not report.queue:
@@ -107,7 +108,7 @@ def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, E
     kept = collections.Counter(
         (one.kept_for, one.instance_type) for one in report.slices if one.kept_for
     )
-    # Nobody passes whoever stands before it in the line of a type.
+    # No tenant passes one that is before it in the line of a type.
     line = dict.fromkeys(report.types, 0.0)
     expected = {}
     for entry in report.queue:
@@ -134,7 +135,7 @@ def _told(entry: QueueEntry, start: float, past: Mapping[str, Past]) -> Expectat
 
 
 def _take(frees: list[float], count: int) -> float:
-    """Takes so many of the slices that are free first; returns when the last of them is."""
+    """Takes the `count` slices that are free first; returns when the last of them is free."""
     taken = [heapq.heappop(frees) for _ in range(min(count, len(frees)))]
     if len(taken) < count:
         return math.inf
@@ -142,10 +143,10 @@ def _take(frees: list[float], count: int) -> float:
 
 
 def _frees(report: StatusReport, past: Mapping[str, Past], now: float) -> dict[str, list[float]]:
-    """Returns in how many seconds each slice of a type can be had, spares left out.
+    """Returns the seconds until each slice of a type is available, without spares.
 
-    What is kept for one that waits is nobody else's; what is kept for the holder of a slice that is
-    drained is as if it were there.
+    Slices promised to a waiting tenant do not count; a slice reserved for the holder of a drained
+    slice counts as if the holder were on it.
     """
     moving = {one.onto: one for one in report.slices if one.onto}
     frees: dict[str, list[float]] = {name: [] for name in report.types}
@@ -157,5 +158,5 @@ def _frees(report: StatusReport, past: Mapping[str, Past], now: float) -> dict[s
         since = moving.get(found.id, found).held_since
         rest = 0.0 if since is None else past[found.instance_type].remaining(now - since)
         frees[found.instance_type].append(rest)
-    # What is free first is what is kept back.
+    # The slices that are free first are withheld as spares.
     return {name: sorted(rests)[report.spares_kept[name] :] for name, rests in frees.items()}

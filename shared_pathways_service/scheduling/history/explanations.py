@@ -1,4 +1,4 @@
-"""Why a tenant waits, was moved, was refused or ended, in plain sentences."""
+"""Explains in plain sentences why a tenant waits, was moved, was refused, or ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shared_pathways_service.scheduling.history.expectation import Expectation
 
 __all__ = ["Explanation", "Holding", "explain"]
 
-#: Holders, and tenants before it, that a sentence names.
+#: Holders, and tenants ahead in the queue, that a sentence names at most.
 _NAMED = 5
-#: Decisions after which nothing is left of a tenant.
+#: Decisions that end a tenant.
 _ENDS = frozenset(
     {
         DecisionKind.REFUSED,
@@ -31,16 +31,16 @@ _ENDS = frozenset(
 )
 
 
-#: How a tenant came to run, or ceased to, and is there still.
+#: Decisions by which a tenant starts or stops running without ending.
 _MOVED = frozenset({DecisionKind.RUNNING, DecisionKind.PREEMPTED, DecisionKind.IDLED})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """A slice, and who holds it.
+    """A slice and its holder.
 
     Attributes:
-      since: By the core's clock.
+      since: When the holding began, by the core's clock.
     """
 
     tenant: str
@@ -53,18 +53,18 @@ class Holding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """All that can be told of one tenant.
+    """The explanation of one tenant's state.
 
     Attributes:
-      state: As in the status; of one that is no more: gone.
-      sentences: The same for people.
-      position: In the queue; None: it does not wait there.
+      state: As in the status; of an ended tenant: gone.
+      sentences: The explanation, for people.
+      position: The place in the queue; None: it is not queued.
       wants: Slices that it waits for, by instance type.
       free: Slices of these types that could be granted now.
-      holders: Who holds slices of these types; of a running tenant: what it holds itself.
-      ahead: Tenants that stand before it in a line of these types.
-      expectation: Of the wait; None: it does not wait.
-      decisions: The last ones that concern it, the oldest first.
+      holders: The holdings of these types; of a running tenant: its own.
+      ahead: Tenants that are before it in a line of these types.
+      expectation: The expected wait; None: it does not wait.
+      decisions: The last decisions about it, the oldest first.
     """
 
     tenant: str
@@ -89,14 +89,14 @@ def explain(
     """Explains one tenant.
 
     Args:
-      name: Of the tenant, which may be gone.
-      report: How things stand.
-      decisions: The last ones of the tenant, the oldest first.
-      expectations: Of those in the queue.
+      name: The name of the tenant, which may be gone.
+      report: The present status.
+      decisions: The last decisions about the tenant, the oldest first.
+      expectations: The expected waits of tenants in the queue.
       now: The time of the report.
 
     Returns:
-      None when nothing is known of a tenant of that name.
+      None if no tenant of that name is known.
     """
     tenant = next((one for one in report.tenants if one.name == name), None)
     entry = next((one for one in report.queue if one.tenant == name), None)
@@ -206,7 +206,7 @@ def _explain_gone(name: str, decisions: Sequence[Decision], now: float) -> Expla
 
 
 def _holdings(report: StatusReport, types: Mapping[str, int] | None = None) -> Iterator[Holding]:
-    """Yields who holds what, of some types or of all, who has held longest first."""
+    """Yields the holdings of some types or of all, the longest first."""
     tenants = {tenant.name: tenant for tenant in report.tenants}
     held = [
         (one.held_since, one)

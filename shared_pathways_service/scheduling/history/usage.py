@@ -1,7 +1,7 @@
-"""Who used how much of a service, over a window of time, from its history.
+"""Computes the usage of a service over a time window from its history.
 
-A decision that ends something says since when it was so: each that lies in the window or behind it
-may reach into it. What has not ended yet is in the status.
+A decision that ends a holding or a wait has its beginning: each one in or after the window may
+reach into it. Holdings and waits that have not ended yet are in the status.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Usage", "UsageBy", "UsageRow"]
 
 
 class UsageBy(enum.StrEnum):
-    """What a row of the usage is about."""
+    """The subject of a row of the usage."""
 
     TENANT = "tenant"
     USER = "user"
@@ -26,14 +26,14 @@ class UsageBy(enum.StrEnum):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class UsageRow:
-    """What one tenant, user, team or instance type used.
+    """The usage of one tenant, user, team or instance type.
 
     Attributes:
       slice_s: Slice-seconds: two slices held for 5 s are 10.
       waiting_s: Seconds in the queue, summed over the tenants that waited. By instance type, a
         tenant that wants several waits for each of them.
       holdings: Placements that reach into the window.
-      waits: Waits in the queue that do; one that ended at once is none.
+      waits: Waits in the queue that reach into it; a wait that ended at once does not count.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Usage:
     """Counts the usage of a window.
 
     Args:
-      by: What rows are about.
-      since: The window's begin, by the core's clock.
-      until: Its end.
+      by: The subject of the rows.
+      since: The start of the window, by the core's clock.
+      until: The end of the window.
     """
 
     def __init__(self, by: UsageBy, since: float, until: float) -> None:
@@ -59,15 +59,15 @@ class Usage:
         self._rows: dict[str, UsageRow] = {}
 
     def hear(self, decision: Decision) -> None:
-        """Counts what ended with a decision, as far as it lies in the window."""
+        """Counts the part of an ended holding or wait that lies in the window."""
         if decision.began is not None:
             self._count(decision, decision.began, decision.time)
 
     def hear_status(self, report: StatusReport, now: float) -> None:
-        """Counts what goes on.
+        """Counts holdings and waits that have not ended.
 
         Args:
-          report: How things stand.
+          report: The present status.
           now: The time of the report.
         """
         tenants = {tenant.name: tenant for tenant in report.tenants}
@@ -98,7 +98,7 @@ class Usage:
             self._count(waits, now - entry.waiting_s, now)
 
     def rows(self) -> list[UsageRow]:
-        """Returns the rows, who used most first."""
+        """Returns the rows, the highest usage first."""
         return sorted(self._rows.values(), key=lambda row: (-row.slice_s, -row.waiting_s, row.name))
 
     def _count(self, what: Decision, began: float, ended: float) -> None:

@@ -1,18 +1,17 @@
-"""In which order tenants are served: by priority, and the longer they wait the sooner.
+"""Ranks tenants by priority and waiting time.
 
 A priority is in a *band*: 0 is in band 0, and from there each doubling of it is one band more
 (`band`). So 1 is in band 1, ``low-priority-job`` in 19.9, ``high-priority-job`` in 20.9. A wait of
-`RmConfig.aging_s` is worth one band. Therefore nobody starves: whoever comes later is served before
-a waiting tenant only within `longest_lead` of it, which for ``high-priority-job`` over
-``low-priority-job`` is one `aging_s`, over a priority of 0 it is 20.9 of them, and never more than
-62.
+`RmConfig.aging_s` is worth one band. So no tenant starves: a later one is served before a waiting
+tenant only if it comes within `longest_lead` of it. That is one `aging_s` for ``high-priority-job``
+over ``low-priority-job``, 20.9 of them over a priority of 0, and never more than 62.
 
-What two tenants are compared by does not change while they wait: one that came `aging_s` later and
-is one band higher is as far at any time. So a line that is sorted once stays sorted.
+The ranks of two tenants do not change while they wait: one that came `aging_s` later and is one
+band higher always ranks the same as the other. So a line that is sorted once stays sorted.
 
-The order says who gets what is free. Who may take slices from whom
-(`scheduling.policies.preemption`) is decided by the priorities alone: however long a tenant waited,
-it preempts none of its own priority.
+The order decides which tenant gets free slices. Preemption (`scheduling.policies.preemption`)
+depends on the priorities alone: however long a tenant waited, it preempts no tenant of its own
+priority.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ def band(priority: int) -> float:
 
 
 def longest_lead(lower: int, higher: int, aging_s: float) -> float:
-    """Returns how many seconds after one of lower priority a higher one may come and pass it."""
+    """Returns how many seconds after a lower-priority tenant a higher one may come and pass it."""
     return max(0.0, band(higher) - band(lower)) * aging_s
 
 
 def rank_of(priority: int, asked_at: float, order: int, aging_s: float | None) -> tuple[float, int]:
-    """Returns what sorts tenants as they are served: the smallest first.
+    """Returns the sort key of a tenant: the smallest is served first.
 
     Args:
-      priority: Any.
-      asked_at: When it asked, in seconds.
-      order: Its arrival number, which decides between those that asked at once.
-      aging_s: What a band is worth, in seconds; None: a wait is worth nothing.
+      priority: Its priority; any integer.
+      asked_at: When it made its request, in seconds.
+      order: Its arrival number, which orders simultaneous requests.
+      aging_s: The wait that is worth one band, in seconds; None: waits do not count.
     """
     if aging_s is None:
         return (-priority, order)

@@ -1,17 +1,18 @@
 """Backfill: starts tenants before the head of their line where that does not delay the head.
 
-The *heads* are those at the front of the line of any type, that were promised nothing. A
-tenant behind a head may start
+The *heads* are the tenants without a promise at the front of the line of any type. A tenant behind
+a head may start
 
-- on slices beyond all that the heads want of that type: a head that waits for another type leaves
-  such; or
-- on any free slices, if its stated lifetime is over before any head that wants their type could
-  start. When that is at the earliest is known only where slices are held by tenants that stated
-  their lifetimes; a stated lifetime is taken for the time that a tenant runs. Slices that anybody
-  else holds, or that are away, may come free at any moment.
+- on slices beyond all that the heads want of that type, such as those left by a head that waits for
+  another type; or
+- on any free slices, if its stated lifetime is over before any head that wants their type can
+  start. The earliest such time is known only for slices held by tenants that stated their
+  lifetimes; a tenant is assumed to run for its stated lifetime. Slices that other tenants hold, or
+  that are missing, may become free at any moment.
 
-Elastic virtual slices that are to be filled up count as heads, and so do slices to be replaced. The
-former can start, at the earliest, when a reservation begins that has nothing left for them.
+Elastic virtual slices that wait for a placement count as heads, and so do lost virtual slices. An
+elastic one for which a coming reservation leaves no slice can be placed, at the earliest, when that
+reservation begins.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from shared_pathways_service.scheduling.policies.policy import Policy
 
 __all__ = ["Backfill"]
 
-#: Of those behind the head, how many are looked at when slices are left over.
+#: The number of tenants behind the head that are considered for remaining slices.
 _LOOKED_AT = 32
 
 
@@ -51,7 +52,7 @@ class Backfill(Policy):
 
     @property
     def consumes(self) -> Mapping[type[Change], Consumer]:
-        """Tenants that stated their lifetimes wait, hold slices, or do so no longer."""
+        """Changes of waiting tenants and holders that stated their lifetimes."""
         return {
             Queued: lambda change: self._count_waiting(change.tenant, +1),
             Dequeued: lambda change: self._count_waiting(change.tenant, -1),
@@ -64,7 +65,7 @@ class Backfill(Policy):
             yield Start(*found)
 
     def validate(self, *, recovering: bool) -> None:
-        """The counts are those of the book."""
+        """Checks the counts against the book."""
         del recovering
         for pool, stated in self._stated.items():
             assert stated == {
@@ -86,8 +87,8 @@ class Backfill(Policy):
             self._stated[pool][tenant] = held
         else:
             self._stated[pool].pop(tenant, None)
-        # By that it is known when a head of several types can start at the earliest, and so which
-        # tenants may start before it, in its other pools too.
+        # That changes the earliest start of a head of several types, and so which tenants may start
+        # before it, also in its other pools.
         pools = self._ledger.pools
         for other in pools.values() if len(pools) > 1 else ():
             first = other.first_open()
@@ -99,14 +100,14 @@ class Backfill(Policy):
     def _next(self, pool: Pool) -> tuple[Tenant, dict[Pool, int]] | None:
         """Returns the tenant that may start, and on how many slices of each type; None: none may.
 
-        Only the first tenants behind the head are looked at.
+        Only the first tenants behind the head are considered.
         """
         line = pool.waiting.entries
         if len(line) < 2 or pool.repairs or pool.drains:
             return None
         brief = self._brief[pool]
         if not brief and len(self._ledger.pools) == 1:
-            return None  # the head waits for slices of this very type, and leaves none
+            return None  # the head waits for slices of this type, and leaves none
         heads = self._heads()
         if not brief and self._left(pool, heads) <= 0:
             return None
@@ -135,7 +136,7 @@ class Backfill(Policy):
         return granted if sum(granted.values()) >= tenant.needed else None
 
     def _left(self, pool: Pool, heads: list[Tenant]) -> int:
-        """Returns how many free slices of a pool nobody before the others could use."""
+        """Returns how many free slices of a pool the heads and other earlier tenants cannot use."""
         if pool.repairs or pool.drains:
             return 0
         wanted = sum(head.wants.get(pool, 0) for head in heads)
@@ -152,16 +153,16 @@ class Backfill(Policy):
         return all(ends_at <= _short_until(pool, one) for one in running)
 
     def _earliest(self, head: Tenant) -> float:
-        """Returns before when a head cannot start, as far as stated lifetimes tell."""
+        """Returns the earliest time at which a head can start, by the stated lifetimes."""
         if head.needed < len(head.kinds):
-            return -math.inf  # which of its slices it starts with is open
+            return -math.inf  # it is open which of its slices it starts with
         return max(
             max(self._earliest_in(pool, count, head), _barred_until(pool, count, head))
             for pool, count in head.wants.items()
         )
 
     def _earliest_in(self, pool: Pool, wanted: int, head: Tenant) -> float:
-        """Returns before when a head cannot have the slices of a pool that it wants."""
+        """Returns the earliest time at which a head can have the slices of a pool that it wants."""
         # Holders of lower priority may be preempted for it at any time.
         stated = [
             (holder.ends_at, holder.order, count)
@@ -179,10 +180,10 @@ class Backfill(Policy):
 
 
 def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:
-    """Returns before when a head cannot have the slices that it wants, as others reserved them."""
+    """Returns the earliest time at which others' reservations let a head have its slices."""
     return -math.inf if pool.reserved is None else pool.reserved.barred_until(head, wanted)
 
 
 def _short_until(pool: Pool, running: Tenant) -> float:
-    """Returns before when no elastic slice of a tenant can be filled up, as others reserved it."""
+    """Returns the earliest time at which others' reservations let a tenant have elastic slices."""
     return -math.inf if pool.reserved is None else pool.reserved.short_until(running)

@@ -1,13 +1,13 @@
-"""What operators say of slices: cordon, drain, uncordon.
+"""Cordons, drains and uncordons slices on behalf of operators.
 
-Nobody new comes to a slice that is cordoned, and who holds it keeps it. A slice that is drained is
-cordoned, and its holder is moved to a free slice (a spare, too), as after a loss but with a notice
-and a grace: that slice is kept for it meanwhile. Where none is free, it is moved as soon as one
-is, before anybody who waits, unless it lets go earlier. What was said outlives workers and
+No tenant is placed on a cordoned slice, and its holder keeps it. A drained slice is cordoned, and
+its holder is moved to a free slice (or a spare), as after a loss but with a notice and a grace
+period, during which that slice is reserved for it. If none is free, the holder is moved as soon as
+one is, before any waiting tenant, unless it releases the slice earlier. Marks outlive workers and
 restarts, until the slice is uncordoned.
 
 A cordoned slice without a holder counts as one of the spares: a free slice stands in for it, so
-tenants can have as many slices as before, and one spare less is kept back for losses.
+tenants can have as many slices as before, and one spare fewer is withheld for losses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shared_pathways_service.scheduling.policies.policy import Policy
 
 __all__ = ["Cordons"]
 
-#: States of slices whose workers are all in.
+#: States of slices whose workers have all joined.
 _IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
 _MARK_EVENTS: Mapping[SliceMark, type[manager_events.PhysicalSliceEvent]] = {
     SliceMark.NONE: manager_events.SliceUncordoned,
@@ -58,7 +58,7 @@ class Cordons(Policy):
 
     @property
     def events(self) -> Mapping[type, Callable[[Any], Actions]]:
-        """An operator cordons, drains or uncordons a slice."""
+        """Operators' requests to cordon, drain or uncordon a slice."""
         return dict.fromkeys(_MARKS, self._marked)
 
     def serve_first(self, pool: Pool) -> Actions:
@@ -92,8 +92,8 @@ class Cordons(Policy):
         now = self._ledger.now
         if drained.moves_at is None:
             return now + self._grace_s
-        # After a restart, or when the first choice was lost: no sooner than it was told, if it
-        # heard that.
+        # After a restart, or when the first choice was lost: no sooner than announced, if the
+        # holder was notified.
         return max(drained.moves_at, now + min(self._grace_s, HEARD_S))
 
     def _await(self, drained: Slice, ends_at: float) -> None:
@@ -109,7 +109,7 @@ class Cordons(Policy):
 
 @dataclasses.dataclass(eq=False, slots=True)
 class MarkSlice:
-    """Notes what an operator wants of a slice, and withdraws a move that is not wanted any more."""
+    """Sets an operator's mark on a slice, and withdraws a move that is no longer wanted."""
 
     about: Slice
     mark: SliceMark
@@ -140,7 +140,7 @@ class MarkSlice:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class ScheduleMove:
-    """Keeps a free slice for the holder of one that is drained, and notifies the holder.
+    """Reserves a free slice for the holder of a drained one, and notifies the holder.
 
     Attributes:
       ends_at: When the holder is moved.
@@ -150,7 +150,7 @@ class ScheduleMove:
     ends_at: float
 
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
-        """Keeps the slice."""
+        """Reserves the slice."""
         drained = self.drained
         del drained.pool.drains[drained]
         ledger.keep(ledger.take_free(drained.pool), drained)
@@ -174,7 +174,7 @@ class WithdrawMove:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class MoveHolder:
-    """Moves the holder of a drained slice to the one that is kept for it."""
+    """Moves the holder of a drained slice to the one reserved for it."""
 
     drained: Slice
 
@@ -186,7 +186,7 @@ class MoveHolder:
         assert onto is not None
         generation = drained.generation
         reason = f"{drained.id} is drained by an operator"
-        # The slice is cordoned by that, and the other one free.
+        # This cordons the slice, and frees the other one.
         ledger.let_go(drained, reason=reason)
         speaker.unplaced(tenant, index, drained.id, generation, reason)
         tenant.lost.add(index)

@@ -1,17 +1,17 @@
-"""Takes slices back from tenants that do not work, after a warning.
+"""Takes slices back from idle tenants after a warning.
 
-A proxy tells, now and then and only if something changed, how often it was seen at work and how
-long ago. A running tenant that did nothing for `RmConfig.idle_release_s`, counted from its start at
-the earliest, loses its slices; `idle_warning_s` before that it is warned. Silence alone costs no
-tenant its slices: they go only if the proxy, asked by the warning, has answered that still nothing
-was done, and each piece of work until then withdraws the warning. A proxy that never told, as those
-of older versions, keeps its slices for ever.
+A proxy reports periodically, if it changed, how often its tenant was seen at work and how long ago.
+A running tenant that was idle for `RmConfig.idle_release_s`, counted from its start at the
+earliest, loses its slices; `idle_warning_s` before that it is warned. Silence alone costs no tenant
+its slices: they are taken only if the proxy has confirmed after the warning that its tenant is
+still idle, and any work until then withdraws the warning. A tenant whose proxy never reports, as
+those of older versions, keeps its slices.
 
-Such a tenant is *parked*: it holds nothing and waits in no line, so that it keeps no other tenant
-from anything. The next piece of work that it tries, which fails, has it ask for its slices anew,
-behind those that ask already; it then waits for as long as it takes.
+The tenant is then *parked*: it holds nothing and waits in no line, so it blocks no other tenant.
+When it next tries to work, which fails, it requests its slices anew, behind all tenants in the
+queue; it then waits without a timeout.
 
-Warnings are not written down: after a restart of the resource manager they are given anew.
+Warnings are not persisted: after a restart of the resource manager they are given anew.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ __all__ = ["Idleness"]
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Watch:
-    """The watch over a running tenant that tells whether it works.
+    """The watch over a running tenant that reports its activity.
 
     Attributes:
       ends_at: While it is warned: when its slices are taken back.
-      confirmed: Whether its proxy has heard the warning, and nothing was done since.
+      confirmed: Whether its proxy has confirmed after the warning that it is still idle.
     """
 
     ends_at: float | None = None
@@ -60,12 +60,12 @@ class _Watch:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Activity:
-    """What a tenant told of its work.
+    """The reported activity of a tenant.
 
     Attributes:
-      worked: Its count of activity, as it told last.
-      active_at: When it was last at work, as far as it has told.
-      watch: While it runs.
+      worked: Its count of activity in its last report.
+      active_at: When it was last at work, by its reports.
+      watch: The watch over it, while it runs.
     """
 
     worked: int
@@ -74,7 +74,7 @@ class _Activity:
 
 
 class Idleness(Policy):
-    """Its state: the activity of each tenant that tells of it."""
+    """Its state: the activity of each tenant that reports it."""
 
     parks_tenants = True
 
@@ -93,11 +93,11 @@ class Idleness(Policy):
 
     @property
     def events(self) -> Mapping[type, Callable[[Any], Actions]]:
-        """A proxy tells of its tenant's work."""
+        """Proxies' reports on their tenants' activity."""
         return {TenantActivity: self._heard}
 
     def greeted(self, tenant: Tenant) -> Actions:
-        """Tells a tenant whose proxy connected what it may have missed."""
+        """Sends a tenant whose proxy connected the messages that it may have missed."""
         if tenant.parked is not None:
             return (self._tell(tenant, released=True),)
         known = self._activity.get(tenant)
@@ -118,7 +118,7 @@ class Idleness(Policy):
         )
 
     def validate(self, *, recovering: bool) -> None:
-        """Tenants that are watched run."""
+        """Checks that watched tenants run."""
         del recovering
         for tenant, known in self._activity.items():
             assert self._ledger.tenants.get(tenant.name) is tenant
@@ -188,7 +188,7 @@ class Idleness(Policy):
 
     def _warn(self, tenant: Tenant, watch: _Watch) -> Actions:
         if not tenant.connected:
-            # It could not be warned. When it connects again it tells how idle it is.
+            # It could not be warned. When it connects again, it reports how idle it is.
             self._activity[tenant].watch = None
             return
         watch.ends_at = self._ledger.now + self._warning_s
@@ -200,7 +200,7 @@ class Idleness(Policy):
 
     def _release(self, tenant: Tenant, known: _Activity) -> Actions:
         if not tenant.connected:
-            # It could not answer any more; whatever it did meanwhile it tells when it is back.
+            # It could not answer any more; it reports its activity when it is back.
             known.watch = None
             yield self._withdrawn(tenant)
             return
@@ -213,8 +213,8 @@ class Idleness(Policy):
     def _idle_since(self, tenant: Tenant) -> float:
         """Returns when a tenant was last at work, as far as is known.
 
-        The slices of a running tenant were placed then at least. Of one that is parked after a
-        restart: since when it is.
+        For a running tenant, this is not before the placement of its slices; for a tenant that is
+        parked after a restart, it is the time at which it was parked.
         """
         known = self._activity.get(tenant)
         active_at = 0.0 if known is None else known.active_at
@@ -301,7 +301,7 @@ class Park:
         tenant.parked = self.worked
         vacate(ledger, speaker, tenant, reason)
         if tenant.notice is not None:
-            # The slices that it leaves go to the tenant that it would have been preempted for.
+            # Its slices go to the tenant that was to preempt it.
             ledger.end_notice(tenant)
         ledger.decide_tenant(tenant, DecisionKind.IDLED, reason, ends=False)
         ledger.write(tenant)
@@ -309,7 +309,7 @@ class Park:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Unpark:
-    """Queues a parked tenant, as if it asked now."""
+    """Queues a parked tenant, as if it made its request now."""
 
     tenant: Tenant
     aging_s: float | None

@@ -2,18 +2,18 @@
 
 A pool's free slices go, in this order, to
 
-1. lost virtual slices of running tenants (spares may be used for them),
-2. holders of slices that are drained (spares too),
+1. lost virtual slices of running tenants (also spares),
+2. holders of drained slices (also spares),
 3. waiting gangs, and elastic virtual slices of running tenants that were never placed, in the order
-   of `scheduling.policies.aging`. Spares are kept back from these.
+   of `scheduling.policies.aging`. Spares are withheld from these.
 
-The line of each instance type is strict: no tenant passes the one at its head, also where the head
-does not fit and a later one would. There are three exceptions. A tenant that was promised slices
-that others will be preempted from (`scheduling.policies.preemption`) has its own, so it is not
-passed by the one behind it. A tenant that does not keep the head from anything may start before it
-(`scheduling.policies.backfill`). And an elastic slice that a reservation to come keeps waiting is
-passed by tenants that do not make it wait longer (`Reserved.room_beside`). A gang that wants
-several types stands in the line of each and starts when it is at the head of all those that it
+The line of each instance type is strict: no tenant passes the one at its head, even if the head
+does not fit and a later one would. There are three exceptions. A tenant that is promised its
+victims' slices (`scheduling.policies.preemption`) has slices of its own, so the one behind it does
+not pass it. A tenant that does not delay the head may start before it
+(`scheduling.policies.backfill`). And an elastic slice that a coming reservation
+delays is passed by tenants that do not delay it further (`Reserved.room_beside`). A gang that
+wants several types is in the line of each, and starts when it is at the head of all lines that it
 takes slices from. So gangs that share no type never wait for each other.
 """
 
@@ -41,9 +41,9 @@ from shared_pathways_service.scheduling.policies.policy import Policy, overrides
 
 __all__ = ["Placement", "grantable_to", "startable"]
 
-#: Of the tenants with a promise, how many are looked at when slices come free by themselves.
+#: The number of tenants with a promise that are considered when slices become free on their own.
 _PROMISED = 8
-#: Tenants whose elastic slices a reservation keeps waiting that may be passed at most.
+#: The most tenants with elastic slices delayed by a reservation that one tenant may pass.
 _PASSED = 32
 
 
@@ -62,14 +62,14 @@ class Placement:
 
     @property
     def consumes(self) -> Mapping[type[Change], Consumer]:
-        """Changes of free slices and lines, and whatever else opens a pool."""
+        """Changes of free slices and lines, and other changes that open a pool."""
         return dict.fromkeys((SlicesFreed, LineChanged, PoolOpened), self._changed)
 
     def _changed(self, change: SlicesFreed | LineChanged | PoolOpened) -> None:
         self._unserved[change.pool] = None
 
     def run(self) -> Actions:
-        """Serves each pool that changed, and those that change by that."""
+        """Serves each pool that changed, and the pools that this changes."""
         return self._serve_all() if self._unserved else ()
 
     def _serve_all(self) -> Actions:
@@ -119,7 +119,7 @@ class Placement:
 def _serve_next(
     first: Entry[Tenant] | None, fill: Entry[Tenant] | None, pool: Pool
 ) -> Action | None:
-    """Returns what starts the next tenant in line, or fills it up; None: it cannot be now."""
+    """Returns the action that starts or fills up the next tenant in line; None: not possible."""
     if fill is not None and (first is None or fill < first):
         return PlaceMissing(fill[-1], fill[2], pool)
     if first is None or (granted := startable(first[-1])) is None:
@@ -140,11 +140,11 @@ def startable(tenant: Tenant) -> dict[Pool, int] | None:
 
 
 def grantable_to(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices of a pool a waiting tenant could have now, others before it.
+    """Returns how many free slices of a pool a waiting tenant could have after those before it.
 
-    What is promised to it is not counted.
+    Slices promised to it do not count.
     """
-    # A line that has not been served yet may still have free slices for those who go first.
+    # A line that has not been served yet may still have free slices for the tenants before it.
     if pool.repairs.entries or pool.drains:
         return 0
     first, fill = pool.first_open(), pool.fills.first()
@@ -166,7 +166,7 @@ def _next_fill(pool: Pool) -> Entry[Tenant] | None:
 
 
 def _room_past_fills(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices a tenant may have before elastic slices that are before it."""
+    """Returns how many free slices a tenant may have by passing elastic slices before it."""
     reserved = pool.reserved
     if reserved is None:
         return 0

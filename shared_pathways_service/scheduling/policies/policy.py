@@ -1,6 +1,6 @@
-"""What a policy is: it consumes changes of the book, keeps its own state, and returns actions.
+"""The base class of policies, which consume changes of the book and return actions.
 
-The core is given a list of policies when it is made, and runs without any of them.
+The core is created with a list of policies, and runs without any of them.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Policy:
     # ---- a restart
 
     def begin(self, restored: Restored) -> Actions:
-        """Restores what the disk has of this policy, before any tenant is restored."""
+        """Restores the persisted state of this policy, before any tenant is restored."""
         return ()
 
     def restored(self, tenant: Tenant, grant: PersistedGrant) -> None:
-        """Restores what the disk has of a tenant, before it is queued."""
+        """Restores the persisted state of a tenant, before it is queued."""
 
     # ---- tenants
 
@@ -65,7 +65,7 @@ class Policy:
         return ""
 
     def returned(self, tenant: Tenant) -> Actions:
-        """Continues what waited for a tenant's proxy, which has connected again."""
+        """Resumes steps that waited for a tenant's proxy, which has connected again."""
         return ()
 
     def greeted(self, tenant: Tenant) -> Actions:
@@ -76,7 +76,7 @@ class Policy:
         """Returns how idle a tenant is; None: that is not known."""
         return None
 
-    # ---- the free slices of a pool, in the order in which the placement asks
+    # ---- the free slices of a pool, in the order in which the placement calls
 
     def serve_first(self, pool: Pool) -> Actions:
         """Uses free slices of a pool before any waiting tenant."""
@@ -102,7 +102,7 @@ class Policy:
         return None
 
     def conclude(self) -> Actions:
-        """Notifies tenants of what all steps together came to."""
+        """Notifies tenants of the combined result of all steps."""
         return ()
 
     def refuse(self) -> Actions | None:
@@ -128,8 +128,8 @@ def overrides(
     """Returns a method of each policy that overrides it: most events concern few policies.
 
     Args:
-      policies: In the order in which they are asked.
-      method: Of the class `Policy`.
+      policies: In the order in which they are called.
+      method: A method of the class `Policy`.
     """
     name = method.__name__
     return [getattr(one, name) for one in policies if getattr(type(one), name) is not method]

@@ -1,8 +1,8 @@
-"""Refuses tenants that do not queue, whose time to queue is over, or that can never start.
+"""Refuses tenants that do not queue, whose queue timeout has passed, or that can never start.
 
-A tenant that does not queue is refused as soon as the slices that it wants are taken. While the
-service starts, it is not: its slices may be among those that are not ready yet. A tenant that has
-run waits for as long as it takes, unless the service has fewer slices now than it ran on.
+A tenant that does not queue is refused as soon as the slices that it wants are taken, but not while
+the service starts: its slices may be among those that are not ready yet. A tenant that has run
+waits without a timeout, unless the service has fewer slices now than it ran on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Refusals(Policy):
         self._deadlines = deadlines
         self._undecided: dict[Tenant, None] = {}
         self._starting_until = until = ledger.now + config.starting_grace_s
-        # Tenants that wait for a starting service are judged when that time is over.
+        # Tenants that wait for a starting service are decided on when that time is over.
         deadlines.add(lambda: until, lambda: None)
 
     @property
@@ -60,13 +60,13 @@ class Refusals(Policy):
         }
 
     def refuse(self) -> Actions | None:
-        """Refuses a tenant that does not want to queue and has no reason left to."""
+        """Refuses a tenant that does not want to queue and has no reason left to wait."""
         if not self._undecided or (hopeless := self._first_hopeless()) is None:
             return None
         return iter((Refuse(hopeless),))
 
     def validate(self, *, recovering: bool) -> None:
-        """Undecided tenants are queued."""
+        """Checks that undecided tenants are queued."""
         del recovering
         assert all(one.is_queued and not one.gone for one in self._undecided)
 
@@ -74,7 +74,7 @@ class Refusals(Policy):
         tenant = change.tenant
         if tenant.has_run:
             if not could_fit(tenant.wants, tenant.needed):
-                # It ran on more slices than the service has now: it would wait for ever.
+                # It ran on more slices than the service has now, so it can never start.
                 self._undecided[tenant] = None
         elif tenant.queue_timeout is None:
             self._undecided[tenant] = None
@@ -105,12 +105,12 @@ class Refusals(Policy):
 
 
 def _left_when_started(pool: Pool) -> dict[Tenant, int]:
-    """Returns how many slices of a pool each waiting tenant can have, all before it served.
+    """Returns how many slices of a pool each waiting tenant can have after all those before it.
 
-    Counted for the whole line at once: every tenant may want slices of a service that starts.
+    Computed for the whole line at once: every tenant may want slices of a starting service.
     """
     if pool.ready + pool.barred >= pool.count:
-        # No more slices will come: the free ones are the first tenant's.
+        # No more slices will become ready: the free ones go to the first tenant.
         left = dict.fromkeys((entry[-1] for entry in pool.waiting.entries), 0)
         left.update((tenant, pool.room_for(tenant)) for tenant in list(left)[:1])
         return left
@@ -129,7 +129,7 @@ class Refuse:
     tenant: Tenant
 
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
-        """Tells the tenant what is in its way, and removes it."""
+        """Sends the tenant the reason, and removes it."""
         tenant, kind = self.tenant, RefusalKind.SLICES_TAKEN
         position = None if tenant.queue_timeout is None else position_of(tenant)
         message = speaker.reason(tenant)

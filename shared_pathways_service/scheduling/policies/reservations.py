@@ -1,15 +1,14 @@
-"""Reserves slices of a type for a user or a team, from one moment until another.
+"""Reserves slices of a type for a user or a team during a time window.
 
-From its start on, as many slices as are reserved are kept for the owner's tenants, which then pass
-everybody in line. Slices that others hold at the start are not taken from them: they come to the
-owner as they come free, unless a request of the owner's preempts by its priority, as any does.
-Before the start others may have them if enough remain, or if they stated a lifetime that is over
-by then (`scheduling.policies.reserved_slices`). What an owner holds by a reservation is not
-preempted; no tenant preempts for more
-than the reservations leave.
+From its start on, a reservation withholds its number of slices for the owner's tenants, which then
+pass all others in line. It does not evict holders: slices that others hold at the start go to the
+owner as they become free, unless a request of the owner preempts by its priority, as any may.
+Before the start, others may have the slices if enough remain, or if they stated a lifetime that is
+over by then (`scheduling.policies.reserved_slices`). Slices that an owner holds by a reservation
+are not preempted, and no tenant preempts for more than the reservations leave.
 
-Slices that were lost are replaced, and slices that are drained are left, before reservations are
-looked at: otherwise a running gang would be lost to slices that no tenant uses yet.
+Lost slices are replaced, and holders of drained slices are moved, before reservations are served:
+otherwise a running gang would be lost for slices that no tenant uses yet.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from shared_pathways_service.scheduling.policies.reserved_slices import (
 
 __all__ = ["Reservations", "refusal_of"]
 
-#: Reservations that a refusal names: it must fit in the metadata of a call.
+#: Reservations that a refusal names at most: it must fit in the metadata of a call.
 _NAMED = 5
 
 
@@ -55,7 +54,7 @@ class Reservations(Policy):
 
     @property
     def events(self) -> Mapping[type, Callable[[Any], Actions]]:
-        """An operator makes or cancels a reservation."""
+        """Operators' requests to make or cancel a reservation."""
         return {ReservationMade: self._made, ReservationCancelled: self._cancelled}
 
     def begin(self, restored: Restored) -> Actions:
@@ -78,7 +77,7 @@ class Reservations(Policy):
                 return
 
     def validate(self, *, recovering: bool) -> None:
-        """The book has the reservations of each pool."""
+        """Checks that the book has the reservations of each pool."""
         del recovering
         for pool in self._ledger.pools.values():
             assert pool.reserved is self._reserved.get(pool)
@@ -86,7 +85,7 @@ class Reservations(Policy):
     # ---- events
 
     def _made(self, event: ReservationMade) -> Actions:
-        """Makes a reservation; one that is over by now ends at once.
+        """Makes a reservation; one whose window is over ends at once.
 
         Raises:
           ValueError: It cannot be made.
@@ -171,20 +170,20 @@ class Reservations(Policy):
 
 
 def _own_room(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices of a pool are reserved for a tenant, whoever is before it."""
+    """Returns how many free slices are reserved for a tenant, whatever its place in line."""
     if pool.reserved is None or pool.repairs or pool.drains:
         return 0
     return pool.reserved.own_room(tenant)
 
 
 def _kept_for(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many slices of a pool a tenant could have: by a promise, a right, its turn."""
+    """Returns how many slices a tenant could have by a promise, a reservation, or its turn."""
     promised = len(tenant.promised.get(pool, ()))
     return promised + max(_own_room(tenant, pool), grantable_to(tenant, pool))
 
 
 def refusal_of(ledger: Ledger, asked: Reservation, before: float) -> tuple[str, str] | None:
-    """Returns the field of a reservation that is wrong, and what would be right.
+    """Returns the invalid field of a reservation, and what is valid.
 
     Args:
       ledger: The book.
@@ -224,10 +223,10 @@ def refusal_of(ledger: Ledger, asked: Reservation, before: float) -> tuple[str, 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class ChangeReserved:
-    """Has a pool's reservations apply as they are now.
+    """Applies the present reservations of a pool.
 
     Attributes:
-      reserved: None: there are none any more.
+      reserved: The reservations; None: there are none any more.
     """
 
     pool: Pool
@@ -245,7 +244,7 @@ class Record:
 
     Attributes:
       why: Why it ended.
-      is_announced: Whether watchers and logs are told.
+      is_announced: Whether watchers and logs are notified.
     """
 
     event: type[manager_events.ReservationEvent]

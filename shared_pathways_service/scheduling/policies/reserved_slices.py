@@ -10,23 +10,23 @@ from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 
 __all__ = ["ReservedSlices", "most_reserved"]
 
-#: Reservations of a type that waiting tenants are told of.
+#: Reservations of a type that a queue message names at most.
 _TOLD = 3
 
 
 class ReservedSlices:
     """The reservations of a pool.
 
-    What an owner holds of the type counts for its reservation, for one of them: a user's before a
-    team's, and the tenant that came first before others.
+    Each slice that an owner holds counts for only one reservation: a user's before a team's, and
+    the tenant that came first before others.
 
     Args:
-      pool: Of which type.
-      clock: Tells the time.
+      pool: The pool of the instance type.
+      clock: Returns the time.
 
     Attributes:
-      in_force: Names of those that have begun.
-      entries: Of users before those of teams, then in the order of their starts.
+      in_force: Names of the reservations that have begun.
+      entries: The reservations of users before those of teams, then by start time.
     """
 
     __slots__ = ("_clock", "_held_at", "_lacks", "_pool", "_sheltered", "entries", "in_force")
@@ -36,21 +36,21 @@ class ReservedSlices:
         self.in_force: dict[str, None] = {}
         self._pool = pool
         self._clock = clock
-        # Found out once for all that ask until something changes: everybody in line may ask.
+        # Cached until something changes: it may be needed for every tenant in line.
         self._sheltered: set[Tenant] | None = None
         self._lacks: dict[float | None, dict[str, int]] = {}
         self._held_at: dict[float, int] = {}
 
     def add(self, new: Reservation) -> None:
-        """Takes one more."""
+        """Adds a reservation."""
         self.entries.append(new)
         self.entries.sort(key=lambda one: (not one.user, one.starts, one.name))
 
     def room_for(self, tenant: Tenant) -> int:
-        """Returns how many free slices a tenant may take, by what is reserved for others.
+        """Returns how many free slices a tenant may take beside others' reservations.
 
-        Others' reservations that are in force come first. One that is to begin while the tenant may
-        still run must find enough slices then: those that nobody holds, and those whose holders
+        Others' reservations that are in force come first. One that begins while the tenant may
+        still run must find enough slices then: slices without a holder, and slices whose holders
         stated a lifetime that is over before.
         """
         room = self._pool.grantable
@@ -63,10 +63,10 @@ class ReservedSlices:
         return max(0, room)
 
     def short_until(self, tenant: Tenant) -> float:
-        """Returns until when a tenant has no slice more, as others' reservations begin then.
+        """Returns until when coming reservations of others keep a tenant from one more slice.
 
         Returns:
-          The latest of such starts; minus infinity: no reservation to come keeps it from one.
+          The latest start of such a reservation; minus infinity without any.
         """
         return max(self._short_at(tenant), default=-math.inf)
 
@@ -78,8 +78,8 @@ class ReservedSlices:
         tenant is due then anyway, by a reservation of its own.
 
         Args:
-          tenant: Who wants slices.
-          running: Whose elastic slice is before it in line.
+          tenant: The tenant that wants slices.
+          running: The tenant whose elastic slice is before it in line.
         """
         room = self.room_for(tenant)
         if not room or self.room_for(running):
@@ -93,13 +93,13 @@ class ReservedSlices:
         return min(room, max(due, default=0))
 
     def _short_at(self, tenant: Tenant) -> list[float]:
-        """Returns the starts of others' reservations at which a tenant has no slice more."""
+        """Returns the starts of others' reservations that keep a tenant from one more slice."""
         others = self._others(tenant)
         starts = self._starts_to_come(tenant, others)
         return [start for start in starts if self._left_at(start, others) <= 0]
 
     def own_room(self, tenant: Tenant) -> int:
-        """Returns how many free slices are kept for a tenant, whoever waits before it."""
+        """Returns how many free slices are reserved for a tenant, whatever its place in line."""
         mine = [one.name for one in self._now() if one.is_for(tenant)]
         if not mine:
             return 0
@@ -107,26 +107,26 @@ class ReservedSlices:
         return min(self.room_for(tenant), sum(lacking[name] for name in mine))
 
     def most_for(self, tenant: Tenant) -> int:
-        """Returns how many slices a tenant may have, were all others that hold some to go."""
+        """Returns how many slices a tenant may have if all other holders left."""
         others = [one for one in self.entries if not one.is_for(tenant)]
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         return max(0, self._pool.usable - most_reserved(others, self._clock(), ends_at))
 
     def barred_until(self, tenant: Tenant, wanted: int) -> float:
-        """Returns before when a tenant cannot have so many slices; minus infinity: it may."""
+        """Returns the time before which a tenant cannot have `wanted` slices; -inf: it can now."""
         if wanted <= self.most_for(tenant):
             return -math.inf
         others = (one.ends for one in self.entries if not one.is_for(tenant))
         return min(others, default=math.inf)
 
     def shelters(self, tenant: Tenant) -> bool:
-        """Whether what a tenant holds counts for a reservation that is in force."""
+        """Whether a tenant's slices count for a reservation that is in force."""
         if self._sheltered is None:
             self._sheltered = {who for _, who, _ in self._counted(self._now())}
         return tenant in self._sheltered
 
     def holders_changed(self) -> None:
-        """Forgets what was found out of who holds what, and of what is in force."""
+        """Clears results that depend on the holders of slices and on the time."""
         self._sheltered = None
         self._lacks.clear()
         self._held_at.clear()
@@ -136,7 +136,7 @@ class ReservedSlices:
         return of.count - self._lacking().get(of.name, of.count)
 
     def words(self) -> str:
-        """Tells those who wait of what is kept and will be; empty: there is nothing to tell."""
+        """Describes present and coming reservations for waiting tenants; empty: none."""
         lacking = self._lacking()
         kept = [
             f"; {lacking[one.name]} reserved for {one.owner} until {moment(one.ends)}"
@@ -155,22 +155,22 @@ class ReservedSlices:
         return {one.name: one for one in self.entries if not one.is_for(tenant)}
 
     def _starts_to_come(self, tenant: Tenant, others: dict[str, Reservation]) -> set[float]:
-        """Returns when those reservations begin that do so within a tenant's stated lifetime."""
+        """Returns the starts of others' reservations within a tenant's stated lifetime."""
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         to_come = (one.starts for name, one in others.items() if name not in self.in_force)
         return {starts for starts in to_come if starts < ends_at}
 
     def _left_at(self, start: float, others: dict[str, Reservation]) -> int:
-        """Returns how many usable slices nobody holds or is due at a moment; may be negative."""
+        """Returns how many usable slices are neither held nor due at a time; may be negative."""
         return self._pool.usable - self._taken_at(start) - _sum_of(self._lacking(start), others)
 
     def _now(self) -> list[Reservation]:
         return [one for one in self.entries if one.name in self.in_force]
 
     def _lacking(self, when: float | None = None) -> dict[str, int]:
-        """Returns how many slices the owners lack of what is reserved at a time; None: now.
+        """Returns by how many slices each reservation is short at a time; None: now.
 
-        Of then, what is held now counts as far as its holder is still there.
+        For a later time, slices held now count if their holders will still be running.
         """
         known = self._lacks.get(when)
         if known is not None:
@@ -186,7 +186,7 @@ class ReservedSlices:
     def _counted(
         self, there: list[Reservation], when: float | None = None
     ) -> Iterator[tuple[Reservation, Tenant, int]]:
-        """Yields what holders have of each of some reservations."""
+        """Yields the slices that tenants hold by each of some reservations."""
         left = {
             tenant: count
             for tenant, count in sorted(self._pool.holders.items(), key=lambda item: item[0].order)
@@ -202,7 +202,7 @@ class ReservedSlices:
                     yield one, tenant, count
 
     def _taken_at(self, when: float) -> int:
-        """Returns how many slices those that hold some now, or were promised some, have then."""
+        """Returns how many slices the present holders and promised tenants have at a time."""
         pool = self._pool
         held = self._held_at.get(when)
         if held is None:
@@ -217,12 +217,12 @@ def _holds_on(tenant: Tenant, when: float) -> bool:
 
 
 def _sum_of(lacking: dict[str, int], others: dict[str, Reservation]) -> int:
-    """Returns how many slices some of the reservations lack together."""
+    """Returns by how many slices some of the reservations are short together."""
     return sum(lacks for name, lacks in lacking.items() if name in others)
 
 
 def most_reserved(entries: Sequence[Reservation], since: float, until: float) -> int:
-    """Returns how many slices are reserved at a time at most, within a window."""
+    """Returns the most slices that are reserved at any one time within a window."""
     there = [one for one in entries if one.starts < until and one.ends > since]
     moments = {since, *(one.starts for one in there if one.starts > since)}
     return max(sum(one.count for one in there if one.holds_at(when)) for when in moments)

@@ -1,4 +1,4 @@
-"""Computes why a request cannot have its slices: too few of them, or spares in the way."""
+"""Computes why a request cannot have its slices: too few slices, or withheld spares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def could_fit(wants: Mapping[Pool, int], needed: int) -> bool:
 
 
 def too_many(wants: Mapping[Pool, int]) -> str:
-    """Returns how many slices a gang wants, and how many there are, in words."""
+    """Describes in words how many slices a gang wants, and how many exist."""
     return "; ".join(
         f"the service has only {pool.usable} x {pool.name} ({count} wanted"
         + (f"; spares: {pool.spares})" if pool.spares else ")")
@@ -43,7 +43,7 @@ def spares_out_of_reach(wants: Mapping[Pool, int], needed: int) -> dict[str, int
 
     Args:
       wants: Slices of the gang.
-      needed: How many of them it cannot start without.
+      needed: How many of them it needs to start.
     """
     usable = {pool: pool.usable for pool in wants}
     return _needed(wants, needed, usable, {pool: pool.count - usable[pool] for pool in wants})

@@ -1,8 +1,7 @@
 """Refuses requests above the limits of a tenant, or of all tenants of a team together.
 
-They are refused at once, with the limit named: waiting would not help, or, for a team that has its
-share, would take slices from no other team but would hold a place. No team's limit concerns tenants
-without a team.
+They are refused at once, with the limit named: waiting would not help or, for a team that has its
+share, would only occupy a place in line. Team limits do not apply to tenants without a team.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class TeamLimits(Policy):
         return "; ".join(self._exceeded(event)) if self._is_limited else ""
 
     def validate(self, *, recovering: bool) -> None:
-        """The counts are those of the book."""
+        """Checks the counts against the book."""
         del recovering
         tenants = [one for one in self._ledger.tenants.values() if one.team]
         assert sum(self._tenants.values()) == len(tenants)

@@ -1,6 +1,11 @@
-"""The resource manager (RM) as a process: gRPC and SQLite around the pure core in `scheduling`.
+"""The resource manager (RM) as a process: gRPC and SQLite around the core in `scheduling`.
 
-`authority` owns the core and carries out its instructions; `service` turns calls into events;
-`wire` validates and translates messages; `store` keeps the state on disk. `scheduling` decides
-about slices.
+- `authority`: owns the core, and carries out its instructions
+- `service`: the gRPC service, which turns calls into events
+- `wire`: translates messages, and refuses invalid ones
+- `store`, `history_table`: the state and the history on disk
+- `streams`, `outbox`: streams of workers and tenants
+- `inquiries`, `status_report`: answers to questions
+
+Decisions about slices are in `scheduling`.
 """

@@ -1,1 +1,8 @@
-"""Shared code of all servers: listening, admission, connections, process lifecycle."""
+"""Shared code of all servers: listening, admission, connections, process lifecycle.
+
+- `process`: the lifecycle of a server's process
+- `listening`: sockets and ports
+- `admission`, `connections`: limits of calls and connections
+- `turns`: timeouts that ignore time in which the process was stopped
+- `last_requests_file`: the record of requests that survives a crash
+"""

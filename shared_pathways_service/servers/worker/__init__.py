@@ -1,5 +1,7 @@
-"""The worker's process: one per host of a slice, whose life is the slice's health.
+"""The worker's process: one per host of a slice; the slice is healthy while its workers live.
 
-`manager_session` holds the connection to the resource manager; `flags` declares the flags of
-Google's image and ours. Our workers do not use devices: the proxy computes.
+- `manager_session`: the session with the resource manager
+- `flags`: the flags of Google's image, and ours
+
+Our workers do not use devices: the proxy computes.
 """

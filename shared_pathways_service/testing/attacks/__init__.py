@@ -1,6 +1,7 @@
-"""Simulates clients that exhaust a server's resources, to test and benchmark our own servers.
+"""Attackers: clients that try to exhaust a server, for tests and benchmarks of one's own servers.
 
-`peer` is a connection without protocol checks, `kinds` has the attacks.
+- `peer`: a connection that follows no rules
+- `kinds`: the attacks
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Injects faults for tests of elastic training, addressed by slice and step.
 
-A `Plan` fires each fault at its step or event, in a *world* of slices: `SimulatedSlices` (any
-devices; failures are simulated) or `EmbeddedSlices` (real workers of a running embedded service).
-A test asserts that its faults fired: `Plan.assert_fired`.
+A `Plan` holds faults and fires each at its moment. A *world* has the slices that faults act on:
+`SimulatedSlices` (any devices; nothing real is harmed) or `EmbeddedSlices` (workers of a running
+embedded service). A test asserts that its faults fired: `Plan.assert_fired`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A real Kubernetes on this machine, for tests: its control plane, and pods as local processes.
 
-`Testbed.start` brings it up; `docs/testbed.md` says what is real in it and what is not.
+`Testbed.start` brings it up; `docs/testbed.md` describes which parts are real.
 """
 
 from __future__ import annotations

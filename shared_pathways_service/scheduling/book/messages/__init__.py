@@ -1,7 +1,8 @@
-"""What goes into the resource manager's core, and what comes out: data only.
+"""The events and instructions of the resource manager's core: data only.
 
-The server turns calls into events, hands each to the core together with the time, and carries out
-the instructions in the order given. The core never looks at a clock and never does I/O.
+`core_events` go into the core, `instructions` come out of it. The server turns calls into events,
+passes each to the core with the time, and carries out the instructions in their order. The core
+reads no clock and does no I/O.
 """
 
 from __future__ import annotations

@@ -37,11 +37,11 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerJoined:
-    """A worker said hello. A newer incarnation of a host replaces the older one.
+    """A worker connected. A newer incarnation of a host replaces the older one.
 
     Attributes:
-      welcomed_at: `WelcomeWorker.last_generation` of this incarnation's first welcome, by whichever
-        resource manager: no placement up to that one is on it. None: it was never let in.
+      welcomed_at: `WelcomeWorker.last_generation` of this incarnation's first welcome, by any
+        resource manager: no placement up to that one relies on it. None: it was never admitted.
     """
 
     slice_id: str
@@ -57,7 +57,7 @@ class WorkerJoined:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerBeat:
-    """A worker is alive; unknown or replaced incarnations are passed over."""
+    """A worker is alive; events of unknown or replaced incarnations are ignored."""
 
     slice_id: str
     host_index: int
@@ -68,7 +68,7 @@ class WorkerBeat:
 class WorkerEnded:
     """A worker's stream ended: it is dead at once.
 
-    Of a stream that a later hello of the same incarnation has replaced the server says nothing.
+    The server does not report a stream that a later hello of the same incarnation has replaced.
     """
 
     slice_id: str
@@ -79,14 +79,14 @@ class WorkerEnded:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantAsked:
-    """A proxy said hello: for the first time, or again after its stream or the RM broke.
+    """A proxy connected: for the first time, or again after its stream or the RM failed.
 
     Attributes:
-      queue_timeout_s: None: refused at once when slices are taken; else seconds, infinity allowed.
-      running: Whether it has heard that its gang was placed.
-      claims: What it holds already.
-      max_lifetime_s: It ends within so many seconds; None: not known.
-      last_generation: The highest that it heard of; 0: none.
+      queue_timeout_s: Seconds, infinity allowed; None: it is refused at once if slices are taken.
+      running: Whether it was notified that its gang was placed.
+      claims: The placements that it holds already.
+      max_lifetime_s: The seconds within which it ends; None: not known.
+      last_generation: The highest generation that it was sent; 0: none.
       idle_count: While its slices are taken back for idleness: its count of activity at that time;
         None: they are not.
     """
@@ -110,11 +110,11 @@ class TenantAsked:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantActivity:
-    """A proxy tells how long ago its tenant was last at work.
+    """A proxy reports how long ago its tenant was last at work.
 
     Attributes:
-      count: Looks that found it at work; it grows if there was such a one since it was told last.
-      idle_s: Seconds since the last of them.
+      count: Checks that found it at work; it has grown if one did since the last report.
+      idle_s: Seconds since the last such check.
     """
 
     tenant: str
@@ -127,7 +127,7 @@ class TenantActivity:
 class TenantStreamEnded:
     """A proxy's stream broke: its TTL starts.
 
-    Of a stream that a later hello of the same incarnation has replaced the server says nothing.
+    The server does not report a stream that a later hello of the same incarnation has replaced.
     """
 
     tenant: str
@@ -136,10 +136,10 @@ class TenantStreamEnded:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantReleased:
-    """Its owner let go, or its proxy is confirmed dead: its slices are free at once.
+    """A tenant's owner released it, or its proxy is confirmed dead: its slices are free at once.
 
     Attributes:
-      incarnation: Only this one; empty: whichever it is.
+      incarnation: The only incarnation to release; empty: any.
     """
 
     tenant: str
@@ -149,42 +149,42 @@ class TenantReleased:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SliceCordoned:
-    """An operator wants nobody new on a slice, which is known."""
+    """An operator cordons a known slice: no new tenant is placed on it."""
 
     slice_id: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SliceDrained:
-    """An operator wants a slice, which is known, for himself: its holder moves if it can."""
+    """An operator drains a known slice: its holder moves if it can."""
 
     slice_id: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SliceUncordoned:
-    """An operator is done with a slice, which is known."""
+    """An operator uncordons a known slice."""
 
     slice_id: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ReservationMade:
-    """An operator reserves slices; that can be, and nobody else has its name."""
+    """An operator makes a reservation, which is valid and has a unique name."""
 
     reservation: Reservation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ReservationCancelled:
-    """An operator takes a reservation back."""
+    """An operator cancels a reservation."""
 
     name: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """Time has passed: deadlines are looked at. The server ticks at the core's `next_deadline`."""
+    """Time has passed: deadlines are checked. The server ticks at the core's `next_deadline`."""
 
 
 ResourceManagerEvent = (

@@ -1,7 +1,7 @@
 """The instructions that come out of the resource manager's core: data only.
 
-An event makes several. So they are not frozen, and those of most events are made by position:
-either would double what making one costs.
+An event causes several. So they are not frozen, and the most frequent ones are created by position:
+frozen classes or keyword arguments would double the cost of creating one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RefusalKind(enum.StrEnum):
 
 @dataclasses.dataclass(slots=True)
 class WelcomeWorker:
-    """The worker is in.
+    """The worker is admitted.
 
     Attributes:
       last_generation: The highest generation given so far.
@@ -61,7 +61,7 @@ class WelcomeWorker:
 class RefuseWorker:
     """End this worker's stream with an error; the worker then exits non-zero.
 
-    Also sent to a worker that was welcome: it is hung, or another process has taken its place.
+    Also sent to an admitted worker that hangs, or whose place another process has taken.
     """
 
     slice_id: str
@@ -91,7 +91,7 @@ class TellQueued:
 
 @dataclasses.dataclass(slots=True)
 class TellPlaced:
-    """A virtual slice has come to a physical one."""
+    """A virtual slice was placed on a physical one."""
 
     tenant: str
     virtual_index: int
@@ -118,9 +118,9 @@ class TellPreempting:
 
     Attributes:
       grace_s: Seconds from now.
-      by: By whom, for people.
-      indices: Of which virtual slices; empty: of all.
-      withdrawn: It was said before, and is not so any more.
+      by: The preemptor, for people.
+      indices: The virtual slices concerned; empty: all.
+      withdrawn: Whether this withdraws an earlier notice.
     """
 
     tenant: str
@@ -137,9 +137,9 @@ class TellIdle:
     Attributes:
       idle_s: Seconds that it has been idle.
       release_s: Seconds from now; 0 if there is nothing to come.
-      withdrawn: It was said before, and is not so any more.
+      withdrawn: Whether this withdraws an earlier warning.
       released: They were taken back; it gets others when it works again.
-      count: Its count of activity, as it told last.
+      count: Its count of activity in its last report.
     """
 
     tenant: str
@@ -154,7 +154,7 @@ class TellIdle:
 class TellRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
 
-    One that came back while too many of its slices are lost hears it when the gang is whole again.
+    A proxy that came back while too many slices were lost is notified once the gang is whole again.
     """
 
     tenant: str
@@ -164,12 +164,12 @@ class TellRunning:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class RefuseTenant:
-    """Tell the tenant why, then end its stream.
+    """Send the tenant the reason, then end its stream.
 
     Attributes:
-      incarnation: Of the proxy to tell.
-      spares: Slices kept as spares with which the request would have been granted, by instance
-        type; empty if spares are not what is in the way.
+      incarnation: The incarnation of the proxy to notify.
+      spares: Withheld spares with which the request would have been granted, by instance type;
+        empty if spares would not suffice.
     """
 
     tenant: str
@@ -186,7 +186,7 @@ class RefuseTenant:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class EndTenantStream:
-    """End this stream with ALREADY_EXISTS: the name is another live proxy's."""
+    """End this stream with ALREADY_EXISTS: another live proxy has the name."""
 
     tenant: str
     incarnation: str
@@ -198,7 +198,7 @@ class Announce:
     """An event for watchers and logs.
 
     Attributes:
-      make: Makes the event; called by the server, as an event has the time of a clock.
+      make: A factory of the event; the server calls it, as an event carries a clock's time.
     """
 
     make: Callable[[], Event]

@@ -21,9 +21,9 @@ class Plan:
     Attributes:
       preemptor: The waiting tenant.
       victims: Running tenants that are under notice for it.
-      ends_at: When they are preempted: no earlier than each was told.
+      ends_at: When they are preempted: no earlier than each was notified of.
       waits: Whether it was due, and waits for the preemptor's proxy, which is not connected.
-      live: Whether it is still to be carried out.
+      live: Whether it will still be carried out.
     """
 
     preemptor: Tenant
@@ -60,14 +60,14 @@ class Plans:
         self.unclaimed[victim] = None
 
     def forget(self, victim: Tenant) -> None:
-        """Removes a tenant that is under notice no longer."""
+        """Removes a tenant that is no longer under notice."""
         plan = self.of_victim.pop(victim, None)
         if plan is not None:
             del plan.victims[victim]
         self.unclaimed.pop(victim, None)
 
     def validate(self, ledger: Ledger, *, recovering: bool) -> None:
-        """Plans are of waiting tenants over others of lower priority, and let them start."""
+        """Checks that plans let waiting tenants start, with victims of lower priority."""
         tenants = ledger.tenants.values()
         assert self.of.keys() == {tenant for tenant in tenants if tenant.has_promise}
         under_notice = {tenant for tenant in tenants if tenant.notice is not None}

@@ -1,4 +1,4 @@
-"""The policy itself: when plans are made, corrected, and carried out."""
+"""The preemption policy: makes, corrects, and carries out plans."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ __all__ = ["Preemption"]
 class Preemption(Policy):
     """Plans preemptions, gives notice of them, and carries them out.
 
-    Its state: the plans, what each tenant under notice was told, and what changed since the last
-    step: pools whose first tenant may plan, and tenants whose plan lost something.
+    Its state: the plans, the preemptor named to each tenant under notice, and changes since the
+    last step: pools whose first tenant may plan, and tenants whose plan lost something.
     """
 
     def __init__(self, config: RmConfig, ledger: Ledger, deadlines: Deadlines) -> None:
@@ -62,8 +62,8 @@ class Preemption(Policy):
         self._index = {pool: Victims(pool) for pool in ledger.pools.values()}
         self._to_plan: dict[Pool, None] = {}
         self._damaged: dict[Tenant, None] = {}
-        # Of the tenants under notice: what each was told; those that may not have heard it, as the
-        # resource manager was restarted since; those that are to be notified.
+        # Of the tenants under notice: the preemptor named to each; those that may not have been
+        # notified, as the resource manager was restarted since; those still to be notified.
         self._told: dict[Tenant, str] = {}
         self._unheard: dict[Tenant, None] = {}
         self._to_notify: dict[Tenant, None] = {}
@@ -95,7 +95,7 @@ class Preemption(Policy):
         pool = next(iter(to_plan))
         del to_plan[pool]
         if not self._plans.unclaimed:
-            # Nearly every event: the first tenant has no higher priority than any holder.
+            # At nearly every event, the first tenant has no higher priority than any holder.
             first = pool.first_open()
             if first is None or (
                 len(first[-1].wants) == 1 and first[-1].priority <= self._index[pool].lowest
@@ -123,7 +123,7 @@ class Preemption(Policy):
                 yield TellQueue(victim)
         self._preempted.clear()
         # Tenants whose notice was withdrawn may be given notice again, but the tenants that were
-        # looked at just now do not need them.
+        # just considered do not need them.
         self._to_plan.clear()
 
     def relieve(self, tenant: Tenant, pool: Pool) -> Generator[Action, None, bool]:
@@ -144,7 +144,7 @@ class Preemption(Policy):
         return False
 
     def returned(self, tenant: Tenant) -> Actions:
-        """Gives a victim time to hear its notice; continues a plan that waited for its proxy."""
+        """Gives a victim time to receive its notice; resumes a plan that waited for its proxy."""
         notice, plan = tenant.notice, self._plans.of.get(tenant)
         if notice is not None and tenant in self._unheard:
             del self._unheard[tenant]
@@ -156,7 +156,7 @@ class Preemption(Policy):
             self._await(plan)
 
     def restored(self, tenant: Tenant, grant: PersistedGrant) -> None:
-        """Restores a notice: which tenant needs its slices is found anew."""
+        """Restores a notice; the tenant that needs the slices is determined anew."""
         told = grant.notice
         if told is None:
             return
@@ -185,7 +185,7 @@ class Preemption(Policy):
             self._damaged[plan.preemptor] = None
 
     def _shelter_changed(self, change: ShelterChanged) -> None:
-        # What shelters a tenant in one pool shelters it in all.
+        # A reservation that shelters a tenant in one pool shelters it in all.
         also = () if change.tenant is None else (change.tenant,)
         for tenant in dict.fromkeys((*change.pool.holders, *also)):
             for wanted in tenant.wants:
@@ -237,7 +237,7 @@ class Preemption(Policy):
             self._prune(plan)
 
     def _correct(self, plan: Plan) -> Actions:
-        """Corrects a plan that has lost victims, their slices, or slices that were kept for it."""
+        """Corrects a plan that has lost victims, their slices, or slices reserved for it."""
         tenant = plan.preemptor
         if (granted := startable(tenant)) is not None:
             yield Start(tenant, granted)
@@ -263,25 +263,25 @@ class Preemption(Policy):
             yield GiveNotice(victim, Notice(by=who.name, said=said, ends_at=ends_at, heir=who))
 
     def _keep_free(self, tenant: Tenant) -> Actions:
-        """Keeps the free slices for a tenant that it could have now."""
+        """Reserves for a tenant the free slices that it could have now."""
         for pool, wanted in tenant.wants.items():
             lacks = wanted - len(tenant.promised.get(pool, ()))
             for _ in range(min(lacks, grantable_to(tenant, pool))):
                 yield KeepFree(pool, tenant)
 
     def _prune(self, plan: Plan) -> None:
-        """Spares superfluous victims; the plan is due when the others have had their time."""
+        """Spares superfluous victims; the plan is due when the others' notices have expired."""
         for victim in superfluous_victims(plan, {}):
             self._spare(plan, victim)
         before = plan.ends_at
         ends = [victim.notice.ends_at for victim in plan.victims if victim.notice is not None]
         plan.ends_at = max(ends, default=self._ledger.now)
-        # A time that went back, or that has come already, is in no deadline any more.
+        # No deadline covers an end that was moved earlier or has passed already.
         if (plan.ends_at < before or before <= self._ledger.now) and not plan.waits:
             self._await(plan)
 
     def _spare(self, plan: Plan, victim: Tenant) -> None:
-        """Notes that a plan does without one of its victims, whose notice may be withdrawn."""
+        """Notes that a plan no longer needs a victim, whose notice may be withdrawn."""
         self._plans.spare(plan, victim)
         for pool in victim.wants:
             self._to_plan[pool] = None
@@ -295,13 +295,13 @@ class Preemption(Policy):
     def _carry_out(self, plan: Plan) -> Actions:
         tenant = plan.preemptor
         if tenant in self._damaged:
-            # It lost a slice at this very moment, and its victims may not suffice any more.
+            # It lost a slice at this moment, and its victims may not suffice any more.
             del self._damaged[tenant]
             yield from self._correct(plan)
             if not plan.live or plan.ends_at > self._ledger.now:
                 return
         if not tenant.connected:
-            # It may be gone for good, and no victim is to lose its work for that.
+            # It may be gone for good, and no victim must lose its work for that.
             plan.waits = True
             return
         reason = f"preempted by {tenant.label} of priority {describe_priority(tenant.priority)}"

@@ -26,19 +26,19 @@ __all__ = [
 
 @dataclasses.dataclass(eq=False, slots=True)
 class KeepFree:
-    """Keeps one free slice for a waiting tenant."""
+    """Reserves one free slice for a waiting tenant."""
 
     pool: Pool
     tenant: Tenant
 
     def apply(self, ledger: Ledger, _speaker: Speaker) -> None:
-        """Takes the first free slice."""
+        """Reserves the first free slice."""
         ledger.keep(ledger.take_free(self.pool), self.tenant)
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class BeginPromise:
-    """Lets a waiting tenant step aside: slices are kept for it until it can start."""
+    """Lets a waiting tenant step aside: slices are reserved for it until it can start."""
 
     tenant: Tenant
 
@@ -49,7 +49,7 @@ class BeginPromise:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class EndPromise:
-    """Returns a waiting tenant to its line, and frees what was kept for it."""
+    """Returns a waiting tenant to its line, and frees the slices reserved for it."""
 
     tenant: Tenant
 
@@ -67,13 +67,13 @@ class GiveNotice:
     notice: Notice
 
     def apply(self, ledger: Ledger, _speaker: Speaker) -> None:
-        """Replaces the notice that it may be under."""
+        """Sets the notice, replacing a former one."""
         ledger.give_notice(self.victim, self.notice)
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class PostponeNotice:
-    """Has the slices of a tenant under notice taken no earlier than at a time."""
+    """Postpones the preemption of a tenant under notice to a time at the earliest."""
 
     victim: Tenant
     until: float
@@ -126,7 +126,7 @@ class WithdrawNotice:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Preempt:
-    """Takes all slices from a tenant, which is to be queued again.
+    """Takes all slices from a tenant, which must then be queued again.
 
     Attributes:
       by: The name of the tenant that gets the slices.

@@ -11,14 +11,14 @@ from shared_pathways_service.scheduling.policies.placement_order import grantabl
 
 __all__ = ["Victims", "attainable", "choose_victims", "yield_of"]
 
-#: Changes that are noted at most before they are worked in.
+#: The most changes that are collected before they are applied.
 _MANY = 4096
 
 
 class Victims:
     """Running tenants that hold slices of a pool: lowest priority first, then the youngest.
 
-    Most events need no order: a change is only noted, and worked in when the order is asked for.
+    Most events do not need the order: changes are collected, and applied when it is needed.
     """
 
     __slots__ = ("_changed", "_entries", "_keys", "_pool", "_sums", "_yields", "lowest")
@@ -36,13 +36,13 @@ class Victims:
     def changed(self, tenant: Tenant) -> None:
         """Notes that a tenant would yield more or fewer slices than before."""
         self._changed[tenant] = None
-        if tenant.priority < self.lowest:  # noqa: PLR1730 - at every event; min() is slower
+        if tenant.priority < self.lowest:  # noqa: PLR1730 - called at every event; min() is slower
             self.lowest = tenant.priority
         if len(self._changed) > _MANY:
             self.refresh()
 
     def refresh(self) -> None:
-        """Works all changes in."""
+        """Applies all collected changes."""
         for tenant in self._changed:
             self._set(tenant, self.freed_by(tenant))
         self._changed.clear()
@@ -53,7 +53,7 @@ class Victims:
         return sum(count for of, count in self._sums.items() if of < priority)
 
     def in_order(self, priority: int) -> Iterator[tuple[int, int, Tenant]]:
-        """Yields tenants of lower priority, the first victim first, each behind its sort key."""
+        """Yields tenants of lower priority after their sort keys, the first victim first."""
         for entry in self._entries:
             if entry[0] >= priority:
                 return
@@ -67,11 +67,11 @@ class Victims:
         assert sum(self._sums.values()) == sum(self._yields.values())
 
     def freed_by(self, tenant: Tenant) -> int:
-        """Returns how many slices would come free if a tenant were preempted."""
+        """Returns how many slices would become free if a tenant were preempted."""
         held = self._pool.holders.get(tenant, 0)
         if not held or tenant.notice is not None or not tenant.running:
             return 0
-        # (A tenant is never preempted in part: what shelters it anywhere shelters all of it.)
+        # (A tenant is never preempted in part: a reservation shelters all of its slices.)
         if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
             return 0
         return _useful(self._pool, tenant, held)
@@ -106,11 +106,11 @@ def choose_victims(
     noticed: Iterable[Tenant],
     index: Mapping[Pool, Victims],
 ) -> list[Tenant] | None:
-    """Returns the tenants that must be preempted too; None: the tenant cannot start even then.
+    """Returns the further victims that a tenant needs; None: it cannot start even with them.
 
     Args:
-      tenant: The tenant that waits.
-      chosen_before: Its victims already.
+      tenant: The waiting tenant.
+      chosen_before: The victims that it has already.
       noticed: Tenants that are under notice for no plan.
       index: The tenants that may be preempted, by pool.
     """
@@ -138,7 +138,7 @@ def choose_victims(
 
 
 def yield_of(pool: Pool, victim: Tenant) -> int:
-    """Returns how many slices of a pool a victim has that others may use after it."""
+    """Returns how many of a victim's slices of a pool others may use after it."""
     held = pool.holders.get(victim, 0)
     return _useful(pool, victim, held) if held else 0
 
@@ -151,7 +151,7 @@ def _useful(pool: Pool, tenant: Tenant, held: int) -> int:
 
 
 def attainable(tenant: Tenant) -> dict[Pool, int]:
-    """Returns what a tenant wants, as far as others' reservations let it have that at all."""
+    """Returns the slices that a tenant wants, up to the number that reservations leave to it."""
     if all(pool.reserved is None for pool in tenant.wants):
         return tenant.wants
     return {pool: min(count, pool.most_for(tenant)) for pool, count in tenant.wants.items()}
@@ -160,7 +160,7 @@ def attainable(tenant: Tenant) -> dict[Pool, int]:
 def _may_suffice(
     tenant: Tenant, has: dict[Pool, int], noticed: list[Tenant], index: Mapping[Pool, Victims]
 ) -> bool:
-    """Whether all tenants of lower priority together would do; asked before any is looked at."""
+    """Whether all tenants of lower priority together may suffice; a check before the search."""
     could, wants = 0, attainable(tenant)
     for pool, count in has.items():
         victims = index[pool]
@@ -174,7 +174,7 @@ def _may_suffice(
 def _candidates(
     tenant: Tenant, noticed: list[Tenant], index: Mapping[Pool, Victims]
 ) -> Iterator[Tenant]:
-    """Yields each tenant of lower priority once, first those that are under notice already."""
+    """Yields each tenant of lower priority once, tenants under notice first."""
     yield from sorted(noticed, key=lambda one: (one.priority, -one.order))
     lines = (index[pool].in_order(tenant.priority) for pool in tenant.wants)
     last = None
@@ -185,7 +185,7 @@ def _candidates(
 
 
 def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:
-    """Adds to what a tenant has what it would gain by a victim; returns how much that is."""
+    """Adds the slices gained from a victim to those that a tenant has; returns their number."""
     gained, wants = 0, attainable(tenant)
     for pool, count in has.items():
         more = min(yield_of(pool, victim), wants[pool] - count)

@@ -1,1 +1,8 @@
-"""Asynchronous work: operations, their values, and one executor per placement of a slice."""
+"""Asynchronous work: operations, their values, and one executor per placement of a slice.
+
+- `operations`, `values`: work, and its results
+- `virtual_slices`: virtual slices and their placements
+- `executor`: the thread of one placement; `meetings`: several executors together
+- `settling`, `holds`, `countdown`: the end of operations
+- `remap_plans`: arrays from other arrays' shards
+"""

@@ -1,5 +1,10 @@
 """The proxy's calls on the wire: gRPC by grpcio's public API, or by its core.
 
-Contains the threads for calls and the admission of calls without a token. `session` handles the
-calls themselves.
+- `grpc_transport`: serves the calls with one of two servers
+- `public_server`: on grpcio's public API; `grpc_core`: on its private core
+- `calls`: the methods, the same for both
+- `call_threads`, `transfers`: threads for calls, uploads and downloads
+- `unproven_requests`: limits calls without a token
+
+`session` handles the calls themselves.
 """
