@@ -60,7 +60,7 @@ again = __import__("jaxlib").xla_client.DeviceList(tuple(devices))
 assert client.deserialize_executable(program, again).serialize() == program
 other = program.replace(jax.lib.__version__.encode(), b"0.0.1")
 assert other != program
-refused(lambda: client.deserialize_executable(other, again), "jaxlib 0.0.1", "compile it anew")
+refused(lambda: client.deserialize_executable(other, again), "jaxlib 0.0.1", "compile it again")
 other = program.replace(b'"devices": [0]', b'"devices": [0, 99]')
 assert other != program
 refused(lambda: client.deserialize_executable(other, again), "devices that are not here, [99]")

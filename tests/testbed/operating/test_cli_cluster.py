@@ -221,7 +221,7 @@ def test_reaped_by_labels_is_only_what_is_ours_and_dead(
         "alive": "kept",
         "untold": "kept",
     }
-    assert "moved on" in found["fresh"]["reason"]
+    assert "just extended" in found["fresh"]["reason"]
     left = {job["metadata"]["name"] for job in namespace.items(JOBS)}
     assert left == {*made, "foreign"} - {"dead"}
 

@@ -53,7 +53,7 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
     done = sps("hotswap", "--create", *program, "--disrupt=nowhere", *place, check=False)
     assert done.returncode == 2, done.stderr
     for name in (HIGH.name, LOW.name):
-        assert f"made {name}" in done.stderr
+        assert f"created {name}" in done.stderr
     first, second = sorted(set(nodes_of(namespace, HIGH.name).values()))
     [lower] = set(nodes_of(namespace, LOW.name).values())
     assert f"{first}, {second}" in done.stderr
