@@ -63,7 +63,7 @@ assert other != program
 refused(lambda: client.deserialize_executable(other, again), "jaxlib 0.0.1", "compile it again")
 other = program.replace(b'"devices": [0]', b'"devices": [0, 99]')
 assert other != program
-refused(lambda: client.deserialize_executable(other, again), "devices that are not here, [99]")
+refused(lambda: client.deserialize_executable(other, again), "devices that do not exist here, [99]")
 """,
         proxies[0].address,
         path,
