@@ -1,4 +1,4 @@
-"""How many attempts there may be, and who is asked whether there is another."""
+"""The limit on attempts, with the user's callbacks and retry policy."""
 
 from __future__ import annotations
 
