@@ -169,14 +169,14 @@ class Backfill(Policy):
             for holder, count in self._stated[pool].items()
             if holder.ends_at is not None and holder.priority >= head.priority
         ]
-        lacks = wanted - (pool.count - pool.spares - sum(count for *_, count in stated))
+        missing = wanted - (pool.count - pool.spares - sum(count for *_, count in stated))
         for ends_at, _, count in sorted(stated):
-            if lacks <= 0:
+            if missing <= 0:
                 break
-            lacks -= count
-            if lacks <= 0:
+            missing -= count
+            if missing <= 0:
                 return ends_at
-        return -math.inf if lacks <= 0 else math.inf
+        return -math.inf if missing <= 0 else math.inf
 
 
 def _barred_until(pool: Pool, wanted: int, head: Tenant) -> float:

@@ -265,8 +265,8 @@ class Preemption(Policy):
     def _keep_free(self, tenant: Tenant) -> Actions:
         """Reserves for a tenant the free slices that it could have now."""
         for pool, wanted in tenant.wants.items():
-            lacks = wanted - len(tenant.promised.get(pool, ()))
-            for _ in range(min(lacks, grantable_to(tenant, pool))):
+            missing = wanted - len(tenant.promised.get(pool, ()))
+            for _ in range(min(missing, grantable_to(tenant, pool))):
                 yield KeepFree(pool, tenant)
 
     def _prune(self, plan: Plan) -> None:

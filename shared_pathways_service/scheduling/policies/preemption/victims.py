@@ -120,8 +120,8 @@ def choose_victims(
     }
     for victim in chosen_before:
         _add(has, tenant, victim)
-    lacks = tenant.needed - sum(has.values())
-    if lacks <= 0:
+    missing = tenant.needed - sum(has.values())
+    if missing <= 0:
         return []
     lower = [one for one in noticed if one.priority < tenant.priority]
     if not _may_suffice(tenant, has, lower, index):
@@ -131,8 +131,8 @@ def choose_victims(
         gained = _add(has, tenant, victim)
         if gained:
             chosen.append(victim)
-            lacks -= gained
-            if lacks <= 0:
+            missing -= gained
+            if missing <= 0:
                 return chosen
     return None
 
