@@ -236,11 +236,10 @@ class Recovery:
             return False
         if not 0 < claim.generation <= self._latest:
             return False
-        slices = self._ledger.slices
         # Below a clock that was set back, a generation may have been given again since.
-        if any(one.tenant and one.generation == claim.generation for one in slices.values()):
+        if claim.generation in self._ledger.held_generations:
             return False
-        found = slices.get(claim.slice_id)
+        found = self._ledger.slices.get(claim.slice_id)
         if found is None:
             return self.active
         if not self.active and (found.granted or found.tenant is not None or found.kept_for):

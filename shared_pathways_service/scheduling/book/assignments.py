@@ -34,6 +34,8 @@ class Assignments(Journal):
 
     Attributes:
       pools: By instance type; types that only an older configuration had are missing.
+      held_generations: The generations of all held slices; claims of thousands of proxies are
+        checked against it.
       has_unplaced: Whether a placement ended since the last batch of messages.
       changes: Delivers what changes to its consumers.
     """
@@ -44,6 +46,7 @@ class Assignments(Journal):
             kind: Pool(kind=kind, name=str(kind), count=count, spares=config.spares)
             for kind, count in config.slices.items()
         }
+        self.held_generations: set[int] = set()
         self.has_unplaced = False
         self.changes = Publisher(self.pools.values())
 
@@ -153,6 +156,7 @@ class Assignments(Journal):
         if onto.mark is not SliceMark.NONE:
             self._count_withdrawn(pool, -onto.is_withdrawn)
         onto.tenant, onto.index, onto.generation = tenant, index, generation
+        self.held_generations.add(generation)
         onto.since = onto.held_since = self.now
         onto.relied_on = onto.incarnations
         pool.held += 1
@@ -188,6 +192,7 @@ class Assignments(Journal):
             self._end_move(held)
         del tenant.placed[held.index]
         held.tenant, held.index = None, -1
+        self.held_generations.discard(held.generation)
         if held.mark is not SliceMark.NONE:
             self._count_withdrawn(pool, held.is_withdrawn)
         held.since = self.now

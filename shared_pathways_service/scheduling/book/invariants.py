@@ -29,6 +29,7 @@ def validate(ledger: Ledger, *, recovering: bool) -> None:
         _check_tenant(ledger, tenant)
     generations = [s.generation for s in ledger.slices.values() if s.tenant]
     assert len(generations) == len(set(generations)), f"a generation twice: {generations}"
+    assert ledger.held_generations == set(generations), "the index of generations is wrong"
     assert ledger.last_generation >= max(generations, default=0), "a generation from the future"
     orders = [tenant.order for tenant in ledger.tenants.values()]
     assert len(orders) == len(set(orders)), f"an arrival number twice: {orders}"
