@@ -33,6 +33,7 @@ __all__ = [
     "positive_int",
     "prefixed_flags",
     "seconds",
+    "seconds_or_zero",
 ]
 
 T = TypeVar("T")
@@ -176,6 +177,17 @@ def seconds(text: str) -> float:
     number = _float(text)
     if not 0 < number < math.inf:
         raise ValueError("seconds, more than 0")
+    return number
+
+
+def seconds_or_zero(text: str) -> float:
+    """Reads a finite number of seconds, at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise ValueError("seconds from 0 up")
     return number
 
 

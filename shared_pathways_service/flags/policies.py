@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.flags.parsing import flag, port, positive_int, seconds
+from shared_pathways_service.flags.parsing import flag, port, positive_int, seconds, seconds_or_zero
 
 __all__ = ["PolicyOptions", "policy_flags", "policy_names"]
 
 #: Seconds of the idle warning, and between two idle checks, unless the idle time is short.
 _WARNING_S = 60.0
 _CHECK_S = 5.0
-
-
-def _seconds_or_none(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise ValueError("seconds from 0 up")
-    return number
 
 
 def _days(text: str) -> float:
@@ -42,25 +31,25 @@ class PolicyOptions:
 
     preemption_grace_s: float = flag(
         constants.PREEMPTION_GRACE_S,
-        parse=_seconds_or_none,
+        parse=seconds_or_zero,
         env="SPS_PREEMPTION_GRACE_S",
         help="Preempt tenants so long after the notice; 0: at once.",
     )
     aging_s: float = flag(
         constants.AGING_S,
-        parse=_seconds_or_none,
+        parse=seconds_or_zero,
         env="SPS_AGING_S",
         help="Count so long a wait as a doubling of the priority; 0: waiting does not count.",
     )
     idle_release_s: float = flag(
         0.0,
-        parse=_seconds_or_none,
+        parse=seconds_or_zero,
         env="SPS_IDLE_RELEASE_S",
         help="Release slices of a tenant after so long without work; 0: never.",
     )
     idle_warning_s: float | None = flag(
         None,
-        parse=_seconds_or_none,
+        parse=seconds_or_zero,
         env="SPS_IDLE_WARNING_S",
         help="Warn an idle tenant so long before its slices are released. [default: 60, or half of "
         "the idle time if less]",

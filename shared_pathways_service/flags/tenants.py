@@ -10,7 +10,13 @@ from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.flags.parsing import comma_separated, count, flag, seconds
+from shared_pathways_service.flags.parsing import (
+    comma_separated,
+    count,
+    flag,
+    seconds,
+    seconds_or_zero,
+)
 
 __all__ = ["TenantOptions", "slice_flags", "tenant_flags", "tenant_variables"]
 
@@ -26,12 +32,9 @@ def _queue_timeout(text: str) -> float:
     if text == "inf":
         return math.inf
     try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < math.inf:
-        raise ValueError("seconds from 0 up, or inf")
-    return number
+        return seconds_or_zero(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or inf") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
