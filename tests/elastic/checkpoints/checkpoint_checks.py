@@ -369,7 +369,7 @@ def one_that_is_picked(directory: str) -> None:
             checkpoints.restore(shapes, step=9)
         assert caught.value.steps == (1, 2, 3, 4)
         largest_file(directory, 4).unlink()
-        with pytest.raises(CheckpointNotFound, match=r"is missing.*there are: 1, 2, 3"):
+        with pytest.raises(CheckpointNotFound, match=r"is missing.*existing steps: 1, 2, 3"):
             checkpoints.restore(shapes, step=4)
     told = Told()
     with Checkpoints(directory, on_event=told.append) as checkpoints:
