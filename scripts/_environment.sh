@@ -47,18 +47,28 @@ environment_at() {
           cat pyproject.toml "$constraints"; } | cksum | cut -d' ' -f1)
   environment="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/venv-$key"
   if [ ! -e "$environment/complete" ]; then
-    echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
-    # (`set -e` does not hold in here where a caller looks at the exit status.)
-    rm -rf "$environment" \
-      && "$python" -m venv "$environment" \
-      && "$environment/bin/python" -m pip install --quiet --upgrade pip >&2 \
-      && "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
-        --editable ".[$extra]" >&2 \
-      && touch "$environment/complete" \
-      || return 1
+    set_up "$environment" "$@" || return 1
   fi
   echo "$environment"
 }
+
+# Two scripts that start at once set an environment up once: the second waits (where there is flock).
+# usage: set_up ENVIRONMENT PYTHON EXTRA CONSTRAINTS
+set_up() (
+  environment=$1 python=$2 extra=$3 constraints=$4
+  mkdir -p "$(dirname "$environment")"
+  exec 9> "$environment.lock"
+  ! command -v flock >/dev/null || flock 9
+  [ ! -e "$environment/complete" ] || exit 0
+  echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
+  # (`set -e` does not hold in here where a caller looks at the exit status.)
+  rm -rf "$environment" \
+    && "$python" -m venv "$environment" \
+    && "$environment/bin/python" -m pip install --quiet --upgrade pip >&2 \
+    && "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
+      --editable ".[$extra]" >&2 \
+    && touch "$environment/complete"
+)
 
 # Prints the interpreter of an environment with one release of JAX, for what depends on it.
 # usage: python_with_jax RELEASE PYTHON-VERSION...
