@@ -39,7 +39,7 @@ class Fields:
 
     def has(self, name: str) -> bool:
         """Whether a field is present."""
-        return self._values.get(name) is not None
+        return self.any(name) is not None
 
     def any(self, name: str) -> Any:
         """Returns a field unchanged; None if it is absent."""
@@ -47,37 +47,32 @@ class Fields:
 
     def object(self, name: str, known: Collection[str]) -> Fields:
         """Returns the fields of a required field."""
-        return Fields(self.path(name), self._values.get(name), known)
+        return Fields(self.path(name), self.any(name), known)
 
     def text(self, name: str, default: str = "") -> str:
         """Returns a non-empty text, or the default if the field is absent."""
-        value = self._values.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, str) or not value:
-            raise InvalidRequestError(self.path(name), value, "a text")
-        return value
+        return _text(self.path(name), self.any(name)) if self.has(name) else default
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
         """Returns one of several words; required."""
-        value = self._values.get(name)
+        value = self.any(name)
         if value not in choices:
             raise InvalidRequestError(self.path(name), value, f"one of {', '.join(choices)}")
         return str(value)
 
     def number(self, name: str, default: int | None, *, low: int, high: int | None = None) -> int:
         """Returns a whole number; required without a default."""
-        value = self._values.get(name)
+        value = self.any(name)
         return check_int(self.path(name), default if value is None else value, low=low, high=high)
 
     def flag(self, name: str) -> bool:
         """Returns True or False; False if the field is absent."""
-        value = self._values.get(name)
+        value = self.any(name)
         return check_bool(self.path(name), False if value is None else value)
 
     def items(self, name: str) -> list[tuple[str, Any]]:
         """Returns the items of a list, each with its path; empty if the field is absent."""
-        value = self._values.get(name)
+        value = self.any(name)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -86,14 +81,11 @@ class Fields:
 
     def texts(self, name: str) -> list[str]:
         """Returns a list of texts."""
-        for path, item in self.items(name):
-            if not isinstance(item, str) or not item:
-                raise InvalidRequestError(path, item, "a text")
-        return list(self._values.get(name) or ())
+        return [_text(path, item) for path, item in self.items(name)]
 
     def mapping(self, name: str) -> dict[str, str]:
         """Returns texts by name, e.g. labels; empty if the field is absent."""
-        value = self._values.get(name)
+        value = self.any(name)
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -103,6 +95,12 @@ class Fields:
                 expected = "a text; numbers and true or false need quotes"
                 raise InvalidRequestError(f"{self.path(name)}.{key}", item, expected)
         return dict(value)
+
+
+def _text(path: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidRequestError(path, value, "a text")
+    return value
 
 
 def _unknown(path: str, name: object, known: Collection[str]) -> InvalidRequestError:

@@ -71,7 +71,6 @@ class HotswapInputs:
       image: The image of its program.
       command: The program and its arguments.
       max_restarts: The number of restarts of all its Jobs together, 0 or more.
-      tolerated_s: Seconds, 0 or more, for which its pods stay bound to a node that is not ready.
     """
 
     name: str
@@ -83,7 +82,6 @@ class HotswapInputs:
     image: str = _IMAGE
     command: Sequence[str] = ("bash", "-c", _PROGRAM)
     max_restarts: int = _RESTARTS
-    tolerated_s: int = _TOLERATED_S
 
     def __post_init__(self) -> None:
         check_dns_label("name", self.name, limit=_NAME_LIMIT, why="pods are named after it")
@@ -91,7 +89,6 @@ class HotswapInputs:
         check_subdomain("priority_class", self.priority_class)
         check_int("slices", self.slices, low=1)
         check_int("max_restarts", self.max_restarts, low=0)
-        check_int("tolerated_s", self.tolerated_s, low=0)
         check_image(self.image, field="image")
 
 
@@ -155,7 +152,7 @@ def _pod(inputs: HotswapInputs) -> dict[str, Any]:
         **apart,
         "tolerations": [
             {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},
-            *(_tolerated(key, inputs.tolerated_s) for key in ("not-ready", "unreachable")),
+            *(_tolerated(key) for key in ("not-ready", "unreachable")),
         ],
         "containers": [
             {
@@ -192,10 +189,10 @@ def _apart_from(jobset: str) -> dict[str, Any]:
     }
 
 
-def _tolerated(key: str, seconds: int) -> dict[str, Any]:
+def _tolerated(key: str) -> dict[str, Any]:
     return {
         "key": f"node.kubernetes.io/{key}",
         "operator": "Exists",
         "effect": "NoExecute",
-        "tolerationSeconds": seconds,
+        "tolerationSeconds": _TOLERATED_S,
     }

@@ -21,12 +21,7 @@ _PYTHON: Final = re.compile(r"(?<![a-z])(?:python|py|cp)[-_]?v?([0-9]+\.[0-9]+|3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Versions:
-    """Versions of the software in an image or of the client; empty if unknown.
-
-    Attributes:
-      jax: e.g. ``0.9.0``.
-      python: e.g. ``3.12``.
-    """
+    """Versions of JAX and Python in an image or of the client; empty if unknown."""
 
     jax: str = ""
     python: str = ""
@@ -37,7 +32,7 @@ class Image:
     """The parts of a container image's name.
 
     Attributes:
-      repository: The repository with the registry, e.g. ``us-docker.pkg.dev/x/pathways/server``.
+      repository: With the registry, e.g. ``us-docker.pkg.dev/x/pathways/server``.
       tag: Empty if there is none, which means ``latest`` without a digest.
       digest: e.g. ``sha256:…``; empty if there is none.
     """
@@ -49,10 +44,6 @@ class Image:
     @classmethod
     def parse(cls, text: object, *, field: str = "image") -> Image:
         """Parses an image's name.
-
-        Args:
-          text: The name.
-          field: The field's name, for errors.
 
         Raises:
           InvalidRequestError: The text is not an image's name.
@@ -68,11 +59,6 @@ class Image:
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         return f"{self.repository}{tag}" + (f"@{self.digest}" if self.digest else "")
-
-    @property
-    def name(self) -> str:
-        """The last part of the repository."""
-        return self.repository.rpartition("/")[2]
 
     @property
     def versions(self) -> Versions:
@@ -109,11 +95,7 @@ def proxy_image_for(server_image: str) -> str:
 
 
 def check_skew(client: Versions, image: str) -> str:
-    """Compares the client's JAX with that of a service's image.
-
-    Args:
-      client: The client's versions.
-      image: The resource manager's or the proxy's image.
+    """Compares the client's JAX with that of the resource manager's or the proxy's image.
 
     Returns:
       A warning; empty without one, or if a version is unknown.

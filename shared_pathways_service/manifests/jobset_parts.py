@@ -13,47 +13,9 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests import names
-from shared_pathways_service.manifests.pod_parts import (
-    env,
-    env_from_annotation,
-    env_from_label,
-    literal,
-)
-
-__all__ = [
-    "API_VERSION",
-    "COORDINATOR",
-    "EXCLUSIVE",
-    "HEAD_TOPOLOGY",
-    "HOST_NETWORK",
-    "PROXY_PORTS",
-    "RM_LIMITS",
-    "RM_PORTS",
-    "SERVER_REPOSITORY",
-    "STARTUP_POLICY",
-    "STOPPED",
-    "SUCCESS_POLICY",
-    "WORKER_PORTS",
-    "WORKER_TOPOLOGY",
-    "bind_variables",
-    "check_jobset_name",
-    "container_ports",
-    "head_variable",
-    "own_worker_variables",
-    "place_variables",
-    "rm_arguments",
-    "rm_flag",
-    "rm_variables",
-    "scratch",
-    "skip_metadata_server",
-    "slice_variables",
-    "tpu_limits",
-    "tpu_node_selector",
-    "worker_variables",
-]
+from shared_pathways_service.manifests.pod_parts import env, env_from_field, env_from_label, literal
 
 API_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
-#: Ports of resource manager and workers.
 SERVER_REPOSITORY: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server"
 
 #: The annotation that gives each job an exclusive domain, and the domain.
@@ -63,7 +25,6 @@ WORKER_TOPOLOGY: Final = "cloud.google.com/gke-nodepool"
 
 RM_PORTS: Final = (constants.RESOURCE_MANAGER_PORT, 29002)
 PROXY_PORTS: Final = (constants.PROXY_PORT,)
-#: The port of Google's resource manager.
 RM_LIMITS: Final = {"cpu": "8", "memory": "32G"}
 WORKER_PORTS: Final = (constants.WORKER_PORT, 29006, 8471, 8080)
 
@@ -74,11 +35,7 @@ HOST_NETWORK: Final = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNe
 
 #: If a pod that is deleted or evicted ends with 0, its Job counts it as success, and with the
 #: head's Job the whole JobSet would be complete. This is a shell's code for SIGTERM.
-STOPPED: Final = "143"
-_ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - a pod's own
-
-_COORDINATOR_LABEL: Final = "jobset.sigs.k8s.io/coordinator"
-_REPLICAS_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
+_STOPPED: Final = "143"
 
 
 def check_jobset_name(name: object, *, field: str = "name") -> str:
@@ -103,22 +60,16 @@ def container_ports(ports: Sequence[int]) -> list[dict[str, Any]]:
 
 def head_variable(name: str = "PATHWAYS_HEAD") -> dict[str, Any]:
     """Returns the variable with the head's host name."""
-    return env_from_label(name, _COORDINATOR_LABEL)
+    return env_from_label(name, "jobset.sigs.k8s.io/coordinator")
 
 
-def slice_variables() -> list[dict[str, Any]]:
-    """Returns the variables that identify a worker's slice."""
-    return [
-        env_from_label("MEGASCALE_SLICE_ID", names.LABEL_JOB_INDEX),
-        env_from_label("MEGASCALE_NUM_SLICES", _REPLICAS_LABEL),
-    ]
-
-
-def place_variables() -> list[dict[str, Any]]:
+def _place_variables() -> list[dict[str, Any]]:
     """Returns the variables that identify a server's JobSet and its part."""
     return [
-        env_from_annotation("JOBSET_NAME", names.LABEL_JOBSET),
-        env_from_annotation("REPLICATED_JOB_NAME", names.LABEL_REPLICATED_JOB),
+        env_from_field("JOBSET_NAME", f"metadata.annotations['{names.LABEL_JOBSET}']"),
+        env_from_field(
+            "REPLICATED_JOB_NAME", f"metadata.annotations['{names.LABEL_REPLICATED_JOB}']"
+        ),
     ]
 
 
@@ -129,8 +80,9 @@ def worker_variables() -> list[dict[str, Any]]:
         env("TF_CPP_MIN_LOG_LEVEL", "0"),
         env("XCLOUD_ENVIRONMENT", "GCP"),
         env("MEGASCALE_GRPC_ENABLE_XOR_TRACER", "false"),
-        *slice_variables(),
-        *place_variables(),
+        env_from_label("MEGASCALE_SLICE_ID", names.LABEL_JOB_INDEX),
+        env_from_label("MEGASCALE_NUM_SLICES", "jobset.sigs.k8s.io/replicatedjob-replicas"),
+        *_place_variables(),
         head_variable(),
         head_variable("MEGASCALE_COORDINATOR_ADDRESS"),
     ]
@@ -138,12 +90,12 @@ def worker_variables() -> list[dict[str, Any]]:
 
 def rm_variables() -> list[dict[str, Any]]:
     """Returns the variables of every resource manager, whatever its image."""
-    return [*place_variables(), head_variable("HOST_ADDRESS"), skip_metadata_server()]
-
-
-def skip_metadata_server() -> dict[str, Any]:
-    """Returns the variable that stops a server of a pod without TPUs from searching for them."""
-    return env("TPU_SKIP_MDS_QUERY", "true")
+    return [
+        *_place_variables(),
+        head_variable("HOST_ADDRESS"),
+        # Stops the server from searching for TPUs, which its pod does not have.
+        env("TPU_SKIP_MDS_QUERY", "true"),
+    ]
 
 
 def bind_variables(*, stops: bool = True) -> list[dict[str, Any]]:
@@ -152,9 +104,9 @@ def bind_variables(*, stops: bool = True) -> list[dict[str, Any]]:
     Args:
       stops: Whether the pod ends with the container, which must not look like success.
     """
-    variables = [env("SPS_BIND_ADDRESS", _ALL_ADDRESSES)]
+    variables = [env("SPS_BIND_ADDRESS", "0.0.0.0")]  # noqa: S104 - a pod's own
     if stops:
-        variables.append(env("SPS_STOP_EXIT_CODE", STOPPED))
+        variables.append(env("SPS_STOP_EXIT_CODE", _STOPPED))
     return variables
 
 
@@ -163,7 +115,7 @@ def own_worker_variables(kind: InstanceType) -> list[dict[str, Any]]:
     return [
         *bind_variables(),
         env("SPS_INSTANCE_TYPE", str(kind)),
-        {"name": "SPS_HOST", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        env_from_field("SPS_HOST", "spec.nodeName"),
     ]
 
 

@@ -33,20 +33,15 @@ def deadline_s(
 def deadline_patch(deadline: int, uid: str) -> dict[str, Any]:
     """Returns the merge patch that extends the deadline of this Job only.
 
-    Args:
-      deadline: Seconds from the Job's start.
-      uid: The Job's UID; the server answers ``Invalid`` for another Job of its name.
+    The server answers ``Invalid`` for another Job of its name, which has another UID.
     """
     return {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": deadline}}
 
 
 def delete_body(uid: str) -> dict[str, Any]:
-    """Returns the body that deletes this object only, and its pods after it.
+    """Returns the body that deletes this object only, not another one of its name, and its pods.
 
     Without a policy a Job's deletion leaves its pods behind (batch/v1).
-
-    Args:
-      uid: The object's UID; another object of its name is not deleted.
     """
     return {
         "apiVersion": "v1",

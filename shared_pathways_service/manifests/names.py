@@ -4,39 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-__all__ = [
-    "ANNOTATION_CLIENT_VERSION",
-    "ANNOTATION_CREATED_BY_PID",
-    "ANNOTATION_DRAINING",
-    "ANNOTATION_HOST",
-    "ANNOTATION_INSTANCES",
-    "APP",
-    "HEAD_JOB",
-    "LABEL_APP",
-    "LABEL_JOBSET",
-    "LABEL_JOB_INDEX",
-    "LABEL_MANAGED_BY",
-    "LABEL_REPLICATED_JOB",
-    "LABEL_SERVICE",
-    "LABEL_SESSION",
-    "LABEL_TEAM",
-    "LABEL_USER",
-    "MANAGED_BY",
-    "PROXY_CONTAINER",
-    "PROXY_SELECTOR",
-    "RM_CONTAINER",
-    "WORKER_CONTAINER",
-    "Holder",
-    "bears_session",
-    "holder_of",
-    "instances_text",
-    "is_worker_job",
-    "label_value",
-    "labels_of",
-]
 
 LABEL_APP: Final = "app"
 APP: Final = "pathways-proxy"
@@ -65,7 +35,6 @@ LABEL_JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
 LABEL_REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 LABEL_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 
-_WORKER_JOBS: Final = ("worker", "pathways-worker")
 _LABEL_LIMIT: Final = 63
 _NOT_IN_LABELS: Final = re.compile(r"[^-A-Za-z0-9_.]+")
 _ENDS: Final = "-_."
@@ -78,12 +47,12 @@ def label_value(text: str) -> str:
 
 def is_worker_job(replicated_job: str) -> bool:
     """Whether a replicated job of a service's JobSet has workers."""
-    return replicated_job in _WORKER_JOBS or replicated_job.startswith(f"{_WORKER_JOBS[0]}-")
+    return replicated_job in ("worker", "pathways-worker") or replicated_job.startswith("worker-")
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
     """Returns an object's labels."""
-    return _mapping(item, "labels")
+    return (item.get("metadata") or {}).get("labels") or {}
 
 
 def bears_session(item: Mapping[str, Any], session: str) -> bool:
@@ -93,19 +62,15 @@ def bears_session(item: Mapping[str, Any], session: str) -> bool:
 
 def instances_text(virtual_slices: Sequence[str]) -> str:
     """Returns slices in the form of the command line: ``tpuv6e:2x2=2``."""
-    counts = dict.fromkeys(virtual_slices, 0)
-    for name in virtual_slices:
-        counts[name] += 1
-    return ",".join(f"{name}={count}" for name, count in counts.items())
+    return ",".join(f"{name}={count}" for name, count in Counter(virtual_slices).items())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holder:
-    """The owner of a proxy, from its Job.
+    """The owner of a proxy, from the labels and annotations of its Job; empty where one is missing.
 
     Attributes:
       name: The Job's name.
-      service: The service in its label; empty without one.
       instances: e.g. ``tpuv6e:2x2=2``.
     """
 
@@ -125,16 +90,13 @@ class Holder:
 
 def holder_of(job: Mapping[str, Any]) -> Holder:
     """Returns the holder that a proxy's Job names, for resource managers that do not report it."""
-    labels, annotations = labels_of(job), _mapping(job, "annotations")
+    metadata, labels = job.get("metadata") or {}, labels_of(job)
+    annotations = metadata.get("annotations") or {}
     return Holder(
-        name=str((job.get("metadata") or {}).get("name", "")),
+        name=str(metadata.get("name", "")),
         user=labels.get(LABEL_USER, ""),
         host=annotations.get(ANNOTATION_HOST, ""),
         team=labels.get(LABEL_TEAM, ""),
         service=labels.get(LABEL_SERVICE, ""),
         instances=annotations.get(ANNOTATION_INSTANCES, ""),
     )
-
-
-def _mapping(item: Mapping[str, Any], field: str) -> Mapping[str, str]:
-    return (item.get("metadata") or {}).get(field) or {}

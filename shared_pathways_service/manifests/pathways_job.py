@@ -13,6 +13,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests import sidecar_parts as sidecars
 from shared_pathways_service.manifests.image_names import is_ours, proxy_image_for
 from shared_pathways_service.manifests.pathways_job_spec import (
     COLOCATED,
@@ -24,15 +25,9 @@ from shared_pathways_service.manifests.pathways_job_spec import (
     read_pathways_job,
 )
 from shared_pathways_service.manifests.pod_parts import INSECURE_CREDENTIALS, env, toleration
-from shared_pathways_service.manifests.sidecar_parts import (
-    shared_mount,
-    shared_volume,
-    sidecar_container,
-)
 
-__all__ = ["jobset_of", "render_pathways_job"]
+__all__ = ["render_pathways_job"]
 
-_WORKER_JOB: Final = "worker"
 #: Tolerated failures of each host if slices are not elastic.
 _RESTARTS_OF_A_HOST: Final = 4
 _PROXY_LIMITS: Final = {"cpu": "16", "memory": "100G"}
@@ -44,17 +39,9 @@ def render_pathways_job(manifest: object) -> dict[str, Any]:
 
     Raises:
       InvalidRequestError: A field is unknown, is missing or has a wrong value; ``field`` is its
-        path.
+        path. Or the job requests a feature that its images do not have.
     """
-    return jobset_of(read_pathways_job(manifest))
-
-
-def jobset_of(job: PathwaysJob) -> dict[str, Any]:
-    """Returns the JobSet of a PathwaysJob.
-
-    Raises:
-      InvalidRequestError: The job requests a feature that its images do not have.
-    """
+    job = read_pathways_job(manifest)
     if job.collects_metrics:
         for part in (RESOURCE_MANAGER, PROXY, WORKER):
             if is_ours(image := _image(job, part)):
@@ -81,9 +68,6 @@ def jobset_of(job: PathwaysJob) -> dict[str, Any]:
         "metadata": metadata,
         "spec": spec,
     }
-
-
-# ---- the head
 
 
 def _head_job(job: PathwaysJob) -> dict[str, Any]:
@@ -197,9 +181,6 @@ def _proxy_container(job: PathwaysJob) -> dict[str, Any]:
     )
 
 
-# ---- the workers
-
-
 def _worker_job(job: PathwaysJob) -> dict[str, Any]:
     workers = job.workers
     pod: dict[str, Any] = {}
@@ -210,23 +191,23 @@ def _worker_job(job: PathwaysJob) -> dict[str, Any]:
     if SIDECAR in job.components:
         sidecar = job.component(SIDECAR)
         pod["initContainers"] = [
-            sidecar_container(
+            sidecars.sidecar_container(
                 sidecar.image,
                 # (The quotes are part of the value that PathwaysJob's controller writes.)
                 address="'0.0.0.0:50051'",
                 flags=sidecar.flags,
                 variables=sidecar.env,
-                mounts=[shared_mount()],
+                mounts=[sidecars.shared_mount()],
             )
         ]
     pod["containers"] = [_worker_container(job)]
     pod["nodeSelector"] = _node_selector(job)
-    pod["volumes"] = [shared_volume()]
+    pod["volumes"] = [sidecars.shared_volume()]
     pod |= parts.HOST_NETWORK
     if job.mode == COLOCATED:
         pod["affinity"] = _beside_each_other(job.name)
     return {
-        "name": _WORKER_JOB,
+        "name": "worker",
         "replicas": workers.slices,
         "template": {
             "spec": {
@@ -243,7 +224,6 @@ def _worker_job(job: PathwaysJob) -> dict[str, Any]:
 
 
 def _worker_failures(job: PathwaysJob) -> int:
-    """Returns the number of tolerated failures of a slice's hosts."""
     restarts = job.workers.max_slice_restarts if job.elastic_slices else 0
     return job.workers.kind.hosts * (restarts or _RESTARTS_OF_A_HOST)
 
@@ -265,7 +245,7 @@ def _worker_container(job: PathwaysJob) -> dict[str, Any]:
         ports=parts.WORKER_PORTS,
         resources=parts.tpu_limits(job.workers.kind),
     )
-    return {**container, "volumeMounts": [shared_mount()]}
+    return {**container, "volumeMounts": [sidecars.shared_mount()]}
 
 
 def _beside_each_other(name: str) -> dict[str, Any]:
@@ -288,9 +268,6 @@ def _beside_each_other(name: str) -> dict[str, Any]:
         "podAffinity": term(expression("In")),
         "podAntiAffinity": term(expression("NotIn"), {"key": "job-name", "operator": "Exists"}),
     }
-
-
-# ---- parts of both
 
 
 def _container(

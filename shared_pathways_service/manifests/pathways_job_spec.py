@@ -19,22 +19,17 @@ from shared_pathways_service.manifests.jobset_parts import check_jobset_name
 from shared_pathways_service.manifests.machine_types import slice_type
 
 __all__ = [
-    "API_VERSION",
     "COLOCATED",
-    "KIND",
     "PROXY",
     "RESOURCE_MANAGER",
     "SIDECAR",
     "WORKER",
-    "Component",
     "PathwaysJob",
-    "Workers",
     "is_pathways_job",
     "read_pathways_job",
 ]
 
-API_VERSION: Final = "pathways-job.pathways.domain/v1"
-KIND: Final = "PathwaysJob"
+_KIND: Final = "PathwaysJob"
 
 #: Names of the parts in `customComponents`.
 RESOURCE_MANAGER: Final = "pathways_server"
@@ -66,6 +61,30 @@ _METADATA: Final = (
     "selfLink",
     "uid",
 )
+_SPEC: Final = (
+    "maxRestarts",
+    "pathwaysDir",
+    "pathwaysVersion",
+    "workers",
+    "controller",
+    "customComponents",
+)
+_WORKERS: Final = (
+    "type",
+    "topology",
+    "numSlices",
+    "maxSliceRestarts",
+    "terminationGracePeriodSeconds",
+    "priorityClassName",
+    "nodeSelector",
+)
+_CONTROLLER: Final = (
+    "deploymentMode",
+    "elasticSlices",
+    "enableMetricsCollection",
+    "mainContainerName",
+    "template",
+)
 #: The note of `kubectl apply` about the PathwaysJob, which does not apply to the JobSet.
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -75,21 +94,18 @@ class Workers:
     """The requested slices of a PathwaysJob.
 
     Attributes:
-      kind: Type of each slice.
-      slices: The number of slices.
       max_slice_restarts: Tolerated failures of each host of a slice if the job is elastic; 0: the
         same number as without elasticity.
       grace_s: Seconds from SIGTERM to SIGKILL; None: Kubernetes' default.
-      priority_class: The PriorityClass of the workers' pods; empty: none.
       node_selector: Labels that nodes must have in addition to those of the slice's type.
     """
 
     kind: InstanceType
     slices: int
-    max_slice_restarts: int = 1
-    grace_s: int | None = None
-    priority_class: str = ""
-    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    max_slice_restarts: int
+    grace_s: int | None
+    priority_class: str
+    node_selector: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,14 +128,12 @@ class PathwaysJob:
     """A PathwaysJob with valid fields.
 
     Attributes:
-      name: The name of the PathwaysJob and of its JobSet.
       namespace: Empty: the namespace in which it is created.
       max_restarts: The number of restarts of the whole JobSet.
       directory: ``gs://…`` for scratch data; empty: none.
       version: The tag of the default images.
       mode: `COLOCATED`, or the head has a separate node.
       elastic_slices: The number of slices that may be missing.
-      collects_metrics: Whether the servers report metrics.
       main_container: The name of the template's container that runs JAX.
       template: The user's pod template; None: resource manager and proxy only.
       components: Customizations by part.
@@ -147,7 +161,7 @@ class PathwaysJob:
 
 def is_pathways_job(manifest: object) -> bool:
     """Whether a manifest has the kind PathwaysJob, valid or not."""
-    return isinstance(manifest, Mapping) and manifest.get("kind") == KIND
+    return isinstance(manifest, Mapping) and manifest.get("kind") == _KIND
 
 
 def read_pathways_job(manifest: object) -> PathwaysJob:
@@ -158,20 +172,10 @@ def read_pathways_job(manifest: object) -> PathwaysJob:
         path, e.g. ``spec.workers[0].topology``.
     """
     top = Fields("", manifest, ("apiVersion", "kind", "metadata", "spec", "status"))
-    top.choice("apiVersion", (API_VERSION,))
-    top.choice("kind", (KIND,))
+    top.choice("apiVersion", ("pathways-job.pathways.domain/v1",))
+    top.choice("kind", (_KIND,))
     metadata = top.object("metadata", _METADATA)
-    spec = top.object(
-        "spec",
-        (
-            "maxRestarts",
-            "pathwaysDir",
-            "pathwaysVersion",
-            "workers",
-            "controller",
-            "customComponents",
-        ),
-    )
+    spec = top.object("spec", _SPEC)
     annotations = metadata.mapping("annotations")
     annotations.pop(_APPLIED, None)
     workers = _workers(spec)
@@ -203,20 +207,7 @@ def _workers(spec: Fields) -> Workers:
     if len(items) != 1:
         value = spec.any("workers")
         raise InvalidRequestError(spec.path("workers"), value, "a list of one item")
-    [(path, item)] = items
-    fields = Fields(
-        path,
-        item,
-        (
-            "type",
-            "topology",
-            "numSlices",
-            "maxSliceRestarts",
-            "terminationGracePeriodSeconds",
-            "priorityClassName",
-            "nodeSelector",
-        ),
-    )
+    fields = Fields(*items[0], _WORKERS)
     grace = "terminationGracePeriodSeconds"
     return Workers(
         kind=slice_type(
@@ -234,16 +225,7 @@ def _workers(spec: Fields) -> Workers:
 
 
 def _controller(spec: Fields, slices: int) -> dict[str, Any]:
-    fields = spec.object(
-        "controller",
-        (
-            "deploymentMode",
-            "elasticSlices",
-            "enableMetricsCollection",
-            "mainContainerName",
-            "template",
-        ),
-    )
+    fields = spec.object("controller", _CONTROLLER)
     main = fields.text("mainContainerName", "main")
     template = _template(fields, main) if fields.has("template") else None
     return {
@@ -299,13 +281,17 @@ def _components(spec: Fields) -> dict[str, Component]:
             raise InvalidRequestError(fields.path("image"), None, "an image: there is no default")
         _check_env(path, item, "customEnv")
         components[part] = Component(
-            image=check_image(fields.any("image"), field=fields.path("image"))
-            if fields.has("image")
-            else "",
+            image=_image(fields),
             flags=tuple(fields.texts("customFlags")),
             env=tuple(variable for _, variable in fields.items("customEnv")),
         )
     return components
+
+
+def _image(component: Fields) -> str:
+    if not component.has("image"):
+        return ""
+    return check_image(component.any("image"), field=component.path("image"))
 
 
 def _check_env(path: str, item: Mapping[str, Any], field: str = "env") -> None:

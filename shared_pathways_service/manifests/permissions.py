@@ -18,6 +18,7 @@ __all__ = [
     "granting_rules",
     "is_allowed",
     "needed",
+    "permissions",
     "rules_review",
 ]
 
@@ -51,22 +52,21 @@ def needed(*, ours: bool) -> tuple[Permission, ...]:
     Args:
       ours: Whether the images are ours, whose proxies get a token in a Secret.
     """
-    wants: list[tuple[str, str, Sequence[str]]] = [
-        ("batch", "jobs", ("create", "get", "list", "watch", "patch", "delete")),
-        ("", "pods", ("get", "list", "watch")),
-        ("", "pods/log", ("get",)),
+    return (
+        *permissions("batch", "jobs", "create", "get", "list", "watch", "patch", "delete"),
+        *permissions("", "pods", "get", "list", "watch"),
+        *permissions("", "pods/log", "get"),
         # From Kubernetes 1.35 on, a request over WebSocket also needs ``create``.
-        ("", "pods/portforward", ("get", "create")),
-        ("", "events", ("list", "watch")),
-        ("jobset.x-k8s.io", "jobsets", ("get", "list", "watch")),
-    ]
-    if ours:
-        wants.append(("", "secrets", ("create",)))
-    return tuple(
-        Permission(group=group, resource=resource, verb=verb)
-        for group, resource, verbs in wants
-        for verb in verbs
+        *permissions("", "pods/portforward", "get", "create"),
+        *permissions("", "events", "list", "watch"),
+        *permissions("jobset.x-k8s.io", "jobsets", "get", "list", "watch"),
+        *(permissions("", "secrets", "create") if ours else ()),
     )
+
+
+def permissions(group: str, resource: str, *verbs: str) -> tuple[Permission, ...]:
+    """Returns a permission for each of these verbs on a resource."""
+    return tuple(Permission(group=group, resource=resource, verb=verb) for verb in verbs)
 
 
 def rules_review(namespace: str) -> dict[str, Any]:
@@ -100,7 +100,6 @@ class Verdict:
     """The result of a rules review for needed permissions.
 
     Attributes:
-      missing: Permissions that are certainly not granted.
       unknown: Permissions to query one by one, because the review did not see all rules.
     """
 
@@ -109,19 +108,14 @@ class Verdict:
 
 
 def evaluate(review: Mapping[str, Any], wanted: Iterable[Permission]) -> Verdict:
-    """Compares the result of a `rules_review` with needed permissions.
-
-    Args:
-      review: The SelfSubjectRulesReview with its status.
-      wanted: The needed permissions.
-    """
+    """Compares the result of a `rules_review` with needed permissions."""
     status = review.get("status") or {}
     rules = status.get("resourceRules") or ()
-    lacking = tuple(p for p in wanted if not any(_grants(rule, p) for rule in rules))
+    not_granted = tuple(p for p in wanted if not any(_grants(rule, p) for rule in rules))
     # An authorizer that cannot list its rules (a webhook) makes the list incomplete, not wrong.
     if status.get("incomplete") or status.get("evaluationError") or not status:
-        return Verdict(unknown=lacking)
-    return Verdict(missing=lacking)
+        return Verdict(unknown=not_granted)
+    return Verdict(missing=not_granted)
 
 
 def granting_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
@@ -138,16 +132,15 @@ def granting_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
 
 
 def access_denied(missing: Sequence[Permission], namespace: str) -> AccessDenied:
-    """Returns the error for missing permissions.
+    """Returns the error for missing permissions; its fields name the first, text and rule all.
 
     Args:
-      missing: At least one; the error's fields name the first, its text and rule all.
-      namespace: The namespace; empty: for resources without one.
+      missing: At least one.
+      namespace: Empty for resources without one.
     """
     what = ", ".join(map(str, missing))
-    where, role = ("the whole cluster", "ClusterRole")
-    if namespace:
-        where, role = (f"namespace {namespace}", "Role")
+    where = f"namespace {namespace}" if namespace else "the whole cluster"
+    role = "Role" if namespace else "ClusterRole"
     return AccessDenied(
         f"you may not {what} in {where}",
         verb=missing[0].verb,

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = [
-    "INSECURE_CREDENTIALS",
-    "INSECURE_SERVERS",
-    "env",
-    "env_from_annotation",
-    "env_from_label",
-    "literal",
-    "toleration",
-]
-
 #: Makes JAX's client and Pathways' proxy use gRPC without TLS.
 INSECURE_CREDENTIALS: Final = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 #: Makes the servers of Pathways use gRPC without ALTS between each other, which exists only in
@@ -36,12 +26,12 @@ def env(name: str, value: str) -> dict[str, Any]:
 
 def env_from_label(name: str, label: str) -> dict[str, Any]:
     """Returns a variable with the value of one of the pod's labels."""
-    return _from_field(name, f"metadata.labels['{label}']")
+    return env_from_field(name, f"metadata.labels['{label}']")
 
 
-def env_from_annotation(name: str, annotation: str) -> dict[str, Any]:
-    """Returns a variable with the value of one of the pod's annotations."""
-    return _from_field(name, f"metadata.annotations['{annotation}']")
+def env_from_field(name: str, path: str) -> dict[str, Any]:
+    """Returns a variable with the value of one of the pod's fields."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def toleration(text: str) -> dict[str, str]:
@@ -57,7 +47,3 @@ def toleration(text: str) -> dict[str, str]:
     if effect:
         tolerated["effect"] = effect
     return tolerated
-
-
-def _from_field(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -7,15 +7,12 @@ from typing import Any, Final
 
 from shared_pathways_service.api.priorities import PRIORITIES
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
-from shared_pathways_service.manifests.permissions import Permission, access_denied
+from shared_pathways_service.manifests.permissions import access_denied, permissions
 
 __all__ = ["READING", "priority_classes", "priority_denied", "priority_of", "value_of"]
 
 #: The permission to read PriorityClasses, which are not in a namespace.
-READING: Final = tuple(
-    Permission(group="scheduling.k8s.io", resource="priorityclasses", verb=verb)
-    for verb in ("get", "list")
-)
+READING: Final = permissions("scheduling.k8s.io", "priorityclasses", "get", "list")
 
 
 def priority_classes() -> list[dict[str, Any]]:
@@ -36,11 +33,6 @@ def priority_classes() -> list[dict[str, Any]]:
 def priority_of(name: str, classes: Iterable[Mapping[str, Any]], *, field: str) -> int:
     """Returns the value of a PriorityClass.
 
-    Args:
-      name: The requested name.
-      classes: The cluster's PriorityClasses.
-      field: The field's name, for errors.
-
     Raises:
       InvalidRequestError: The cluster has no such class; the error lists existing ones.
     """
@@ -48,7 +40,7 @@ def priority_of(name: str, classes: Iterable[Mapping[str, Any]], *, field: str) 
     if name in values:
         return values[name]
     # (Kubernetes' own classes are for the cluster's own pods.)
-    known = sorted(known for known in values if not known.startswith("system-"))
+    known = sorted(one for one in values if not one.startswith("system-"))
     raise InvalidRequestError(
         field,
         name,
@@ -59,23 +51,18 @@ def priority_of(name: str, classes: Iterable[Mapping[str, Any]], *, field: str) 
 
 
 def value_of(one: Mapping[str, Any]) -> int:
-    """Returns the value of a PriorityClass."""
-    # (Some writers omit a zero.)
+    """Returns the value of a PriorityClass, whose zero some writers omit."""
     return int(one.get("value") or 0)
 
 
 def priority_denied(name: str) -> AccessDenied:
-    """Returns the error for a PriorityClass that may not be read.
-
-    Args:
-      name: The requested name, which is not one of `PRIORITIES`.
-    """
-    lacking = access_denied(READING, "")
+    """Returns the error for a PriorityClass that may not be read."""
+    denied = access_denied(READING, "")
     return AccessDenied(
-        f"the value of the PriorityClass {name} cannot be read: {lacking.message}",
-        verb=lacking.verb,
-        resource=lacking.resource,
-        rule=lacking.rule,
-        hint=f"{lacking.hint} (`sps render tenant-rbac` has them), or use a number, or "
+        f"the value of the PriorityClass {name} cannot be read: {denied.message}",
+        verb=denied.verb,
+        resource=denied.resource,
+        rule=denied.rule,
+        hint=f"{denied.hint} (`sps render tenant-rbac` has them), or use a number, or "
         f"{' or '.join(PRIORITIES)}, which need no permission",
     )

@@ -13,6 +13,7 @@ from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.tenants import slice_flags, tenant_variables
+from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.lifetime import TTL_AFTER_FINISHED_S
@@ -43,14 +44,13 @@ class ProxyJobInputs:
     """The inputs of a proxy's Job.
 
     Attributes:
-      tenant: The tenant; its name is the Job's too, and leaves room for what Kubernetes appends for
-        the pod. It has at least one slice. Images that are not ours read its slices only.
-      session: UUID of the session, the label by which its objects are known as its own.
+      tenant: The tenant, whose name is the Job's too. Images that are not ours read only its
+        slices.
+      session: The session's UUID, a label of its objects.
       service_address: ``host:port`` of the resource manager.
-      service_name: The service's JobSet; empty when not known.
-      insecure_server_credentials: Whether the service's servers speak plaintext with each other.
-      image: The proxy's container image.
-      gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
+      service_name: The service's JobSet; empty if not known.
+      insecure_server_credentials: Whether the service's servers use plaintext between each other.
+      gcs_bucket: ``gs://…`` for scratch data; may be empty.
       labels: More labels, for the Job.
       created_by_pid: The process that the Job is for, on the tenant's host.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
@@ -77,7 +77,7 @@ class ProxyJobInputs:
 
     @property
     def has_token(self) -> bool:
-        """Whether the proxy gets a token: with our image it does; Google's does not support one."""
+        """Whether the proxy gets a token, which Google's image does not support."""
         return is_ours(self.image)
 
 
@@ -139,11 +139,15 @@ def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
 def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, Any]:
     """Returns the Secret that the proxy's pod waits for and mounts; for our images only.
 
-    Args:
-      inputs: The inputs of the Job.
-      token: The token for the proxy's clients.
-      job_uid: The UID of the created Job: the Secret is deleted with it.
+    It is deleted with the Job that has this UID.
     """
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": inputs.tenant.name,
+        "uid": job_uid,
+        "controller": True,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -151,15 +155,7 @@ def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, 
             "name": inputs.tenant.name,
             "namespace": inputs.namespace,
             "labels": _labels(inputs),
-            "ownerReferences": [
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "Job",
-                    "name": inputs.tenant.name,
-                    "uid": job_uid,
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [owner],
         },
         "type": "Opaque",
         "immutable": True,
@@ -172,12 +168,12 @@ def _labels(inputs: ProxyJobInputs) -> dict[str, str]:
     labels = {
         names.LABEL_APP: names.APP,
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
-        names.LABEL_USER: names.label_value(inputs.tenant.user),
-        names.LABEL_TEAM: names.label_value(inputs.tenant.team),
-        names.LABEL_SESSION: names.label_value(inputs.session),
-        names.LABEL_SERVICE: names.label_value(service),
+        names.LABEL_USER: inputs.tenant.user,
+        names.LABEL_TEAM: inputs.tenant.team,
+        names.LABEL_SESSION: inputs.session,
+        names.LABEL_SERVICE: service,
     }
-    return {key: value for key, value in labels.items() if value}
+    return {key: value for key, text in labels.items() if (value := names.label_value(text))}
 
 
 def _annotations(inputs: ProxyJobInputs) -> dict[str, str]:
@@ -206,7 +202,7 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
     if options.tolerations:
         spec["tolerations"] = [toleration(text) for text in options.tolerations]
     if options.host_network:
-        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+        spec |= parts.HOST_NETWORK
     if inputs.has_token:
         # Readable by its owner only; the kubelet adds the group of `fsGroup`, which is the proxy's.
         secret = {"secretName": inputs.tenant.name, "defaultMode": 0o400}
@@ -218,12 +214,8 @@ def _pod_security(options: ProxyOptions) -> dict[str, Any]:
     security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
     if options.run_as_user:
         # Without a number, Kubernetes refuses an image whose user is root or has a name.
-        security |= {
-            "runAsNonRoot": True,
-            "runAsUser": options.run_as_user,
-            "runAsGroup": options.run_as_user,
-            "fsGroup": options.run_as_user,
-        }
+        ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), options.run_as_user)
+        security |= {"runAsNonRoot": True, **ids}
     return security
 
 
@@ -234,10 +226,10 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         "image": inputs.image,
         "args": _arguments(inputs),
         "env": _environment(inputs),
-        # The end of its log is kept in the pod's status.
+        # The pod's status has the end of its log.
         "terminationMessagePath": _TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "ports": [{"containerPort": constants.PROXY_PORT, "protocol": "TCP"}],
+        "ports": parts.container_ports(parts.PROXY_PORTS),
         "resources": {
             "requests": {"cpu": options.cpu, "memory": options.memory},
             # A proxy that exceeds its memory ends alone, without its neighbours.
@@ -281,8 +273,7 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
         # Exactly this text: the binary silently ignores 1, True and yes.
         variables[INSECURE_CREDENTIALS] = "true"
     if inputs.insecure_server_credentials:
-        name, value = INSECURE_SERVERS
-        variables[name] = value
+        variables |= [INSECURE_SERVERS]
     if inputs.has_token:
         variables |= {
             "SPS_BIND_ADDRESS": "0.0.0.0",  # noqa: S104 - a pod's own address, and a token

@@ -45,7 +45,7 @@ class ServiceInputs:
       name: The JobSet's name, a DNS label of at most 22 characters that begins with a letter.
       instances: Slices by instance type, spares included, e.g. ``{"tpuv6e:2x2": 2}``. Several
         types need an image of ours.
-      gcs_bucket: ``gs://…`` for scratch data; empty: none is named.
+      gcs_bucket: ``gs://…`` for scratch data; may be empty.
       image: The image of resource manager and workers.
       sidecar_image: The image of the colocated Python sidecars; empty: no sidecars.
       spares: The number of slices of each type that are reserved for re-placement; our image only.
@@ -59,7 +59,6 @@ class ServiceInputs:
       host_network: Whether pods use their node's network, as with the Pathways controller.
       insecure_server_credentials: Whether the servers use plaintext between each other, as is
         necessary outside of Google Cloud; not with our image.
-      labels: Further labels of the JobSet.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -87,7 +86,7 @@ class ServiceInputs:
         check_dns_label("namespace", self.namespace)
         # Frozen, but the bucket is stored with its scheme.
         object.__setattr__(self, "gcs_bucket", check_bucket(self.gcs_bucket or None) or "")
-        counts = parse_instance_counts(self.instances, field="instances")
+        counts = self.counts
         check_int("spares", self.spares, low=0, high=min(counts.values()) - 1)
         check_int("max_slice_restarts", self.max_slice_restarts, low=0)
         check_int("max_restarts", self.max_restarts, low=0, high=2**31 - 1)
@@ -141,7 +140,7 @@ def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[
     """Returns slices by GKE's instance types.
 
     Args:
-      counts: By instance type, under any name that `named_type` reads:
+      counts: By instance type, under any name that `named_type` reads, or by machine type:
         ``{"ct6e-standard-4t:4x4": 2}``.
       field: The field's name, for errors.
 
@@ -161,11 +160,7 @@ def parse_slices(counts: Mapping[str, int], *, field: str = "--slices") -> dict[
 
 
 def server_image(jax_version: str | None, image: str | None) -> str | None:
-    """Returns the image for a JAX release or an image's name; None without either.
-
-    Args:
-      jax_version: e.g. ``0.9.0``: Google's image of that tag.
-      image: Any image.
+    """Returns Google's image for a JAX release, or the other named image; None without either.
 
     Raises:
       InvalidRequestError: Both are given, or one is not valid.

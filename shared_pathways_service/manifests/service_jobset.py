@@ -17,25 +17,15 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests import sidecar_parts as sidecars
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, toleration
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.sidecar_parts import (
-    memory_flag,
-    memory_mount,
-    memory_variable,
-    memory_volume,
-    shared_mount,
-    shared_volume,
-    sidecar_container,
-)
 
 __all__ = ["service_address", "service_jobset"]
 
 #: Tolerated failures of the head, whose failure ends the whole service: practically unlimited.
 _HEAD_FAILURES: Final = 1_000_000
-#: The largest value of the field.
-_MOST_FAILURES: Final = 2**31 - 1
 #: The end of the log is in the pod's status, where it explains a crash.
 _LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
 
@@ -48,8 +38,8 @@ def service_address(name: str) -> str:
 def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
     """Returns the JobSet (jobset.x-k8s.io/v1alpha2)."""
     workers = [
-        _worker_job(inputs, _worker_name(number, kind), kind, count)
-        for number, (kind, count) in enumerate(inputs.counts.items())
+        _worker_job(inputs, f"worker-{kind.family}-{kind.topology}" if number else "worker", kind)
+        for number, kind in enumerate(inputs.counts)
     ]
     spec: dict[str, Any] = {
         "coordinator": dict(parts.COORDINATOR),
@@ -74,10 +64,6 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
         },
         "spec": spec,
     }
-
-
-def _worker_name(number: int, kind: InstanceType) -> str:
-    return "worker" if not number else f"worker-{kind.family}-{kind.topology}"
 
 
 def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
@@ -109,12 +95,12 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
     )
 
 
-def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int) -> dict[str, Any]:
+def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType) -> dict[str, Any]:
     return _replicated_job(
         name,
-        replicas=count,
+        replicas=inputs.counts[kind],
         pods=kind.hosts,
-        failures=min(kind.hosts * inputs.max_slice_restarts, _MOST_FAILURES),
+        failures=min(kind.hosts * inputs.max_slice_restarts, 2**31 - 1),
         exclusive=parts.WORKER_TOPOLOGY,
         template=_worker_template(inputs, kind),
     )
@@ -122,36 +108,35 @@ def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType, count: int
 
 def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
     pod = _pod(inputs)
-    pod |= {
-        "nodeSelector": parts.tpu_node_selector(kind),
-        "tolerations": [toleration("google.com/tpu:NoSchedule")],
-    }
+    pod["nodeSelector"] = parts.tpu_node_selector(kind)
+    pod["tolerations"] = [toleration("google.com/tpu:NoSchedule")]
     container = _worker_container(inputs, kind)
-    containers = [container]
-    volumes, metadata = [], {}
+    containers, volumes = [container], []
     if not is_ours(inputs.image):
         # Google's TPU runtime keeps its lock and its logs in the node's /tmp.
-        container["volumeMounts"] = [shared_mount()]
-        volumes.append(shared_volume())
+        container["volumeMounts"] = [sidecars.shared_mount()]
+        volumes.append(sidecars.shared_volume())
     if inputs.sidecar_image:
-        sidecar = sidecar_container(
+        sidecar = sidecars.sidecar_container(
             inputs.sidecar_image,
             # Without buffering, so that the last lines of a crashed process are not lost.
-            variables=[memory_variable(), env("PYTHONUNBUFFERED", "1")],
-            mounts=[shared_mount(), memory_mount()],
+            variables=[sidecars.memory_variable(), env("PYTHONUNBUFFERED", "1")],
+            mounts=[sidecars.shared_mount(), sidecars.memory_mount()],
         )
         pod["initContainers"] = [sidecar]
-        container["volumeMounts"].append(memory_mount())
-        volumes.append(memory_volume())
+        container["volumeMounts"].append(sidecars.memory_mount())
+        volumes.append(sidecars.memory_volume())
         containers.append(sidecar)
     if inputs.gcsfuse:
-        metadata = {"metadata": {"annotations": dict(gcsfuse.ANNOTATIONS)}}
         volumes.append(gcsfuse.bucket_volume(inputs.gcs_bucket))
         for one in containers:
             one["volumeMounts"] = [*one.get("volumeMounts", ()), gcsfuse.bucket_mount()]
     if volumes:
         pod["volumes"] = volumes
-    return {**metadata, "spec": {**pod, "containers": [_with_credentials(inputs, container)]}}
+    pod["containers"] = [_with_credentials(inputs, container)]
+    if not inputs.gcsfuse:
+        return {"spec": pod}
+    return {"metadata": {"annotations": dict(gcsfuse.ANNOTATIONS)}, "spec": pod}
 
 
 def _with_credentials(inputs: ServiceInputs, container: dict[str, Any]) -> dict[str, Any]:
@@ -168,12 +153,12 @@ def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, An
             f"--server_port={constants.WORKER_PORT}",
             parts.rm_flag(),
             *parts.scratch(inputs.gcs_bucket),
-            *([memory_flag()] if inputs.sidecar_image else ()),
+            *([sidecars.memory_flag()] if inputs.sidecar_image else ()),
             *map(literal, inputs.worker_args),
         ],
         "env": [
             *parts.worker_variables(),
-            *([memory_variable()] if inputs.sidecar_image else ()),
+            *([sidecars.memory_variable()] if inputs.sidecar_image else ()),
             *(_worker_variables(inputs, kind) if is_ours(inputs.image) else ()),
         ],
         "ports": parts.container_ports(parts.WORKER_PORTS),

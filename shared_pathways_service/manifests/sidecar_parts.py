@@ -11,18 +11,6 @@ from typing import Any, Final
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests.pod_parts import env
 
-__all__ = [
-    "MEMORY_FLAG",
-    "SIDECAR_CONTAINER",
-    "memory_flag",
-    "memory_mount",
-    "memory_variable",
-    "memory_volume",
-    "shared_mount",
-    "shared_volume",
-    "sidecar_container",
-]
-
 SIDECAR_CONTAINER: Final = "colocated-python-sidecar"
 #: The worker's flag to use the memory that it shares with the sidecar.
 MEMORY_FLAG: Final = "cloud_pathways_sidecar_shm_directory"
@@ -40,8 +28,8 @@ def sidecar_container(
     *,
     address: str = f"0.0.0.0:{_PORT}",
     flags: Sequence[str] = (),
-    variables: Sequence[Mapping[str, Any]] = (),
-    mounts: Sequence[Mapping[str, Any]] = (),
+    variables: Sequence[Mapping[str, Any]],
+    mounts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Returns the init container that runs as long as its worker."""
     container: dict[str, Any] = {
@@ -60,10 +48,8 @@ def sidecar_container(
 
 def shared_volume() -> dict[str, Any]:
     """Returns the volume with the node's ``/tmp``, which worker and sidecar share."""
-    return {
-        "name": _SHARED_VOLUME,
-        "hostPath": {"path": _SHARED_PATH, "type": "DirectoryOrCreate"},
-    }
+    path = {"path": _SHARED_PATH, "type": "DirectoryOrCreate"}
+    return {"name": _SHARED_VOLUME, "hostPath": path}
 
 
 def shared_mount() -> dict[str, str]:

@@ -77,7 +77,8 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
         return ImageCommand(argv=(*command, *arguments))
     if parsed.repository == COMMAND_IMAGE:
         raise CannotPull(f"{image}, which has no command of its own")
-    module = _our_module(parsed.name, arguments) if ours else _googles_module(parsed.name)
+    name = parsed.repository.rpartition("/")[2]
+    module = _our_module(name, arguments) if ours else _googles_module(name)
     return ImageCommand(
         argv=(sys.executable, "-P", "-m", module, *arguments),
         is_server=True,
