@@ -32,18 +32,10 @@ PHASES: Final = {
     "low_ready": "all of them were ready",
 }
 
-#: Phases by which a disruption from outside is detected.
-_FIRST: Final = ("not_ready", "lost")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Crew:
-    """A JobSet that works only if all of its pods run.
-
-    Attributes:
-      name: The JobSet's.
-      pods: The number of its pods.
-    """
+    """A JobSet that works only if all of its pods run, with their number."""
 
     name: str
     pods: int
@@ -62,25 +54,22 @@ class _Pod:
     ready: bool
     #: Deleted or failed: not part of a working crew.
     leaving: bool
-    #: None of its processes is left.
-    over: bool
+    #: Its processes have ended.
+    ended: bool
 
 
 class HotswapWatch:
     """Observes the pods of two JobSets.
 
-    Args:
-      high: The crew of higher priority.
-      low: The crew of lower priority.
-
     Attributes:
+      high: The crew of higher priority; `low` is the other one.
       moments: The time of each phase of `PHASES`, on the caller's clock.
       shared: Node pools that had pods of both at the same time, with two pod names.
     """
 
     def __init__(self, high: Crew, low: Crew) -> None:
         self._crews = {crew.name: crew for crew in (high, low)}
-        self._high, self._low = high, low
+        self.high, self.low = high, low
         self._pods: dict[str, dict[str, _Pod]] = {name: {} for name in self._crews}
         #: The pods of each crew when the disruption began.
         self._before: dict[str, set[str]] = {}
@@ -91,8 +80,6 @@ class HotswapWatch:
         self._began = False
         self.moments: dict[str, float] = {}
         self.shared: dict[str, str] = {}
-
-    # ---- events
 
     def take_node(self, node: Object, at_s: float) -> None:
         """Updates a node."""
@@ -107,13 +94,7 @@ class HotswapWatch:
                 self._mark("not_ready", at_s)
 
     def take_pod(self, pod: Object, at_s: float, *, gone: bool = False) -> None:
-        """Updates a pod; those of other JobSets are ignored.
-
-        Args:
-          pod: The object.
-          at_s: The current time.
-          gone: Whether it was deleted.
-        """
+        """Updates or, if it was deleted, removes a pod; those of other JobSets are ignored."""
         crew = names.labels_of(pod).get(names.LABEL_JOBSET, "")
         if crew not in self._crews:
             return
@@ -129,7 +110,7 @@ class HotswapWatch:
     def begun(self) -> None:
         """Starts to detect disruptions: from now on losses of pods count."""
         self._before = {name: set(pods) for name, pods in self._pods.items()}
-        self._had = set(self.pools_of(self._high.name))
+        self._had = set(self.pools_of(self.high.name))
         self._began = True
         self.moments = {}
 
@@ -142,8 +123,6 @@ class HotswapWatch:
         """Records that the caller restored the nodes."""
         self._mark("restored", at_s)
         self._judge(at_s)
-
-    # ---- state
 
     def is_ready(self, name: str) -> bool:
         """Whether all pods of a crew are ready."""
@@ -165,20 +144,19 @@ class HotswapWatch:
             return None
         return self.moments[phase] - self.moments[since]
 
-    # ---- phases
-
     def _mark(self, phase: str, at_s: float) -> None:
-        if phase in _FIRST:
+        if phase in ("not_ready", "lost"):
+            # A disruption from outside begins when it is detected.
             self.moments.setdefault("disrupted", at_s)
         self.moments.setdefault(phase, at_s)
 
     def _judge(self, at_s: float) -> None:
-        high, low = self._high.name, self._low.name
+        high, low = self.high.name, self.low.name
         self._judge_end(high, "lost", "ended", at_s)
         if "lost" in self.moments:
             self._judge_end(low, "preempted", "cleared", at_s)
-        self._judge_begin(self._high, "bound", "ready", "lost", at_s)
-        self._judge_begin(self._low, "low_bound", "low_ready", "restored", at_s)
+        self._judge_begin(self.high, "bound", "ready", "lost", at_s)
+        self._judge_begin(self.low, "low_bound", "low_ready", "restored", at_s)
         if self._pods[high].keys() - self._before[high]:
             self._mark("created", at_s)
 
@@ -200,14 +178,14 @@ class HotswapWatch:
             self._mark(ready, at_s)
 
     def _bound(self, crew: str) -> Iterable[_Pod]:
-        return (pod for pod in self._pods[crew].values() if pod.node and not pod.over)
+        return (pod for pod in self._pods[crew].values() if pod.node and not pod.ended)
 
     def _uses(self, node: str) -> bool:
-        return any(pod.node == node for pod in self._bound(self._high.name))
+        return any(pod.node == node for pod in self._bound(self.high.name))
 
     def _record_sharing(self) -> None:
-        there = {self._pools.get(pod.node, ""): pod.name for pod in self._bound(self._high.name)}
-        for pod in self._bound(self._low.name):
+        there = {self._pools.get(pod.node, ""): pod.name for pod in self._bound(self.high.name)}
+        for pod in self._bound(self.low.name):
             pool = self._pools.get(pod.node, "")
             if pool in there:
                 self.shared.setdefault(pool, f"{there[pool]} and {pod.name}")
@@ -220,12 +198,12 @@ def _pods_of(job: Object) -> int:
 
 def _read(pod: Object) -> _Pod:
     metadata, status = pod["metadata"], pod.get("status") or {}
-    over = status.get("phase") in ("Failed", "Succeeded")
-    leaving = over or bool(metadata.get("deletionTimestamp"))
+    ended = status.get("phase") in ("Failed", "Succeeded")
+    leaving = ended or bool(metadata.get("deletionTimestamp"))
     return _Pod(
         name=str(metadata["name"]),
         node=str((pod.get("spec") or {}).get("nodeName") or ""),
         ready=condition(pod, "Ready").get("status") == "True" and not leaving,
         leaving=leaving,
-        over=over,
+        ended=ended,
     )

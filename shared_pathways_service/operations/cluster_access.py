@@ -9,7 +9,6 @@ from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy, is_prox
 from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.manifests.names import LABEL_USER, PROXY_SELECTOR, label_value
 
@@ -17,28 +16,25 @@ __all__ = ["Cluster", "Object"]
 
 Object = Mapping[str, Any]
 
-_NOT_FOUND = 404
-
 
 class Cluster:
     """A namespace of a cluster.
 
-    Attributes:
+    Args:
       api: The API server.
       namespace: The namespace of all objects.
+      address: The address of the service that `service` finds; empty: the only service.
     """
 
     def __init__(self, api: KubeApi, namespace: str, address: str = "") -> None:
-        """Describes the namespace.
-
-        Args:
-          api: The API server.
-          namespace: The namespace of all objects.
-          address: The address of the service that `service` finds; empty: the only service.
-        """
         self.api = api
         self.namespace = namespace
         self._address = address
+
+    @property
+    def place(self) -> str:
+        """The namespace and its cluster, for messages."""
+        return f"namespace {self.namespace} of {self.api.access.name or 'the cluster'}"
 
     async def items(self, resource: str, selector: str = "") -> list[Object]:
         """Lists objects."""
@@ -47,11 +43,7 @@ class Cluster:
         return found.get("items") or []
 
     async def proxies(self, user: str = "") -> list[KnownProxy]:
-        """Returns the proxies that this package created, oldest first.
-
-        Args:
-          user: Only proxies of this user; empty: of all users.
-        """
+        """Returns a user's or all proxies that this package created, oldest first."""
         selector = f"{PROXY_SELECTOR},{LABEL_USER}={label_value(user)}" if user else PROXY_SELECTOR
         found = [known_proxy(job) for job in await self.items("jobs", selector)]
         return sorted(found, key=lambda proxy: proxy.since)
@@ -62,18 +54,14 @@ class Cluster:
         Raises:
           ServiceNotFound: There is no Job of that name, or it is not a proxy.
         """
-        where = f"in namespace {self.namespace} of {self.api.access.name or 'the cluster'}"
-        try:
-            job = await self.api.get(item("jobs", self.namespace, name))
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                raise
+        job = await self.api.find(item("jobs", self.namespace, name))
+        if job is None:
             raise ServiceNotFound(
-                f"there is no connection {name} {where}",
+                f"there is no connection {name} in {self.place}",
                 hint="`sps list --all` shows the connections",
-            ) from error
+            )
         if not is_proxy(job):
-            raise ServiceNotFound(f"the Job {name} {where} is not a proxy of this package")
+            raise ServiceNotFound(f"the Job {name} in {self.place} is not a proxy of this package")
         return known_proxy(job)
 
     async def delete(self, proxy: KnownProxy) -> bool:

@@ -13,11 +13,7 @@ import grpc.aio
 
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
 from shared_pathways_service.cluster_state.services import Service, read_service
-from shared_pathways_service.errors import (
-    InvalidRequestError,
-    ServiceNotFound,
-    ServiceNotReady,
-)
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.errors import ApiError
@@ -41,8 +37,6 @@ __all__ = [
     "wait_until_ready",
 ]
 
-_NOT_FOUND = 404
-_EXISTS = "AlreadyExists"
 #: Seconds between two polls of the resource manager's workers.
 _PAUSE_S = 0.2
 
@@ -66,7 +60,7 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
     try:
         return await cluster.api.create(collection("jobsets", cluster.namespace), body)
     except ApiError as error:
-        if error.reason != _EXISTS:
+        if error.reason != "AlreadyExists":
             raise
         raise InvalidRequestError(
             "NAME",
@@ -81,8 +75,7 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
 async def try_to_create(cluster: Cluster, inputs: ServiceInputs) -> Object:
     """Validates a JobSet in the cluster, under a free name, without creating it.
 
-    Returns:
-      The JobSet as it would be created, with the defaults of the cluster's webhooks.
+    Returns it with the defaults of the cluster's webhooks.
     """
     body = service_jobset(dataclasses.replace(inputs, name=f"try-{uuid.uuid4().hex[:12]}"))
     path = collection("jobsets", cluster.namespace)
@@ -95,26 +88,21 @@ async def jobset_of(cluster: Cluster, name: str) -> tuple[Object, Service]:
     Raises:
       ServiceNotFound: There is no JobSet of that name, or it is not a service.
     """
-    where = f"in namespace {cluster.namespace} of {cluster.api.access.name or 'the cluster'}"
-    try:
-        jobset = await cluster.api.get(item("jobsets", cluster.namespace, name))
-    except ApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
+    jobset = await cluster.api.find(item("jobsets", cluster.namespace, name))
+    if jobset is None:
         listed = map(read_service, await cluster.items("jobsets"))
         existing = [service.name for service in listed if service is not None]
+        hint = f"the services are {', '.join(existing)}" if existing else "`sps deploy` creates one"
         raise ServiceNotFound(
-            f"existing is no service {name} {where}",
+            f"there is no service {name} in {cluster.place}",
             service=name,
             candidates=existing,
-            hint=f"the services are {', '.join(existing)}"
-            if existing
-            else "`sps deploy` creates one",
-        ) from error
+            hint=hint,
+        )
     service = read_service(jobset)
     if service is None:
         raise ServiceNotFound(
-            f"the JobSet {name} {where} is not a service: it has no resource manager"
+            f"the JobSet {name} in {cluster.place} is not a service: it has no resource manager"
         )
     return jobset, service
 
@@ -127,17 +115,10 @@ async def exists(cluster: Cluster, name: str) -> bool:
 async def wait_until_ready(
     cluster: Cluster, name: str, settings: Settings, *, timeout_s: float, look: Look
 ) -> ServiceReadiness:
-    """Waits until all slices of a service are ready.
+    """Waits until all slices of a service are ready; calls `look` whenever the readiness changes.
 
     With our images, all workers must have registered with the resource manager; with others, ready
     pods are enough.
-
-    Args:
-      cluster: The cluster.
-      name: The service's name.
-      settings: For the connection to the resource manager.
-      timeout_s: Seconds to wait.
-      look: Called with the readiness whenever it changes.
 
     Raises:
       ServiceNotReady: The service is not ready in time, or cannot become ready by itself.
@@ -158,10 +139,9 @@ async def wait_until_ready(
                 last = "not all workers have registered with the resource manager"
                 await _wait_for_workers(cluster, found, settings)
     except TimeoutError as error:
-        pods = () if preflight.view is None else preflight.view.readiness.troubles
         raise ServiceNotReady(
             f"the service {name} was not ready within {timeout_s:g} s: {last}",
-            pods=pods,
+            pods=() if preflight.view is None else preflight.view.readiness.troubles,
             hint="it remains, and may become ready: `sps status --wait 600` waits longer, "
             f"`sps undeploy {name}` deletes it",
         ) from error

@@ -48,7 +48,6 @@ class ChaosOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         check_seconds("--mtbf", self.mtbf_s, zero=False)
         check_seconds("--down-for", self.down_for_s)
         if self.down_for_s > _LONGEST_DOWN_S:
@@ -61,13 +60,7 @@ class ChaosOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Moment:
-    """A planned failure.
-
-    Attributes:
-      at_s: Seconds since the beginning.
-      kind: The kind of failure.
-      pick: From 0 up to 1; selects the target among the possible ones.
-    """
+    """A planned failure; `pick`, from 0 up to 1, selects the target among the possible ones."""
 
     at_s: float
     kind: Kind
@@ -76,14 +69,7 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceView:
-    """A slice in the resource manager's status.
-
-    Attributes:
-      id: The physical slice.
-      is_up: Whether the slice can be used.
-      tenant: The holder; None: no holder.
-      virtual_index: The index of the holder's virtual slice.
-    """
+    """A physical slice in the resource manager's status, with its holder, if it has one."""
 
     id: str
     is_up: bool
@@ -98,7 +84,6 @@ class Strike:
     Attributes:
       slice_id: The slice; None: the target is a proxy.
       tenant: The holder of the slice, or the tenant of the proxy; None: no holder.
-      virtual_index: The index of the holder's virtual slice.
     """
 
     at_s: float
@@ -133,11 +118,7 @@ class Chaos:
         self.passed_over = 0
 
     def strike(self, now_s: float, slices: Sequence[SliceView]) -> Strike | None:
-        """Consumes the next planned failure, and returns its effect.
-
-        Args:
-          now_s: The actual time.
-          slices: All slices of the service.
+        """Consumes the next planned failure, and returns its effect on the service's slices.
 
         Returns:
           None: the failure is skipped, because no target exists or is allowed.
@@ -152,7 +133,7 @@ class Chaos:
         return strike
 
     def held(self, now_s: float) -> tuple[str, ...]:
-        """Returns the slices that are kept down by earlier failures."""
+        """Returns the slices that earlier failures still hold down."""
         return tuple(sorted(name for name, until in self._until.items() if until > now_s))
 
     def _on_slice(self, moment: Moment, now_s: float, slices: Sequence[SliceView]) -> Strike | None:

@@ -36,7 +36,7 @@ async def drained(
     Args:
       cluster: The cluster.
       jobset: The service's JobSet.
-      why: The reason that new connections are given.
+      why: The reason for refusing new connections.
       timeout_s: Seconds for existing connections to end.
       evict: Whether the remaining connections are then ended.
       note: Called with sentences about the progress, for people.
@@ -64,10 +64,7 @@ async def drained(
 async def _unmark(
     cluster: Cluster, path: str, jobset: Object, note: Callable[[str], object]
 ) -> None:
-    """Removes the mark of a service.
-
-    A failure is only reported, so that it does not replace the actual error.
-    """
+    """Removes a service's mark; only reports a failure, so as not to replace the actual error."""
     metadata = jobset["metadata"]
     try:
         await cluster.api.patch(path, _mark(metadata["uid"], None))

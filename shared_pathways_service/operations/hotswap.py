@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.cluster_state.hotswap_watch import PHASES, Crew, HotswapWatch
@@ -22,15 +22,13 @@ from shared_pathways_service.kube.drain import (
 )
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
-from shared_pathways_service.kube.watch import watch
+from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests import names
 
 __all__ = ["Hotswap", "Report", "create_missing", "following"]
 
-#: Called with the name of each phase in `PHASES` when the phase begins.
-Tell = Callable[[str], object]
-
-_EXISTS = "AlreadyExists"
+#: Called with the name of each phase in `PHASES` when the phase begins; must not block.
+OnPhase = Callable[[str], object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,10 +68,10 @@ class Hotswap:
       closed: The nodes that were cordoned and not uncordoned yet.
     """
 
-    def __init__(self, api: KubeApi, seen: HotswapWatch, high: Crew, low: Crew, tell: Tell) -> None:
+    def __init__(self, api: KubeApi, seen: HotswapWatch, on_phase: OnPhase) -> None:
         self._api = api
-        self._high, self._low = high, low
-        self._tell = tell
+        self._high, self._low = seen.high, seen.low
+        self._on_phase = on_phase
         self._reported: set[str] = set()
         self._changed = asyncio.Event()
         self._nodes_known = asyncio.Event()
@@ -119,10 +117,7 @@ class Hotswap:
         """Waits until a node of the higher JobSet is lost.
 
         The rest of a pool that lost a node is not a whole slice, but looks free to the scheduler.
-        So it is cordoned, as a cloud does with a pool that it repairs.
-
-        Returns:
-          The nodes that were cordoned.
+        So it is cordoned, as a cloud does with a pool that it repairs. Returns its nodes.
         """
         self.seen.begun()
         moments = self.seen.moments
@@ -152,66 +147,64 @@ class Hotswap:
 
     def report(self, pool: str = "") -> Report:
         """Returns the measurements."""
-        seen = self.seen
-        back_s = seen.seconds("ready", "disrupted")
-        assert back_s is not None, "call wait_until_back first"
-        since = {phase: "restored" if phase.startswith("low_") else "disrupted" for phase in PHASES}
-        phases = {phase: seen.seconds(phase, since[phase]) for phase in PHASES}
+        seen, phases = self.seen, {}
+        assert "ready" in seen.moments, "call wait_until_back first"
+        for phase in PHASES:
+            since = "restored" if phase.startswith("low_") else "disrupted"
+            if (at_s := seen.seconds(phase, since)) is not None:
+                phases[phase] = round(at_s, 3)
         return Report(
             pool=pool,
-            phases={phase: round(at, 3) for phase, at in phases.items() if at is not None},
-            high_back_s=round(back_s, 3),
-            low_back_s=_rounded(phases["low_ready"]) if "preempted" in seen.moments else None,
+            phases=phases,
+            high_back_s=phases["ready"],
+            low_back_s=phases.get("low_ready") if "preempted" in seen.moments else None,
             pools=seen.pools_of(self._high.name),
             shared=dict(seen.shared),
         )
 
     async def follow_nodes(self) -> None:
         """Observes changes of nodes until it is cancelled."""
-        changes = watch(self._api, collection("nodes"), params={"labelSelector": NODE_POOL})
-        with self._recording_failure():
-            async with contextlib.aclosing(changes):
-                async for change in changes:
-                    if change.kind == "SYNCED":
-                        self._nodes_known.set()
-                    elif change.kind != "DELETED":
-                        self.seen.take_node(change.object, time.monotonic())
-                        self._report_phases()
+        await self._follow(collection("nodes"), NODE_POOL, self._take_node)
 
     async def follow_pods(self, namespace: str) -> None:
         """Observes changes of pods until it is cancelled."""
         # A pod names its node, whose pool must be known.
         await self._nodes_known.wait()
         selector = f"{names.LABEL_JOBSET} in ({self._high.name},{self._low.name})"
-        changes = watch(
-            self._api, collection("pods", namespace), params={"labelSelector": selector}
-        )
-        with self._recording_failure():
+        await self._follow(collection("pods", namespace), selector, self._take_pod)
+
+    async def _follow(self, path: str, selector: str, take: Callable[[WatchEvent], object]) -> None:
+        changes = watch(self._api, path, params={"labelSelector": selector})
+        try:
             async with contextlib.aclosing(changes):
                 async for change in changes:
-                    if change.kind != "SYNCED":
-                        gone = change.kind == "DELETED"
-                        self.seen.take_pod(change.object, time.monotonic(), gone=gone)
-                        self._report_phases()
+                    take(change)
+                    self._report_phases()
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            self._failure = error
+            self._changed.set()
+
+    def _take_node(self, change: WatchEvent) -> None:
+        if change.kind == "SYNCED":
+            self._nodes_known.set()
+        elif change.kind != "DELETED":
+            self.seen.take_node(change.object, time.monotonic())
+
+    def _take_pod(self, change: WatchEvent) -> None:
+        if change.kind != "SYNCED":
+            gone = change.kind == "DELETED"
+            self.seen.take_pod(change.object, time.monotonic(), gone=gone)
 
     async def _close(self, nodes: Sequence[str]) -> None:
         # (If one cannot be cordoned, others may have been.)
         self.closed += nodes
         await cordon(self._api, nodes)
 
-    @contextlib.contextmanager
-    def _recording_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - raised where it is waited for
-            self._failure = error
-            self._changed.set()
-
     def _report_phases(self) -> None:
         for phase in self.seen.moments:
             if phase not in self._reported:
                 self._reported.add(phase)
-                self._tell(phase)
+                self._on_phase(phase)
         self._changed.set()
 
     async def _wait_for_phase(self, phase: str, timeout_s: float) -> None:
@@ -234,22 +227,15 @@ class Hotswap:
 
 @contextlib.asynccontextmanager
 async def following(
-    api: KubeApi, namespace: str, high: str, low: str, *, tell: Tell = lambda _phase: None
+    api: KubeApi, namespace: str, high: str, low: str, *, on_phase: OnPhase = lambda _phase: None
 ) -> AsyncIterator[Hotswap]:
-    """Observes two JobSets for the length of the block.
-
-    Args:
-      api: The cluster's API server.
-      namespace: The namespace of both.
-      high: The name of the JobSet of higher priority.
-      low: The name of the JobSet of lower priority.
-      tell: Called with each phase when it begins; must not block.
+    """Observes two JobSets, of higher and lower priority, for the length of the block.
 
     Raises:
       ServiceNotFound: One of them does not exist.
     """
-    first, second = [await _crew(api, namespace, name) for name in (high, low)]
-    running = Hotswap(api, HotswapWatch(first, second), first, second, tell)
+    crews = [await _crew(api, namespace, name) for name in (high, low)]
+    running = Hotswap(api, HotswapWatch(*crews), on_phase)
     tasks = [
         asyncio.create_task(running.follow_nodes()),
         asyncio.create_task(running.follow_pods(namespace)),
@@ -276,15 +262,11 @@ async def create_missing(
         try:
             await api.create(path, manifest)
         except ApiError as error:
-            if error.reason != _EXISTS:
+            if error.reason != "AlreadyExists":
                 raise
         else:
             made.append(str(manifest["metadata"]["name"]))
     return made
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 async def _crew(api: KubeApi, namespace: str, name: str) -> Crew:

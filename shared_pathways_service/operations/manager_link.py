@@ -23,7 +23,7 @@ async def link_to_manager(
     Args:
       cluster: The cluster of the service.
       service: A service with one of our images.
-      settings: For the relay's socket.
+      settings: They name the directory of the relay's socket.
       found: The readiness of the service, if known; it names the resource manager's pod.
 
     Raises:

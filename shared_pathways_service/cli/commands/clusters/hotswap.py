@@ -128,7 +128,11 @@ async def _hotswap(place: Place, options: _Options) -> Report:
             for name in await hotswap_run.create_missing(cluster.api, place.namespace, wanted):
                 print_note(f"created {name}")
         async with hotswap_run.following(
-            cluster.api, place.namespace, high.name, low.name, tell=lambda p: print_note(PHASES[p])
+            cluster.api,
+            place.namespace,
+            high.name,
+            low.name,
+            on_phase=lambda p: print_note(PHASES[p]),
         ) as running:
             try:
                 return await _disrupt(running, options)
