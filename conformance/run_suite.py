@@ -5,10 +5,10 @@
 `suites.toml` names the suites and their parts. Each part runs twice at the same time,
 in processes of its own and with the same number of devices: on the local CPU, and through a proxy
 of its own. Tests that pass only directly run once more through another proxy: those that pass then
-were slow or unlucky, and are listed as such. A difference that `conformance.toml` explains is
+were slow or unlucky, and are listed as such. A difference that `differences.toml` explains is
 listed with its reason; any other one, and a proxy that did not end well, makes the exit code 1.
 Tests that were not reached in time are counted, and not compared; `--continue` runs them, and
-adds their results to those that are kept.
+adds their results to the recorded ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHOWN = 25
 
 
 def run_part(settings: Settings, suite: str, known: Sequence[Difference]) -> dict[str, Any]:
-    """Runs a part both ways; returns what is printed and kept of it."""
+    """Runs a part both ways; returns the comparison, which is printed and recorded."""
     # At the same time: half the wait.
     with ThreadPoolExecutor(2) as threads:
         running = threads.submit(run_directly, settings)
@@ -80,19 +80,27 @@ def show(part: str, result: Mapping[str, Any]) -> None:
         print(f"  and {more} more", flush=True)
 
 
-def kept_parts(
+def recorded_parts(
     suite: Suite, releases: Mapping[str, str], path: Path | None
 ) -> dict[str, dict[str, Any]]:
-    """Returns the parts that are kept of a suite, if they are of the same tests and releases."""
+    """Returns the recorded results of parts that had the same releases and the same arguments.
+
+    Older records do not state the arguments; those count as the same.
+    """
     if path is None or not path.exists():
         return {}
     record = json.loads(path.read_text())
     if (record["ref"], record["versions"]) != (suite.ref, dict(releases)):
         return {}
-    return {name: part for name, part in record["parts"].items() if name in suite.parts}
+    arguments = {**suite.parts, **record.get("arguments", {})}
+    return {
+        name: part
+        for name, part in record["parts"].items()
+        if name in suite.parts and arguments[name] == suite.parts[name]
+    }
 
 
-def keep(
+def write_results(
     suite: Suite,
     result: Mapping[str, dict[str, Any]],
     known: Sequence[Difference],
@@ -102,21 +110,22 @@ def keep(
     """Writes the results of some parts, in place of earlier ones; those of other parts stay.
 
     Tests of those other parts that have been explained since get their reasons. Results of other
-    releases are not comparable, so they are dropped.
+    releases or tests are not comparable, so they are dropped.
     """
-    parts = kept_parts(suite, releases, path)
+    parts = recorded_parts(suite, releases, path)
     for other in parts.values():
         explained, unexplained = explain(suite.name, other["unexplained"], known)
         other["explained"] |= explained
         other["unexplained"] = unexplained
+    parts |= result
+    names = [name for name in suite.parts if name in parts]
     record = {
         "suite": suite.name,
         "ref": suite.ref,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": dict(releases),
-        "parts": {
-            name: {**parts, **result}[name] for name in suite.parts if name in {**parts, **result}
-        },
+        "arguments": {name: suite.parts[name] for name in names},
+        "parts": {name: parts[name] for name in names},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
@@ -164,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     python = options.python or make_environment(suite)
     source = options.source or make_source(suite)
     releases = versions(python, suite.requirements) | {"proxy's jaxlib": version("jaxlib")}
-    earlier = kept_parts(suite, releases, out) if options.continues else {}
+    earlier = recorded_parts(suite, releases, out) if options.continues else {}
     well = True
     for part in options.parts or suite.parts:
         before = earlier.get(part)
@@ -190,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if before and first:
             result = merge(before, result)
         if out is not None:
-            keep(suite, {part: result}, known, releases, out)
+            write_results(suite, {part: result}, known, releases, out)
         if options.write:
             write_table()
         well = well and is_well(result)

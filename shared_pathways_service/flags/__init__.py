@@ -1,6 +1,7 @@
 """Flags of the servers: the parser, and flags that several processes share.
 
 - `parsing`: the parser
+- `servers`: flags of all servers
 - `policies`: the resource manager's policies
 - `limits`: limits of a proxy
 - `tenants`: a tenant's request

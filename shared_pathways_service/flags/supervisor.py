@@ -11,7 +11,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.limits import limit_flag
 from shared_pathways_service.flags.parsing import choice, count, flag, seconds
 from shared_pathways_service.flags.policies import PolicyOptions
-from shared_pathways_service.runtime.glog import read_log_format
+from shared_pathways_service.flags.servers import ProcessOptions
 
 __all__ = ["DEFAULT_SLICES", "SupervisorOptions"]
 
@@ -34,15 +34,9 @@ def _idle(text: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SupervisorOptions(PolicyOptions):
+class SupervisorOptions(ProcessOptions, PolicyOptions):
     """Options of the embedded service; its directories are the user's settings."""
 
-    log_format: str = flag(
-        "glog",
-        parse=read_log_format,
-        env="SPS_LOG_FORMAT",
-        help="Log in this format: glog, or json with one object per line.",
-    )
     slices: tuple[tuple[str, int], ...] = flag(
         _slices(DEFAULT_SLICES), parse=_slices, help="Start these slices for tenants: TYPE=COUNT,…"
     )
@@ -99,9 +93,6 @@ class SupervisorOptions(PolicyOptions):
         constants.LOST_PROGRAM_GRACE_S,
         parse=seconds,
         help="End a proxy whose program still runs so long after a loss.",
-    )
-    ready_fd: int | None = flag(
-        None, parse=count, help="Write the address of this process to this file descriptor."
     )
 
     @property

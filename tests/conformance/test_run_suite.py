@@ -423,8 +423,16 @@ def test_results_of_other_releases_and_tests_are_dropped(tmp_path: Path) -> None
         {"ref": "v0", "versions": {"jax": "0.2"}, "parts": {"b": {}}},
     ):
         out.write_text(json.dumps(record))
-        run_suite.keep(suite, {"a": {"direct": 1}}, [], {"jax": "0.2"}, out)
+        run_suite.write_results(suite, {"a": {"direct": 1}}, [], {"jax": "0.2"}, out)
         assert json.loads(out.read_text())["parts"] == {"a": {"direct": 1}}
+
+
+def test_results_of_a_part_with_other_arguments_are_dropped(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    earlier = Suite(name="own", repository="o/n", ref="v1", parts={"a": ["-k=x"], "b": ["b.py"]})
+    run_suite.write_results(earlier, {"a": part(2, 2, 2), "b": part(1, 1, 1)}, [], {}, out)
+    now = dataclasses.replace(earlier, parts={"a": ["-k=x or y"], "b": ["b.py"]})
+    assert run_suite.recorded_parts(now, {}, out) == {"b": part(1, 1, 1)}
 
 
 def test_a_suite_chooses_its_own_versions_except_of_jax() -> None:

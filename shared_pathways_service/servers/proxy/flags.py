@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service import constants
-from shared_pathways_service.constants import LOOPBACK, PLATFORMS, TRANSPORTS
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.constants import PLATFORMS, TRANSPORTS
 from shared_pathways_service.flags.limits import limit_flag, limits_of
 from shared_pathways_service.flags.parsing import (
     choice,
@@ -18,8 +17,8 @@ from shared_pathways_service.flags.parsing import (
     prefixed_flags,
     seconds,
 )
+from shared_pathways_service.flags.servers import ServerOptions
 from shared_pathways_service.flags.tenants import TenantOptions
-from shared_pathways_service.runtime.glog import read_log_format
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 from shared_pathways_service.servers.serving.last_requests_file import LAST_REQUESTS_BYTES
@@ -34,7 +33,7 @@ def _size_of_last_requests(text: str) -> int:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProxyServerOptions(ConnectionOptions, TenantOptions):
+class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
     """Options of a proxy."""
 
     server_port: int | None = flag(
@@ -42,14 +41,11 @@ class ProxyServerOptions(ConnectionOptions, TenantOptions):
         parse=port,
         help="Serve on this TCP port; 0: any. [default: 29000, or none with --server_socket]",
     )
-    server_socket: str = flag("", help="Serve on the Unix socket at this path.")
-    bind_address: str = flag(LOOPBACK, env="SPS_BIND_ADDRESS", help="Bind this address for TCP.")
     resource_manager_address: str = flag(
         "",
         help="Connect to the resource manager at HOST:29001 or unix:/path; empty: all slices are "
         "placed without one.",
     )
-    gcs_scratch_location: str = flag("", help="Store scratch data at gs://BUCKET/PATH.")
     platform: str = flag(
         "cpu",
         parse=choice(*PLATFORMS),
@@ -139,24 +135,6 @@ class ProxyServerOptions(ConnectionOptions, TenantOptions):
         parse=_size_of_last_requests,
         help="Size of --last_requests_file. (A pod's termination message has 4096 bytes.)",
     )
-    log_format: str = flag(
-        "glog",
-        parse=read_log_format,
-        env="SPS_LOG_FORMAT",
-        help="Log in this format: glog, or json with one object per line.",
-    )
-    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
-    ready_fd: int | None = flag(
-        None, parse=count, help="Write the address of this process to this file descriptor."
-    )
-
-    def __post_init__(self) -> None:
-        """Checks flags against each other."""
-        TenantOptions.__post_init__(self)
-        if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
-            raise InvalidRequestError(
-                "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
-            )
 
     def limits(self) -> Limits:
         """Returns the limits of clients."""

@@ -50,7 +50,7 @@ _KEPT_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _StandbyOptions:
-    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
+    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
 
 
 def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = None) -> NoReturn:

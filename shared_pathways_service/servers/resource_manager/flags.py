@@ -17,7 +17,7 @@ from shared_pathways_service.flags.parsing import (
     seconds,
 )
 from shared_pathways_service.flags.policies import PolicyOptions
-from shared_pathways_service.runtime.glog import read_log_format
+from shared_pathways_service.flags.servers import ServerOptions
 from shared_pathways_service.scheduling.book.limits import Limits
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 
@@ -31,7 +31,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
+class ResourceManagerOptions(ServerOptions, ConnectionOptions, PolicyOptions):
     """Options of a resource manager."""
 
     server_port: int | None = flag(
@@ -39,11 +39,6 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         parse=port,
         help="Serve on this TCP port; 0: any. [default: 29001, or none with --server_socket]",
     )
-    server_socket: str = flag("", help="Serve on the Unix socket at this path.")
-    bind_address: str = flag(
-        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Bind this address for TCP."
-    )
-    gcs_scratch_location: str = flag("", help="Store scratch data at gs://BUCKET/PATH.")
     node_type: str = flag(NODE_TYPE, help=f"Must be {NODE_TYPE}.")
     instance_type: tuple[str, ...] = flag(
         (), parse=comma_separated, help="Types of the slices, e.g. tpuv6e:2x2, separated by commas."
@@ -143,26 +138,12 @@ class ResourceManagerOptions(ConnectionOptions, PolicyOptions):
         env="SPS_STOP_EXIT_CODE",
         help="Exit with this code after a stop signal; a Job of Kubernetes counts 0 as success.",
     )
-    log_format: str = flag(
-        "glog",
-        parse=read_log_format,
-        env="SPS_LOG_FORMAT",
-        help="Log in this format: glog, or json with one object per line.",
-    )
-    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
-    ready_fd: int | None = flag(
-        None, parse=count, help="Write the address of this process to this file descriptor."
-    )
 
     def __post_init__(self) -> None:
         """Checks that the flags are consistent."""
         super().__post_init__()
         if self.node_type != NODE_TYPE:
             raise InvalidRequestError("--node_type", self.node_type, NODE_TYPE)
-        if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
-            raise InvalidRequestError(
-                "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
-            )
         if self.tenant_token_file and not self.token_file:
             raise InvalidRequestError(
                 "--tenant_token_file", self.tenant_token_file, "to be given only with --token_file"

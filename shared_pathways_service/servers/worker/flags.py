@@ -10,8 +10,8 @@ from shared_pathways_service import constants
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.flags.parsing import flag, port, positive_int, seconds
-from shared_pathways_service.runtime.glog import read_log_format
+from shared_pathways_service.flags.parsing import count, flag, port, positive_int, seconds
+from shared_pathways_service.flags.servers import ServerOptions
 
 __all__ = ["WorkerOptions"]
 
@@ -30,14 +30,8 @@ def _slice_id(text: str) -> str:
     return f"slice-{text}" if text.isdecimal() else check_dns_label("--slice_id", text)
 
 
-def _index(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("a whole number from 0 up")
-    return int(text)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
+class WorkerOptions(ServerOptions):
     """Options of a worker."""
 
     server_port: int | None = flag(
@@ -45,14 +39,9 @@ class WorkerOptions:
         parse=port,
         help="Serve on this TCP port; 0: any. [default: 29005, or none with --server_socket]",
     )
-    server_socket: str = flag("", help="Serve on the Unix socket at this path.")
-    bind_address: str = flag(
-        constants.LOOPBACK, env="SPS_BIND_ADDRESS", help="Bind this address for TCP."
-    )
     resource_manager_address: str = flag(
         "", parse=_address, help="Connect to the resource manager at HOST:PORT or unix:/PATH."
     )
-    gcs_scratch_location: str = flag("", help="Store scratch data at gs://BUCKET/PATH.")
     slice_id: str = flag(
         "slice-0",
         parse=_slice_id,
@@ -66,7 +55,7 @@ class WorkerOptions:
     )
     host_index: int = flag(
         0,
-        parse=_index,
+        parse=count,
         env=("SPS_HOST_INDEX", "TPU_WORKER_ID", "JOB_COMPLETION_INDEX"),
         help="Index of this host among the hosts of the slice, from 0.",
     )
@@ -83,29 +72,15 @@ class WorkerOptions:
     )
     stop_exit_code: int = flag(
         0,
-        parse=_index,
+        parse=count,
         env="SPS_STOP_EXIT_CODE",
         help="Exit with this code after a stop signal; a Job of Kubernetes counts 0 as success.",
-    )
-    log_format: str = flag(
-        "glog",
-        parse=read_log_format,
-        env="SPS_LOG_FORMAT",
-        help="Log in this format: glog, or json with one object per line.",
-    )
-    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
-    ready_fd: int | None = flag(
-        None, parse=_index, help="Write the address of this process to this file descriptor."
     )
 
     def __post_init__(self) -> None:
         """Checks required flags, and values that depend on others."""
         if not self.resource_manager_address:
             raise InvalidRequestError("--resource_manager_address", "", "an address")
-        if self.gcs_scratch_location and not self.gcs_scratch_location.startswith("gs://"):
-            raise InvalidRequestError(
-                "--gcs_scratch_location", self.gcs_scratch_location, "a location gs://…"
-            )
         if self.instance_type:
             InstanceType.parse(self.instance_type, field="--instance_type")
 

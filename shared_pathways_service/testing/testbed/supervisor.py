@@ -40,8 +40,8 @@ class TestbedOptions:
 
     directory: str = flag("", help="For data, logs and sockets; the caller removes it.")
     programs: str = flag("", help="Where the control plane was built.")
-    parent_pid: int = flag(0, help="The process whose end ends this one; 0: none.")
-    ready_fd: int | None = flag(None, parse=int, help="Descriptor that is told the outcome.")
+    parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
+    ready_fd: int | None = flag(None, parse=int, help="Report the outcome to this file descriptor.")
 
 
 class Supervisor:
