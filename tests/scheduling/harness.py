@@ -226,6 +226,15 @@ class Rm:
     def cut(self, tenant: str) -> None:
         self.do(m.TenantStreamEnded(tenant=tenant, incarnation=f"{tenant}/1"))
 
+    def cordon(self, slice_id: str) -> None:
+        self.do(m.SliceCordoned(slice_id=slice_id))
+
+    def uncordon(self, slice_id: str) -> None:
+        self.do(m.SliceUncordoned(slice_id=slice_id))
+
+    def drain(self, slice_id: str) -> None:
+        self.do(m.SliceDrained(slice_id=slice_id))
+
     def release(self, tenant: str) -> None:
         self.do(m.TenantReleased(tenant=tenant, reason="its owner let go"))
 

@@ -9,14 +9,14 @@ import pytest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book import messages as m
 from tests.scheduling.harness import OTHER, SMALL, Rm
-from tests.scheduling.test_limits import ask
+from tests.scheduling.policies.test_team_limits import ask
 
 
 def ask_for(rm: Rm, tenant: str, wants: int, lifetime_s: float | None) -> None:
     ask(rm, tenant, wants, queue_timeout_s=math.inf, max_lifetime_s=lifetime_s)
 
 
-def test_slices_that_the_head_does_not_want_go_to_who_comes_behind_it() -> None:
+def test_slices_unwanted_by_the_head_go_to_the_next_tenant() -> None:
     rm = Rm({SMALL: 1, OTHER: 3})
     rm.ask("ada", (SMALL,))
     rm.ask("head", (SMALL, OTHER), queue=math.inf)
@@ -28,7 +28,7 @@ def test_slices_that_the_head_does_not_want_go_to_who_comes_behind_it() -> None:
     assert len(rm.placed("head")) == 2
 
 
-def test_what_the_head_wants_all_of_goes_to_nobody_else() -> None:
+def test_a_type_wanted_whole_by_the_head_is_reserved_for_it() -> None:
     rm = Rm(3)
     rm.ask("ada", 2)
     rm.ask("head", 2, queue=math.inf)
@@ -46,7 +46,7 @@ def test_what_the_head_wants_all_of_goes_to_nobody_else() -> None:
         (None, 1.0, False),
     ],
 )
-def test_who_is_gone_before_the_head_could_start_may_go_first(
+def test_a_tenant_that_ends_before_the_head_could_start_goes_first(
     holder_s: float | None, lifetime_s: float | None, starts: bool
 ) -> None:
     rm = Rm(2)
@@ -59,7 +59,7 @@ def test_who_is_gone_before_the_head_could_start_may_go_first(
         assert len(rm.placed("head")) == 2, "no later than without the other one"
 
 
-def test_the_head_may_use_what_one_of_unknown_lifetime_leaves_at_any_time() -> None:
+def test_a_holder_of_unknown_lifetime_may_leave_at_any_time() -> None:
     rm = Rm(3)
     ask_for(rm, "holder", 1, 1000.0)
     rm.ask("unknown", 1)
@@ -68,7 +68,7 @@ def test_the_head_may_use_what_one_of_unknown_lifetime_leaves_at_any_time() -> N
     assert rm.queue == ["head", "brief"]
 
 
-def test_who_is_gone_in_time_may_not_take_what_others_are_preempted_for() -> None:
+def test_a_short_tenant_may_not_take_slices_of_a_preemption() -> None:
     rm = Rm(2)
     ask_for(rm, "holder", 1, 1000.0)
     rm.ask("vip", 2, priority=1, queue=math.inf)
@@ -77,7 +77,7 @@ def test_who_is_gone_in_time_may_not_take_what_others_are_preempted_for() -> Non
     assert rm.slice("slice-1").kept_for == "vip"
 
 
-def test_two_heads_are_both_left_what_they_want() -> None:
+def test_each_of_two_heads_is_left_its_slices() -> None:
     third = InstanceType.parse("tpuv5e:4x4")
     rm = Rm({SMALL: 1, OTHER: 1, third: 3})
     rm.ask("a", (SMALL,))
@@ -111,7 +111,7 @@ def ask_first(
     )
 
 
-def test_what_is_learnt_of_one_type_lets_somebody_start_on_another() -> None:
+def test_a_change_of_one_type_lets_a_tenant_start_on_another() -> None:
     rm = Rm({SMALL: 2, OTHER: 1}, ready=False)
     rm.join("o-0", kind=OTHER)
     ask_first(rm, "head", (SMALL, SMALL, OTHER), 2)
@@ -123,7 +123,7 @@ def test_what_is_learnt_of_one_type_lets_somebody_start_on_another() -> None:
     assert rm.on("brief") == ["o-0"], "head cannot start before holder has ended"
 
 
-def test_who_is_passed_in_one_line_holds_up_nobody_in_another() -> None:
+def test_a_tenant_passed_in_one_queue_does_not_block_another() -> None:
     rm = Rm({SMALL: 2, OTHER: 1})
     ask_first(rm, "holder", (SMALL, OTHER), 5, 1000.0)
     ask_first(rm, "first", (SMALL, SMALL), 2)

@@ -31,7 +31,7 @@ def ask(rm: Rm, tenant: str, wants: int, *, team: str = "", **fields: object) ->
     rm.do(asked)
 
 
-def test_a_tenant_that_wants_too_much_is_refused_with_the_limit() -> None:
+def test_a_request_above_the_limit_is_refused() -> None:
     rm = Rm(4, limits=Limits(tenant_slices=2))
     rm.ask("ada", 3, queue=math.inf)
     refused = rm.refusal("ada")
@@ -41,7 +41,7 @@ def test_a_tenant_that_wants_too_much_is_refused_with_the_limit() -> None:
     assert len(rm.placed("bob")) == 2
 
 
-def test_who_would_wait_too_long_is_refused() -> None:
+def test_a_queue_timeout_above_the_limit_is_refused() -> None:
     rm = Rm(1, limits=Limits(wait_s=60.0))
     rm.ask("ada", 1, queue=60.0)
     assert rm.on("ada") == ["slice-0"]
@@ -50,7 +50,7 @@ def test_who_would_wait_too_long_is_refused() -> None:
         assert "the longest allowed wait is 60 s" in rm.refusal(tenant).message
 
 
-def test_a_team_has_slices_and_tenants_in_common() -> None:
+def test_a_team_shares_slices_and_tenants() -> None:
     rm = Rm(8, limits=Limits(team_slices=3, team_tenants=2))
     ask(rm, "ada", 1, team="red")
     ask(rm, "bob", 3, team="red")
@@ -75,7 +75,7 @@ def test_a_team_keeps_its_count_over_a_restart() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, math.inf])
-def test_a_limit_that_is_none_is_refused(value: float) -> None:
+def test_an_invalid_limit_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="wait_s"):
         Limits(wait_s=value)
 
@@ -83,7 +83,7 @@ def test_a_limit_that_is_none_is_refused(value: float) -> None:
 # ---- lifetimes
 
 
-def test_a_stated_lifetime_ends_on_time_whatever_becomes_of_the_proxy() -> None:
+def test_a_stated_lifetime_ends_on_time_without_the_proxy() -> None:
     rm = Rm(1, tenant_ttl_s=1000.0)
     ask(rm, "ada", 1, max_lifetime_s=100.0)
     assert rm.tenant("ada").ends_at == rm.now + 100.0
@@ -110,9 +110,7 @@ def test_each_doubling_of_a_priority_is_a_band() -> None:
 
 
 @pytest.mark.parametrize(("later_s", "first"), [(59.0, "high"), (61.0, "low")])
-def test_a_higher_priority_leads_for_as_long_as_its_bands_are_worth(
-    later_s: float, first: str
-) -> None:
+def test_a_higher_priority_leads_for_the_time_of_its_bands(later_s: float, first: str) -> None:
     rm = Rm(1, aging_s=60.0)
     rm.ask("holder", 1, priority=9)
     rm.ask("low", 1, queue=math.inf)
@@ -123,7 +121,7 @@ def test_a_higher_priority_leads_for_as_long_as_its_bands_are_worth(
     assert rm.on(first) == ["slice-0"]
 
 
-def test_the_order_stays_while_they_wait() -> None:
+def test_the_order_does_not_change_while_tenants_wait() -> None:
     rm = Rm(1, aging_s=60.0)
     rm.ask("holder", 1, priority=9)
     for number, priority in enumerate((0, 3, 1, 0, 2, 7)):
@@ -143,7 +141,7 @@ def test_without_aging_the_priority_alone_decides() -> None:
     assert rm.queue == ["high", "low"]
 
 
-def test_a_limit_ends_no_work_that_goes_on() -> None:
+def test_a_limit_does_not_end_running_work() -> None:
     rm = Rm(2, limits=Limits(team_slices=1))
     ask(rm, "ada", 1, team="red")
     where = rm.placed("ada")[0]
