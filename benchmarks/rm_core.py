@@ -27,6 +27,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events.tenants import SlicePlaced, TenantRunning
 from shared_pathways_service.scheduling.book import messages as m
@@ -144,13 +145,15 @@ class Load:
 
     def asked(self, name: str, wants: int, claims: tuple[m.Claim, ...] = ()) -> m.TenantAsked:
         return m.TenantAsked(
-            tenant=name,
+            request=TenantRequest(
+                name=name,
+                virtual_slices=(KIND,) * wants,
+                priority=self.random.choice((0, 0, 0, 1)),
+                queue_timeout_s=float("inf"),
+                user=name,
+                host="host",
+            ),
             incarnation=name,
-            virtual_slices=(KIND,) * wants,
-            priority=self.random.choice((0, 0, 0, 1)),
-            queue_timeout_s=float("inf"),
-            user=name,
-            host="host",
             claims=claims,
         )
 

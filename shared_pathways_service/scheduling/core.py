@@ -253,13 +253,9 @@ class ResourceManagerCore:
         self._workers.joined(event)
 
     def _asked(self, event: TenantAsked) -> None:
-        if not 0 <= event.num_elastic < len(event.virtual_slices):
-            raise ValueError(
-                f"num_elastic={event.num_elastic} of {len(event.virtual_slices)} virtual slices"
-            )
         recovering = self._recovery.active
         self._recovery.heard_tenant(event)
-        tenant = self._ledger.tenants.get(event.tenant)
+        tenant = self._ledger.tenants.get(event.request.name)
         if tenant is not None:
             if tenant.incarnation == event.incarnation:
                 for returned in self._returned:

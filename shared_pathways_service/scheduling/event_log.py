@@ -22,8 +22,8 @@ from shared_pathways_service.scheduling.core import ResourceManagerCore
 
 __all__ = ["Difference", "Replay", "decisions_of", "epoch_line", "event_line", "replay"]
 
-#: Version of the lines.
-_FORMAT = 1
+#: Version of the lines. Version 1 has the fields of a request beside those of its event.
+_FORMAT = 2
 
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in messages.ResourceManagerEvent.__args__}
 
@@ -173,7 +173,7 @@ class _Run:
 
 
 def _begun(data: dict[str, Any]) -> ResourceManagerCore:
-    if data["epoch"] != _FORMAT:
+    if data["epoch"] not in {1, _FORMAT}:
         raise ValueError(f"a log of format {data['epoch']}, this is {_FORMAT}")
     config = from_plain(RmConfig, data["config"])
     restored = from_plain(Restored, data["restored"])

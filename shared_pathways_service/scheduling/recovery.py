@@ -88,11 +88,9 @@ class Recovery:
         self._moves_at = {marked.slice_id: marked.moves_at for marked in restored.marks}
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
             # A forgotten tenant that comes back is refused as a new request of its kind would be.
-            if not all(kind in ledger.pools for kind in grant.virtual_slices):
+            if not all(kind in ledger.pools for kind in grant.request.virtual_slices):
                 self._forget(grant, "the service has no such slices any more")
-            elif not grant.running and not self._tenants.could_fit(
-                grant.virtual_slices, grant.num_elastic
-            ):
+            elif not grant.running and not self._tenants.could_fit(grant.request):
                 self._forget(grant, "the service has fewer slices than it wants")
             else:
                 self._restore(grant)
@@ -174,14 +172,14 @@ class Recovery:
 
     def _forget(self, grant: PersistedGrant, why: str) -> None:
         """Ends a tenant that the service can no longer give slices."""
-        ledger = self._ledger
+        ledger, request = self._ledger, grant.request
         ended = Decision(
             time=ledger.now,
             kind=DecisionKind.FORGOTTEN,
-            tenant=grant.tenant,
-            user=grant.user,
-            team=grant.team,
-            instance_type=",".join(map(str, grant.virtual_slices)),
+            tenant=request.name,
+            user=request.user,
+            team=request.team,
+            instance_type=",".join(request.type_names),
             reason=why,
             began=None if grant.running or grant.parked is not None else grant.wait_began,
         )
@@ -194,11 +192,11 @@ class Recovery:
                     slice=slice_id,
                     virtual_index=index,
                     generation=generation,
-                    instance_type=str(grant.virtual_slices[index]),
+                    instance_type=request.type_names[index],
                     began=grant.held_since.get(slice_id, ledger.now),
                 )
             )
-        ledger.forget(grant.tenant)
+        ledger.forget(request.name)
 
     def _restore(self, grant: PersistedGrant) -> None:
         tenant = self._tenants.restore(grant)
@@ -220,7 +218,7 @@ class Recovery:
             found.held_since = grant.held_since.get(slice_id, self._ledger.now)
             self._unheard_slices.append(found)
         lost = set(grant.lost)
-        for index in range(len(tenant.kinds)):
+        for index in range(len(tenant.pools)):
             if index in tenant.placed:
                 continue
             if index in lost:
@@ -232,7 +230,7 @@ class Recovery:
 
     def _stands(self, event: TenantAsked, claim: Claim) -> bool:
         """Whether no other placement contradicts a claim; its slice may be missing."""
-        if not self._believes or not 0 <= claim.virtual_index < len(event.virtual_slices):
+        if not self._believes or not 0 <= claim.virtual_index < len(event.request.virtual_slices):
             return False
         if not 0 < claim.generation <= self._latest:
             return False
@@ -244,7 +242,7 @@ class Recovery:
             return self.active
         if not self.active and (found.granted or found.tenant is not None or found.kept_for):
             return False
-        pool = self._ledger.pools[event.virtual_slices[claim.virtual_index]]
+        pool = self._ledger.pools[event.request.virtual_slices[claim.virtual_index]]
         return found.pool is pool and claim.generation > found.generation
 
     @property
@@ -284,10 +282,10 @@ class Recovery:
             self._ledger.enter(found)
 
     def _want_missing(self, tenant: Tenant, claimed: set[int]) -> None:
-        missing = [index for index in range(len(tenant.kinds)) if index not in tenant.placed]
+        missing = [index for index in range(len(tenant.pools)) if index not in tenant.placed]
         for index in sorted(missing, key=lambda index: index not in claimed):
             # It ran, so the slices that its gang needs were placed once. More is not known.
-            gang_lacks = len(tenant.placed) + len(tenant.lost) < tenant.needed
+            gang_lacks = len(tenant.placed) + len(tenant.lost) < tenant.gang
             if index in claimed or gang_lacks:
                 self._ledger.want_repair(tenant, index)
             else:

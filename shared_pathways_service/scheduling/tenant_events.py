@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.config import RmConfig
@@ -84,32 +84,33 @@ class Tenants:
           event: The request.
           ran: Whether its proxy reports that it ran: current limits do not end running work.
         """
-        if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == event.tenant:
+        request = event.request
+        if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == request.name:
             self.refuse(event, ended[1], ended[2])
             return True
         known = self._ledger.pools
-        pools = tuple(filter(None, map(known.get, event.virtual_slices)))
-        if len(pools) < len(event.virtual_slices):
-            unknown = {str(kind) for kind in event.virtual_slices if kind not in known}
+        pools = tuple(filter(None, map(known.get, request.virtual_slices)))
+        if len(pools) < len(request.virtual_slices):
+            unknown = {str(kind) for kind in request.virtual_slices if kind not in known}
             types = tuple(pool.name for pool in known.values())
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
             return True
         for forbids in () if ran else self._forbids:
-            if above := forbids(event):
+            if above := forbids(request):
                 self.refuse(event, RefusalKind.LIMIT, above)
                 return True
         wants = _count(pools)
-        if not could_fit(wants, len(pools) - event.num_elastic):
-            spares = spares_out_of_reach(wants, len(pools) - event.num_elastic)
+        if not could_fit(wants, request.gang):
+            spares = spares_out_of_reach(wants, request.gang)
             self.refuse(event, RefusalKind.TOO_MANY, too_many(wants), spares=spares)
             return True
         return False
 
-    def could_fit(self, virtual_slices: tuple[InstanceType, ...], num_elastic: int) -> bool:
+    def could_fit(self, request: TenantRequest) -> bool:
         """Returns whether a gang could start if all slices of the service were free."""
-        wants = _count(self._ledger.pools[kind] for kind in virtual_slices)
-        return could_fit(wants, len(virtual_slices) - num_elastic)
+        wants = _count(self._ledger.pools[kind] for kind in request.virtual_slices)
+        return could_fit(wants, request.gang)
 
     def enter(self, event: TenantAsked, *, running: bool = False, again: bool = False) -> Tenant:
         """Enters a new tenant, as waiting or as running.
@@ -120,40 +121,26 @@ class Tenants:
           again: Whether it waits for slices that were taken from it; if they were taken because it
             was idle, it waits in no line until it works.
         """
-        self._ledger.last_order += 1
-        order, now = self._ledger.last_order, self._ledger.now
-        rank = rank_of(event.priority, now, order, self._aging_s)
-        tenant = _made(self._ledger, event, now, rank, running=running)
+        ledger, lifetime_s = self._ledger, event.request.max_lifetime_s
+        ledger.last_order += 1
+        tenant = self._made(event, ledger.last_order, ledger.now, running=running)
         tenant.connected = True
         tenant.preempted = again
-        if event.max_lifetime_s is not None:
-            tenant.ends_at = self._ledger.now + event.max_lifetime_s
+        if lifetime_s is not None:
+            tenant.ends_at = ledger.now + lifetime_s
         if again and event.idle_count is not None:
             tenant.preempted, tenant.idled = False, True
             tenant.parked = event.idle_count if self._parks else None
-        self._ledger.add_tenant(tenant)
+        ledger.add_tenant(tenant)
         self._await_end(tenant)
         if tenant.is_queued:
-            self._ledger.enqueue(tenant)
-            self._ledger.changes.deliver()
+            ledger.enqueue(tenant)
+            ledger.changes.deliver()
         return tenant
 
     def restore(self, grant: PersistedGrant) -> Tenant:
         """Enters a tenant that was persisted before a restart; the caller enters its slices."""
-        event = TenantAsked(
-            tenant=grant.tenant,
-            incarnation=grant.incarnation,
-            virtual_slices=tuple(grant.virtual_slices),
-            num_elastic=grant.num_elastic,
-            priority=grant.priority,
-            queue_timeout_s=grant.queue_timeout_s,
-            user=grant.user,
-            team=grant.team,
-            host=grant.host,
-            pid=grant.pid,
-        )
-        rank = rank_of(event.priority, grant.asked_at, grant.order, self._aging_s)
-        tenant = _made(self._ledger, event, grant.asked_at, rank, running=grant.running)
+        tenant = self._made(grant, grant.order, grant.asked_at, running=grant.running)
         tenant.persisted = tenant.was_queued = True
         tenant.preempted, tenant.idled = grant.preempted, grant.idled
         if grant.parked is not None:
@@ -170,6 +157,25 @@ class Tenants:
             self._ledger.changes.deliver()
         self._start_ttl(tenant)
         return tenant
+
+    def _made(
+        self, of: TenantAsked | PersistedGrant, order: int, asked_at: float, *, running: bool
+    ) -> Tenant:
+        request = of.request
+        pools = tuple([self._ledger.pools[kind] for kind in request.virtual_slices])
+        return Tenant(
+            request=request,
+            incarnation=of.incarnation,
+            pid=of.pid,
+            pools=pools,
+            wants=_count(pools),
+            order=order,
+            asked_at=asked_at,
+            waits_since=asked_at,
+            since=self._ledger.now,
+            running=running,
+            rank=rank_of(request.priority, asked_at, order, self._aging_s),
+        )
 
     def stream_ended(self, event: TenantStreamEnded) -> None:
         """Starts a tenant's time to live."""
@@ -242,7 +248,7 @@ class Tenants:
 
     def deny(self, tenant: Tenant, claim: Claim) -> None:
         """Reports to a tenant that a placement that it claims does not exist."""
-        if 0 <= claim.virtual_index < len(tenant.kinds):
+        if 0 <= claim.virtual_index < len(tenant.pools):
             self._speaker.tell_unplaced(
                 tenant,
                 claim.virtual_index,
@@ -253,7 +259,7 @@ class Tenants:
 
     def welcome(self, event: TenantAsked, *, recovering: bool) -> None:
         """Acknowledges a proxy's request."""
-        self._speaker.say(WelcomeTenant(event.tenant, event.incarnation, recovering))
+        self._speaker.say(WelcomeTenant(event.request.name, event.incarnation, recovering))
 
     def refuse(
         self,
@@ -268,11 +274,11 @@ class Tenants:
         self._decide(event, DecisionKind.REFUSED, message)
         self._speaker.refuse(
             RefuseTenant(
-                tenant=event.tenant,
+                tenant=event.request.name,
                 incarnation=event.incarnation,
                 kind=kind,
                 message=message,
-                wanted=_count(map(str, event.virtual_slices)),
+                wanted=_count(event.request.type_names),
                 free={pool.name: pool.grantable for pool in self._ledger.pools.values()},
                 types=types,
                 spares=spares or {},
@@ -281,56 +287,30 @@ class Tenants:
 
     def turn_away(self, event: TenantAsked, owner: Tenant) -> None:
         """Ends a stream whose tenant belongs to another proxy that is connected or may return."""
-        reason = f"{event.tenant} is another proxy's, which is alive"
+        name = event.request.name
+        reason = f"{name} is another proxy's, which is alive"
         if owner.ttl_at is not None:
             left = owner.ttl_at - self._ledger.now
-            reason = f"{event.tenant} is another proxy's, which may come back for {left:.1f} s"
+            reason = f"{name} is another proxy's, which may come back for {left:.1f} s"
         self._decide(event, DecisionKind.TURNED_AWAY, reason)
         self._speaker.say(
-            EndTenantStream(tenant=event.tenant, incarnation=event.incarnation, reason=reason)
+            EndTenantStream(tenant=name, incarnation=event.incarnation, reason=reason)
         )
 
     def _decide(self, event: TenantAsked, kind: DecisionKind, reason: str) -> None:
         """Records a decision about a proxy whose tenant was not entered."""
-        wanted = _count(map(str, event.virtual_slices))
+        request, wanted = event.request, _count(event.request.type_names)
         self._ledger.decide(
             Decision(
                 time=self._ledger.now,
                 kind=kind,
-                tenant=event.tenant,
-                user=event.user,
-                team=event.team,
+                tenant=request.name,
+                user=request.user,
+                team=request.team,
                 instance_type=",".join(f"{name}={count}" for name, count in wanted.items()),
                 reason=reason,
             )
         )
-
-
-def _made(
-    ledger: Ledger, event: TenantAsked, asked_at: float, rank: tuple[float, int], *, running: bool
-) -> Tenant:
-    """Returns the tenant of a request."""
-    pools = tuple([ledger.pools[kind] for kind in event.virtual_slices])
-    return Tenant(
-        name=event.tenant,
-        incarnation=event.incarnation,
-        kinds=event.virtual_slices,
-        pools=pools,
-        wants=_count(pools),
-        needed=len(pools) - event.num_elastic,
-        priority=event.priority,
-        queue_timeout=event.queue_timeout_s,
-        user=event.user,
-        team=event.team,
-        host=event.host,
-        pid=event.pid,
-        order=rank[1],
-        asked_at=asked_at,
-        waits_since=asked_at,
-        since=ledger.now,
-        running=running,
-        rank=rank,
-    )
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:

@@ -112,7 +112,13 @@ def test_every_field_of_a_tenant_travels_from_connect_to_the_resource_manager() 
     hello = resource_manager_pb2.TenantHello(tenant=message_of(asked), incarnation="i")
     write_older_fields(hello)
     arrived = tenant_asked(resource_manager_pb2.TenantHello.FromString(hello.SerializeToString()))
-    assert (arrived.tenant, arrived.virtual_slices) == ("isc-proxy-ada", asked.virtual_slices)
-    assert (arrived.num_elastic, arrived.priority) == (2, -7)
-    assert (arrived.queue_timeout_s, arrived.max_lifetime_s) == (math.inf, 12_345_678.25)
-    assert (arrived.user, arrived.team, arrived.host) == ("ada", "research", "laptop")
+    assert arrived.request == request.tenant
+    assert (arrived.request.name, arrived.request.virtual_slices) == (
+        "isc-proxy-ada",
+        asked.virtual_slices,
+    )
+    assert (arrived.request.elastic_slices, arrived.request.priority) == (2, -7)
+    assert arrived.request.queue_timeout_s == math.inf
+    assert arrived.request.max_lifetime_s == 12_345_678.25
+    assert (arrived.request.user, arrived.request.team) == ("ada", "research")
+    assert arrived.request.host == "laptop"

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events import Event
 from shared_pathways_service.scheduling.book import messages as m
@@ -51,7 +52,7 @@ class Rm:
         self.config = RmConfig(slices=counts, **config)
         self.now = now
         self.grants: dict[str, PersistedGrant] = {
-            g.tenant: g for g in (restored or Restored()).grants
+            g.request.name: g for g in (restored or Restored()).grants
         }
         self.restored = restored or Restored()
         self.marks = {one.slice_id: one for one in self.restored.marks}
@@ -75,7 +76,7 @@ class Rm:
         for one in instructions:
             if isinstance(one, Persist):
                 assert one is instructions[0]
-                self.grants.update({grant.tenant: grant for grant in one.grants})
+                self.grants.update({grant.request.name: grant for grant in one.grants})
                 for gone in one.forgotten:
                     del self.grants[gone]
                 self.marks.update({marked.slice_id: marked for marked in one.marks})
@@ -197,16 +198,18 @@ class Rm:
         lifetime: float | None = None,
     ) -> list[m.Instruction]:
         self.asked[tenant] = m.TenantAsked(
-            tenant=tenant,
+            request=TenantRequest(
+                name=tenant,
+                virtual_slices=wants if isinstance(wants, tuple) else (SMALL,) * wants,
+                elastic_slices=elastic,
+                priority=priority,
+                queue_timeout_s=queue,
+                user=tenant,
+                team=team,
+                max_lifetime_s=lifetime,
+                host="laptop",
+            ),
             incarnation=f"{tenant}/{life}",
-            virtual_slices=wants if isinstance(wants, tuple) else (SMALL,) * wants,
-            num_elastic=elastic,
-            priority=priority,
-            queue_timeout_s=queue,
-            user=tenant,
-            team=team,
-            max_lifetime_s=lifetime,
-            host="laptop",
         )
         return self.do(self.asked[tenant])
 

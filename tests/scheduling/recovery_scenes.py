@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book import messages as m
 from tests.scheduling.harness import SMALL, Rm
 
@@ -26,10 +27,12 @@ def all_join(rm: Rm) -> None:
 def waits_again(rm: Rm, tenant: str, *, queue: float | None = None) -> None:
     """The proxy of a tenant that was preempted before the state was lost comes back."""
     rm.asked[tenant] = m.TenantAsked(
-        tenant=tenant,
+        request=TenantRequest(
+            name=tenant,
+            virtual_slices=(SMALL,),
+            queue_timeout_s=queue,
+        ),
         incarnation=f"{tenant}/1",
-        virtual_slices=(SMALL,),
-        queue_timeout_s=queue,
         last_generation=1,
     )
     rm.come_back(tenant)

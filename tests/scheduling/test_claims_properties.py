@@ -11,6 +11,7 @@ import math
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.holdings import StatusReport
 from tests.scheduling.harness import SMALL, Rm
@@ -104,7 +105,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     def proxy_is_cut_off(self, data: st.DataObject) -> None:
         proxy = data.draw(st.sampled_from(self.connected))
         proxy.connected = False
-        self.do(m.TenantStreamEnded(tenant=proxy.asks.tenant, incarnation=proxy.asks.incarnation))
+        self.do(
+            m.TenantStreamEnded(tenant=proxy.asks.request.name, incarnation=proxy.asks.incarnation)
+        )
 
     @precondition(lambda self: self.away)
     @rule(data=st.data())
@@ -202,12 +205,14 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.made += 1
         name = f"n{self.made}"
         asks = m.TenantAsked(
-            tenant=name,
+            request=TenantRequest(
+                name=name,
+                virtual_slices=(SMALL,) * count,
+                elastic_slices=elastic,
+                priority=priority,
+                queue_timeout_s=queue,
+            ),
             incarnation=name,
-            virtual_slices=(SMALL,) * count,
-            num_elastic=elastic,
-            priority=priority,
-            queue_timeout_s=queue,
             running=running,
         )
         self.proxies[name] = Proxy(asks, view=claims or {})
@@ -221,7 +226,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         )
         before = self.report
         self.do(dataclasses.replace(proxy.asks, claims=claims))
-        known = proxy.asks.tenant in {one.name for one in before.tenants}
+        known = proxy.asks.request.name in {one.name for one in before.tenants}
         if before.state == "serving" and claims and not known:
             self.judge_claims(proxy, {one.slice_id for one in claims}, before)
 
@@ -274,7 +279,7 @@ class ClaimsMachine(RuleBasedStateMachine):
                 assert after[one.id].tenant == one.tenant, f"{one.tenant} lost it to a claim"
             if one.kept_for:
                 assert after[one.id].kept_for == one.kept_for, f"promised to {one.kept_for}"
-        if proxy.asks.tenant in self.proxies:
+        if proxy.asks.request.name in self.proxies:
             free = {one.id for one in before.slices if not one.tenant and not one.kept_for}
             assert claimed & free, "let in before the line without anything that could be its"
 

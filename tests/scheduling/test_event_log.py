@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book import messages as m
+from shared_pathways_service.scheduling.book.persisted import PersistedGrant
 from shared_pathways_service.scheduling.book.plain import from_plain, to_plain
 from shared_pathways_service.scheduling.event_log import (
     decisions_of,
@@ -140,3 +142,42 @@ def test_all_that_goes_in_is_the_same_after_json() -> None:
         assert from_plain(type(value), data) == value
     with pytest.raises(ValueError, match="TenantAsked"):
         from_plain(m.TenantAsked, {"colour": "red"})
+
+
+def test_a_log_of_the_first_format_is_replayed() -> None:
+    lines = [line.replace('{"epoch":2,', '{"epoch":1,') for line in driven().lines]
+    assert lines[0].startswith('{"epoch":1,')
+    assert replay(lines).difference is None
+
+
+def test_the_first_format_has_the_fields_of_a_request_beside_others() -> None:
+    request = TenantRequest(
+        name="ada",
+        virtual_slices=(SMALL, OTHER),
+        elastic_slices=1,
+        priority=-3,
+        queue_timeout_s=math.inf,
+        user="ada",
+        team="t",
+        host="h",
+    )
+    fields = {
+        "tenant": "ada",
+        "incarnation": "i-1",
+        "virtual_slices": [str(SMALL), str(OTHER)],
+        "num_elastic": 1,
+        "priority": -3,
+        "queue_timeout_s": "inf",
+        "user": "ada",
+        "team": "t",
+        "host": "h",
+        "pid": 7,
+    }
+    asked = from_plain(m.TenantAsked, {**fields, "max_lifetime_s": 9.0})
+    assert asked == m.TenantAsked(
+        request=dataclasses.replace(request, max_lifetime_s=9.0), incarnation="i-1", pid=7
+    )
+    grant = {"order": 1, "running": True, "placements": {"0": ["s", 5]}, "asked_at": 1.0}
+    assert from_plain(PersistedGrant, {**fields, **grant}) == PersistedGrant(
+        request, "i-1", 7, order=1, running=True, placements={0: ("s", 5)}, asked_at=1.0
+    )

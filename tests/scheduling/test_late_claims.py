@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.states import SliceState
 from tests.scheduling.harness import SMALL, Rm
@@ -25,9 +26,8 @@ def served(slices: int = 2, **config: Any) -> Rm:
 def claim_late(rm: Rm, *claims: tuple[int, str, int]) -> None:
     """A proxy comes that nobody knows, and says that it holds slices."""
     rm.asked["late"] = m.TenantAsked(
-        tenant="late",
+        request=TenantRequest(name="late", virtual_slices=(SMALL,) * len(claims)),
         incarnation="late/1",
-        virtual_slices=(SMALL,) * len(claims),
         running=True,
     )
     rm.come_back("late", *claims)
@@ -66,7 +66,10 @@ def test_a_late_claim_evicts_nobody_who_was_granted_the_slice() -> None:
     assert rm.refusal("late").kind is m.RefusalKind.LOST
     assert rm.on("new") == ["slice-0"]
     rm.release("new")
-    rm.asked["again"] = dataclasses.replace(rm.asked["late"], tenant="again", incarnation="again/1")
+    asked = rm.asked["late"]
+    rm.asked["again"] = dataclasses.replace(
+        asked, request=dataclasses.replace(asked.request, name="again"), incarnation="again/1"
+    )
     rm.come_back("again", (0, "slice-0", ahead + 2))
     assert rm.refusal("again").kind is m.RefusalKind.LOST, "another was placed there since"
 
@@ -88,7 +91,9 @@ def test_a_late_claim_of_a_generation_that_was_given_again_is_refused() -> None:
         rm.welcomed[f"slice-{index}/0/1"] = 5
         rm.join(f"slice-{index}")
     rm.asked["ada"] = m.TenantAsked(
-        tenant="ada", incarnation="ada/1", virtual_slices=(SMALL,), running=True
+        request=TenantRequest(name="ada", virtual_slices=(SMALL,)),
+        incarnation="ada/1",
+        running=True,
     )
     rm.come_back("ada", (0, "slice-1", ahead + 3))
     rm.end_worker("slice-1")

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.states import TenantState
 from tests.scheduling.harness import OTHER, SMALL, Rm
@@ -42,7 +43,10 @@ def test_the_later_of_two_claims_wins() -> None:
     (lost,) = fresh.heard("ada", m.TellUnplaced)
     assert (lost.slice_id, lost.generation) == ("slice-0", 1)
     assert fresh.placed("bob") == {0: ("slice-0", 2)}
-    fresh.asked["eve"] = dataclasses.replace(fresh.asked["ada"], tenant="eve", incarnation="eve/1")
+    asked = fresh.asked["ada"]
+    fresh.asked["eve"] = dataclasses.replace(
+        asked, request=dataclasses.replace(asked.request, name="eve"), incarnation="eve/1"
+    )
     fresh.come_back("eve", (0, "slice-0", 1))
     assert fresh.refusal("eve").kind is m.RefusalKind.LOST
 
@@ -60,7 +64,9 @@ def test_impossible_claims_are_refused() -> None:
         )
     ):
         tenant = f"t{index}"
-        rm.asked[tenant] = m.TenantAsked(tenant=tenant, incarnation=tenant, virtual_slices=(SMALL,))
+        rm.asked[tenant] = m.TenantAsked(
+            request=TenantRequest(name=tenant, virtual_slices=(SMALL,)), incarnation=tenant
+        )
         rm.come_back(tenant, claim)
         assert rm.refusal(tenant).kind is m.RefusalKind.LOST, claim
 
@@ -197,9 +203,11 @@ def test_generations_stay_above_those_a_proxy_knows() -> None:
     ahead = int((rm.now + 3600.0) * 1000)  # of a manager whose clock was an hour ahead
     for tenant, knows in (("ada", ahead), ("liar", 2**63)):
         rm.asked[tenant] = m.TenantAsked(
-            tenant=tenant,
+            request=TenantRequest(
+                name=tenant,
+                virtual_slices=(SMALL,),
+            ),
             incarnation=tenant,
-            virtual_slices=(SMALL,),
             running=True,
             last_generation=knows,
         )

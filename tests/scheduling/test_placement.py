@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.states import TenantState, VirtualSliceState
 from tests.scheduling.harness import OTHER, SMALL, Rm
@@ -209,14 +207,6 @@ def test_a_gang_is_never_placed_by_halves() -> None:
     assert rm.placed("ada") == {}
     rm.release("bob")
     assert len(rm.placed("ada")) == 2
-
-
-def test_a_request_that_is_no_request_is_the_servers_mistake() -> None:
-    rm = Rm(2)
-    with pytest.raises(ValueError, match="num_elastic"):
-        rm.ask("ada", 2, elastic=2)
-    with pytest.raises(ValueError, match="virtual slices"):
-        rm.ask("ada", ())
 
 
 def test_while_the_service_starts_a_request_that_will_fit_waits() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
@@ -196,15 +197,17 @@ class ResourceManagerMachine(RuleBasedStateMachine):
     ) -> Proxy:
         name = self.world.new_name()
         asks = m.TenantAsked(
-            tenant=name,
+            request=TenantRequest(
+                name=name,
+                virtual_slices=kinds,
+                elastic_slices=elastic,
+                priority=priority,
+                queue_timeout_s=queue_timeout,
+                max_lifetime_s=lifetime_s,
+                user=user or name,
+                host=name,
+            ),
             incarnation=f"{name}-1",
-            virtual_slices=kinds,
-            num_elastic=elastic,
-            priority=priority,
-            queue_timeout_s=queue_timeout,
-            max_lifetime_s=lifetime_s,
-            user=user or name,
-            host=name,
         )
         proxy = Proxy(name, asks.incarnation, asks, arrival=0, tells=tells)
         self.world.proxies[name] = proxy

@@ -104,7 +104,7 @@ def vacate(
       reason: Why, for the tenant and for the history.
       related: The name of the other tenant involved.
     """
-    for index in range(len(tenant.kinds)):
+    for index in range(len(tenant.pools)):
         if index not in tenant.placed:
             ledger.stop_wanting(tenant, index)
     for index, held in sorted(tenant.placed.items()):

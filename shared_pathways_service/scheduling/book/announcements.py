@@ -117,7 +117,7 @@ def refused(refusal: RefuseTenant) -> Make:
 
 def running(tenant: Tenant) -> Make:
     """A tenant's gang is placed."""
-    placed, wanted = len(tenant.placed), len(tenant.kinds)
+    placed, wanted = len(tenant.placed), len(tenant.pools)
     return partial(TenantRunning, tenant=tenant.name, placed=placed, wanted=wanted)
 
 

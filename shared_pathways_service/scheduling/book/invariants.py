@@ -138,7 +138,7 @@ def _check_nobody_forgotten(ledger: Ledger) -> None:
             min(count, len(tenant.promised.get(pool, ())) + _for(tenant, pool))
             for pool, count in tenant.wants.items()
         )
-        assert could < tenant.needed, f"{tenant.name}: waits, though it could be placed"
+        assert could < tenant.gang, f"{tenant.name}: waits, though it could be placed"
     for pool in ledger.pools.values():
         first = _first_in_line(pool)
         stuck = first is not None and first.running and pool.room_for(first) > 0

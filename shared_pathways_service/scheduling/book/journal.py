@@ -59,7 +59,7 @@ class Journal:
           ends: Whether the decision ends the tenant's wait, if it waits.
           related: The name of the other tenant involved.
         """
-        who = tenant.name, tenant.user, tenant.team
+        who = tenant.name, tenant.request.user, tenant.request.team
         began = tenant.waits_since if ends else None
         self._decisions.append(
             Decision(self.now, kind, *who, "", None, 0, tenant.wanted, reason, related, began)
@@ -87,8 +87,8 @@ class Journal:
                 self.now,
                 kind,
                 tenant.name,
-                tenant.user,
-                tenant.team,
+                tenant.request.user,
+                tenant.request.team,
                 held.id,
                 held.index,
                 held.generation,
@@ -179,15 +179,8 @@ def _grant_of(tenant: Tenant) -> PersistedGrant:
         held_since[held.id] = held.held_since
     told = tenant.notice
     return PersistedGrant(
-        tenant.name,
+        tenant.request,
         tenant.incarnation,
-        tenant.kinds,
-        len(tenant.kinds) - tenant.needed,
-        tenant.priority,
-        tenant.queue_timeout,
-        tenant.user,
-        tenant.team,
-        tenant.host,
         tenant.pid,
         tenant.order,
         tenant.running,

@@ -147,7 +147,7 @@ class Ledger(Assignments):
         The caller records the decision; `reason` is recorded with the placements that end.
         """
         if tenant.running:
-            for index in range(len(tenant.kinds)):
+            for index in range(len(tenant.pools)):
                 if index not in tenant.placed:
                     self.stop_wanting(tenant, index)
         elif tenant.parked is None:

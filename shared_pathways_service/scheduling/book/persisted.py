@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import SliceMark
@@ -67,15 +67,8 @@ class PersistedGrant:
       parked: While it is parked (waits in no line): its count of activity at that time.
     """
 
-    tenant: str
+    request: TenantRequest
     incarnation: str
-    virtual_slices: tuple[InstanceType, ...]
-    num_elastic: int
-    priority: int
-    queue_timeout_s: float | None
-    user: str
-    team: str
-    host: str
     pid: int
     order: int
     running: bool

@@ -11,15 +11,21 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 
 __all__ = ["from_plain", "to_plain"]
 
 T = TypeVar("T")
 
+#: The former names of fields of a request, which used to be beside the fields of the record.
+_FORMER_NAMES = {"name": "tenant", "elastic_slices": "num_elastic"}
+
 
 def to_plain(value: object) -> Any:  # noqa: PLR0911 - one of each type
     """Converts a value of the core to plain JSON data; infinity becomes text."""
+    if value is None or type(value) in {str, int, bool}:
+        return value
     if isinstance(value, InstanceType):
         return str(value)
     if isinstance(value, enum.Enum):
@@ -40,7 +46,7 @@ def from_plain(kind: type[T], data: Any) -> T:
 
     Args:
       kind: The value's type: a dataclass, or the annotation of a field of one.
-      data: The result of `to_plain`; missing fields get their defaults.
+      data: The result of `to_plain`, also by an older release; missing fields get their defaults.
 
     Raises:
       ValueError: The data do not have that type.
@@ -48,7 +54,8 @@ def from_plain(kind: type[T], data: Any) -> T:
     try:
         made: T = _made(kind, data)
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"no {getattr(kind, '__name__', kind)}: {error}") from error
+        name = getattr(kind, "__name__", kind)
+        raise ValueError(f"a {name} of another form: {error}") from error
     return made
 
 
@@ -63,14 +70,26 @@ def _made(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one of each type
         return tuple(_made(one, item) for one, item in zip(arguments, data, strict=True))
     if origin is not None and issubclass(origin, Mapping):
         key, item = arguments
+        if isinstance(data, list):  # the placements in state files of the first releases
+            data = {first: others for first, *others in data}
         return {_made(key, name): _made(item, value) for name, value in data.items()}
     if kind is InstanceType:
         return InstanceType.parse(data)
     if hasattr(kind, "__dataclass_fields__"):
         hints = _hints(kind)
+        if hints.get("request") is TenantRequest and "request" not in data:
+            data = _with_request(data)
         return kind(**{name: _made(hints[name], value) for name, value in data.items()})
     # (Scalars are converted: a number given as text is accepted.)
     return kind(data)
+
+
+def _with_request(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Moves the fields of a tenant's request into one, in a record of an older release."""
+    names = {field.name: field.name for field in dataclasses.fields(TenantRequest)} | _FORMER_NAMES
+    request = {name: data[former] for name, former in names.items() if former in data}
+    others = {name: value for name, value in data.items() if name not in names.values()}
+    return {**others, "request": request}
 
 
 @functools.cache

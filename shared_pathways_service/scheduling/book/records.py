@@ -9,6 +9,7 @@ import bisect
 import dataclasses
 import re
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book.lines import Entry, Line
 from shared_pathways_service.scheduling.book.pool_text import PoolText
@@ -158,7 +159,6 @@ class Tenant:
     Attributes:
       pools: One per virtual slice.
       wants: Number of virtual slices by pool.
-      needed: Placed slices that the gang needs to start.
       order: Arrival number.
       placed: Virtual index to physical slice.
       lost: Virtual indices that were placed once and are not now.
@@ -170,6 +170,8 @@ class Tenant:
       persisted: Whether it is on the disk.
       was_queued: Whether its wait is in the history.
       waits_since: When its present or last wait began: with its request, or its preemption.
+      name: As in its request.
+      gang: Placed slices that it needs to start.
       label: Its label for other tenants: user@host.
       wanted: Its request, e.g. ``tpuv6e:2x2=2,tpuv5e:2x2=1``.
       ends_at: When its stated lifetime is over; None: it stated none.
@@ -182,18 +184,11 @@ class Tenant:
       rank: Sorts tenants as the queue does: the smallest is served first.
     """
 
-    name: str
+    request: TenantRequest
     incarnation: str
-    kinds: tuple[InstanceType, ...]
+    pid: int
     pools: tuple[Pool, ...]
     wants: dict[Pool, int]
-    needed: int
-    priority: int
-    queue_timeout: float | None
-    user: str
-    team: str
-    host: str
-    pid: int
     order: int
     asked_at: float
     since: float
@@ -217,12 +212,16 @@ class Tenant:
     idled: bool = False
     parked: int | None = None
     rank: tuple[float, int] = (0.0, 0)
+    name: str = dataclasses.field(init=False)
+    gang: int = dataclasses.field(init=False)
     label: str = dataclasses.field(init=False)
     wanted: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        who = self.user or self.name
-        self.label = f"{who}@{self.host}" if self.host else who
+        request = self.request
+        self.name, self.gang = request.name, request.gang
+        who = request.user or request.name
+        self.label = f"{who}@{request.host}" if request.host else who
         self.wanted = ",".join([f"{pool.name}={count}" for pool, count in self.wants.items()])
 
     @property

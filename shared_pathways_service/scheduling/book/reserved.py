@@ -6,24 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.events import rfc3339
 
-__all__ = ["Owner", "Reservation", "Reserved", "moment"]
+__all__ = ["Reservation", "Reserved", "moment"]
 
 #: A tenant.
 T_contra = TypeVar("T_contra", contravariant=True)
-
-
-class Owner(Protocol):
-    """An owner of a reservation: a tenant."""
-
-    @property
-    def user(self) -> str:
-        """Its user; empty: not known."""
-
-    @property
-    def team(self) -> str:
-        """Its team; empty: none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +47,9 @@ class Reservation:
         """The window and the owner, in words."""
         return f"for {self.owner} from {moment(self.starts)} until {moment(self.ends)}"
 
-    def is_for(self, tenant: Owner) -> bool:
+    def is_for(self, request: TenantRequest) -> bool:
         """Whether a tenant belongs to the owner."""
-        return tenant.user == self.user if self.user else tenant.team == self.team
+        return request.user == self.user if self.user else request.team == self.team
 
     def holds_at(self, when: float) -> bool:
         """Whether it is in force at a time."""

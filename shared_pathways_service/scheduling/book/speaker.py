@@ -126,7 +126,7 @@ class Speaker:
     ) -> None:
         """Reports to a tenant alone that a placement does not exist."""
         if tenant.connected:
-            kind = tenant.kinds[index]
+            kind = tenant.request.virtual_slices[index]
             self.say(TellUnplaced(tenant.name, index, kind, slice_id, generation, reason))
 
     def running(self, tenant: Tenant) -> None:
@@ -136,10 +136,10 @@ class Speaker:
 
     def tell_running(self, tenant: Tenant) -> None:
         """Notifies a tenant alone that it may compute, once it can and unless it was notified."""
-        enough = len(tenant.placed) >= tenant.needed
+        enough = len(tenant.placed) >= tenant.gang
         if tenant.connected and enough and not tenant.heard_running:
             tenant.heard_running = True
-            self.say(TellRunning(tenant.name, len(tenant.placed), len(tenant.kinds)))
+            self.say(TellRunning(tenant.name, len(tenant.placed), len(tenant.pools)))
 
     # ---- notices
 

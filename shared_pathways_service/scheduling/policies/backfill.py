@@ -128,12 +128,12 @@ class Backfill(Policy):
             pool: min(count, max(0, self._left(pool, heads)), pool.room_for(tenant))
             for pool, count in wants.items()
         }
-        if sum(granted.values()) >= tenant.needed:
+        if sum(granted.values()) >= tenant.gang:
             return granted
         if tenant.ends_at is None or not all(self._over_in_time(tenant, p, heads) for p in wants):
             return None
         granted = {pool: min(count, pool.room_for(tenant)) for pool, count in wants.items()}
-        return granted if sum(granted.values()) >= tenant.needed else None
+        return granted if sum(granted.values()) >= tenant.gang else None
 
     def _left(self, pool: Pool, heads: list[Tenant]) -> int:
         """Returns how many free slices of a pool the heads and other earlier tenants cannot use."""
@@ -154,7 +154,7 @@ class Backfill(Policy):
 
     def _earliest(self, head: Tenant) -> float:
         """Returns the earliest time at which a head can start, by the stated lifetimes."""
-        if head.needed < len(head.kinds):
+        if head.request.elastic_slices:
             return -math.inf  # it is open which of its slices it starts with
         return max(
             max(self._earliest_in(pool, count, head), _barred_until(pool, count, head))
@@ -167,7 +167,7 @@ class Backfill(Policy):
         stated = [
             (holder.ends_at, holder.order, count)
             for holder, count in self._stated[pool].items()
-            if holder.ends_at is not None and holder.priority >= head.priority
+            if holder.ends_at is not None and holder.request.priority >= head.request.priority
         ]
         missing = wanted - (pool.count - pool.spares - sum(count for *_, count in stated))
         for ends_at, _, count in sorted(stated):

@@ -321,7 +321,7 @@ class Unpark:
         ledger.last_order += 1
         tenant.order = ledger.last_order
         tenant.asked_at = tenant.since = tenant.waits_since = now
-        tenant.rank = rank_of(tenant.priority, now, tenant.order, self.aging_s)
+        tenant.rank = rank_of(tenant.request.priority, now, tenant.order, self.aging_s)
         tenant.was_queued = False
         ledger.enqueue(tenant)
         ledger.changes.publish(PlaceWanted(tenant))

@@ -136,7 +136,7 @@ def startable(tenant: Tenant) -> dict[Pool, int] | None:
             could += len(promised.get(pool, ()))
         granted[pool] = could = min(could, count)
         total += could
-    return granted if total >= tenant.needed else None
+    return granted if total >= tenant.gang else None
 
 
 def grantable_to(tenant: Tenant, pool: Pool) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book.actions import Action, Actions
 from shared_pathways_service.scheduling.book.changes import Change, Consumer
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.holdings import IdleStatus
 from shared_pathways_service.scheduling.book.ledger import Ledger
-from shared_pathways_service.scheduling.book.messages import TenantAsked
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Restored
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 
@@ -60,7 +60,7 @@ class Policy:
 
     # ---- tenants
 
-    def forbids(self, event: TenantAsked) -> str:
+    def forbids(self, request: TenantRequest) -> str:
         """Returns why a new tenant must be refused, in words; empty: it need not be."""
         return ""
 

@@ -73,13 +73,13 @@ class Refusals(Policy):
     def _queued(self, change: Queued) -> None:
         tenant = change.tenant
         if tenant.has_run:
-            if not could_fit(tenant.wants, tenant.needed):
+            if not could_fit(tenant.wants, tenant.gang):
                 # It ran on more slices than the service has now, so it can never start.
                 self._undecided[tenant] = None
-        elif tenant.queue_timeout is None:
+        elif (timeout_s := tenant.request.queue_timeout_s) is None:
             self._undecided[tenant] = None
-        elif math.isfinite(tenant.queue_timeout):
-            until = tenant.asked_at + tenant.queue_timeout
+        elif math.isfinite(timeout_s):
+            until = tenant.asked_at + timeout_s
             self._deadlines.add(
                 lambda: None if tenant.running or tenant.has_run or tenant.gone else until,
                 lambda: iter((Refuse(tenant),)),
@@ -90,7 +90,7 @@ class Refusals(Policy):
 
     def _promise_ended(self, change: PromiseEnded) -> None:
         tenant = change.tenant
-        if tenant.queue_timeout is None and not tenant.has_run:
+        if tenant.request.queue_timeout_s is None and not tenant.has_run:
             self._undecided[tenant] = None
 
     def _first_hopeless(self) -> Tenant | None:
@@ -99,7 +99,7 @@ class Refusals(Policy):
         left = {pool: _left_when_started(pool) for pool in self._ledger.pools.values()}
         for tenant in self._undecided:
             hoped = sum(min(want, left[pool][tenant]) for pool, want in tenant.wants.items())
-            if hoped < tenant.needed:
+            if hoped < tenant.gang:
                 return tenant
         return None
 
@@ -131,14 +131,15 @@ class Refuse:
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
         """Sends the tenant the reason, and removes it."""
         tenant, kind = self.tenant, RefusalKind.SLICES_TAKEN
-        position = None if tenant.queue_timeout is None else position_of(tenant)
+        timeout_s = tenant.request.queue_timeout_s
+        position = None if timeout_s is None else position_of(tenant)
         message = speaker.reason(tenant)
         spares = spares_in_the_way(tenant)
-        if not could_fit(tenant.wants, tenant.needed):
-            spares = spares_out_of_reach(tenant.wants, tenant.needed)
+        if not could_fit(tenant.wants, tenant.gang):
+            spares = spares_out_of_reach(tenant.wants, tenant.gang)
             kind, position, message = RefusalKind.TOO_MANY, None, too_many(tenant.wants)
         if position is not None:
-            message = f"{message}; at position {position} after {tenant.queue_timeout:g} s"
+            message = f"{message}; at position {position} after {timeout_s:g} s"
         speaker.refused(
             tenant,
             kind,

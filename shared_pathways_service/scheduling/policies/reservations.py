@@ -159,7 +159,7 @@ class Reservations(Policy):
                     wanted: min(count, _kept_for(tenant, wanted))
                     for wanted, count in tenant.wants.items()
                 }
-                if sum(granted.values()) >= tenant.needed:
+                if sum(granted.values()) >= tenant.gang:
                     yield Start(tenant, granted)
                     return True
         for *_, index, tenant in pool.fills.entries:

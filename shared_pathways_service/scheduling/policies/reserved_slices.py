@@ -85,7 +85,7 @@ class ReservedSlices:
         if not room or self.room_for(running):
             return 0
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
-        mine = {one.name: one for one in self.entries if one.is_for(tenant)}
+        mine = {one.name: one for one in self.entries if one.is_for(tenant.request)}
         due = (
             room if ends_at <= start else _sum_of(self._lacking(start), mine)
             for start in self._short_at(running)
@@ -100,7 +100,7 @@ class ReservedSlices:
 
     def own_room(self, tenant: Tenant) -> int:
         """Returns how many free slices are reserved for a tenant, whatever its place in line."""
-        mine = [one.name for one in self._now() if one.is_for(tenant)]
+        mine = [one.name for one in self._now() if one.is_for(tenant.request)]
         if not mine:
             return 0
         lacking = self._lacking()
@@ -108,7 +108,7 @@ class ReservedSlices:
 
     def most_for(self, tenant: Tenant) -> int:
         """Returns how many slices a tenant may have if all other holders left."""
-        others = [one for one in self.entries if not one.is_for(tenant)]
+        others = [one for one in self.entries if not one.is_for(tenant.request)]
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         return max(0, self._pool.usable - most_reserved(others, self._clock(), ends_at))
 
@@ -116,7 +116,7 @@ class ReservedSlices:
         """Returns the time before which a tenant cannot have `wanted` slices; -inf: it can now."""
         if wanted <= self.most_for(tenant):
             return -math.inf
-        others = (one.ends for one in self.entries if not one.is_for(tenant))
+        others = (one.ends for one in self.entries if not one.is_for(tenant.request))
         return min(others, default=math.inf)
 
     def shelters(self, tenant: Tenant) -> bool:
@@ -152,7 +152,7 @@ class ReservedSlices:
 
     def _others(self, tenant: Tenant) -> dict[str, Reservation]:
         """Returns the reservations that are not for a tenant, by name."""
-        return {one.name: one for one in self.entries if not one.is_for(tenant)}
+        return {one.name: one for one in self.entries if not one.is_for(tenant.request)}
 
     def _starts_to_come(self, tenant: Tenant, others: dict[str, Reservation]) -> set[float]:
         """Returns the starts of others' reservations within a tenant's stated lifetime."""
@@ -195,7 +195,7 @@ class ReservedSlices:
         for one in there:
             lacks = one.count
             for tenant, has in list(left.items()):
-                count = min(lacks, has) if one.is_for(tenant) else 0
+                count = min(lacks, has) if one.is_for(tenant.request) else 0
                 if count:
                     left[tenant] = has - count
                     lacks -= count

@@ -35,7 +35,7 @@ def spares_in_the_way(tenant: Tenant) -> dict[str, int]:
     spares = {
         pool: min(pool.free, pool.spares_kept) if pool.reserved is None else 0 for pool in room
     }
-    return _needed(tenant.wants, tenant.needed, room, spares)
+    return _needed(tenant.wants, tenant.gang, room, spares)
 
 
 def spares_out_of_reach(wants: Mapping[Pool, int], needed: int) -> dict[str, int]:

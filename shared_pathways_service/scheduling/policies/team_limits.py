@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book.changes import (
     Change,
     Consumer,
@@ -18,7 +19,6 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.limits import Limits
-from shared_pathways_service.scheduling.book.messages import TenantAsked
 from shared_pathways_service.scheduling.book.records import Tenant
 from shared_pathways_service.scheduling.policies.policy import Policy
 
@@ -43,22 +43,22 @@ class TeamLimits(Policy):
             TenantLeft: lambda change: self._count(change.tenant, -1),
         }
 
-    def forbids(self, event: TenantAsked) -> str:
+    def forbids(self, request: TenantRequest) -> str:
         """Returns the limits that a new tenant would exceed, in words; empty: none."""
-        return "; ".join(self._exceeded(event)) if self._is_limited else ""
+        return "; ".join(self._exceeded(request)) if self._is_limited else ""
 
     def validate(self, *, recovering: bool) -> None:
         """Checks the counts against the book."""
         del recovering
-        tenants = [one for one in self._ledger.tenants.values() if one.team]
+        tenants = [one for one in self._ledger.tenants.values() if one.request.team]
         assert sum(self._tenants.values()) == len(tenants)
-        assert sum(self._slices.values()) == sum(len(one.kinds) for one in tenants)
+        assert sum(self._slices.values()) == sum(len(one.pools) for one in tenants)
 
-    def _exceeded(self, event: TenantAsked) -> Iterable[str]:
-        limits, wanted, team = self._limits, len(event.virtual_slices), event.team
+    def _exceeded(self, request: TenantRequest) -> Iterable[str]:
+        limits, wanted, team = self._limits, len(request.virtual_slices), request.team
         if limits.tenant_slices is not None and wanted > limits.tenant_slices:
             yield f"the limit of slices per tenant is {limits.tenant_slices} ({wanted} wanted)"
-        waits = event.queue_timeout_s
+        waits = request.queue_timeout_s
         if limits.wait_s is not None and waits is not None and waits > limits.wait_s:
             yield f"the longest allowed wait is {limits.wait_s:g} s (queue_timeout={waits:g} s)"
         if not team:
@@ -73,10 +73,10 @@ class TeamLimits(Policy):
             yield f"the limit of tenants for team {team} is {limits.team_tenants} ({tenants} exist)"
 
     def _count(self, tenant: Tenant, sign: int) -> None:
-        team = tenant.team
+        team = tenant.request.team
         if not team:
             return
-        for counts, change in ((self._tenants, 1), (self._slices, len(tenant.kinds))):
+        for counts, change in ((self._tenants, 1), (self._slices, len(tenant.pools))):
             counts[team] = counts.get(team, 0) + sign * change
             if not counts[team]:
                 del counts[team]

@@ -251,7 +251,9 @@ class Authority:
     def leave_tenant(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> None:
         """Handles the end of a tenant's stream, unless the tenant has a newer one."""
         if self._tenants.close(asked, outbox):
-            ended = messages.TenantStreamEnded(tenant=asked.tenant, incarnation=asked.incarnation)
+            ended = messages.TenantStreamEnded(
+                tenant=asked.request.name, incarnation=asked.incarnation
+            )
             self.handle(ended)
 
     def watch(self, tenant: str) -> Outbox[pb.EventMessage]:

@@ -181,7 +181,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
             reason = wire.reason(message.bye.reason)
             self._authority.operators.release(
                 messages.TenantReleased(
-                    tenant=asked.tenant, incarnation=asked.incarnation, reason=reason
+                    tenant=asked.request.name, incarnation=asked.incarnation, reason=reason
                 )
             )
             return

@@ -8,7 +8,6 @@ cheaper setting, which a loss of power may set back, would save nothing.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import sqlite3
@@ -16,14 +15,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.persisted import (
     Persist,
     PersistedGrant,
     PersistedMark,
-    PersistedNotice,
     Restored,
 )
 from shared_pathways_service.scheduling.book.plain import from_plain, to_plain
@@ -39,13 +36,13 @@ from shared_pathways_service.servers.resource_manager.history_table import (
 __all__ = ["Store", "open_store"]
 
 #: Version of the tables; an older file is upgraded, a newer one is not read.
-_SCHEMA = 3
+_SCHEMA = 4
 
 #: The counter that is 1 while `Restored.state_lost` holds.
 _STATE_LOST = "state_lost"
 
-#: The upgrade to the next version, by the version of a file. The fields that are missing in version
-#: 1's tenants have defaults.
+#: The upgrade to the next version, by the version of a file. Older tenants are read as they are: a
+#: field that is missing has a default, and `from_plain` knows the names of version 3.
 _UPGRADES = {
     1: "CREATE TABLE marks (slice TEXT PRIMARY KEY, mark TEXT NOT NULL, moves_at REAL) STRICT",
     2: "CREATE TABLE reservations (name TEXT PRIMARY KEY, data TEXT NOT NULL) STRICT",
@@ -131,7 +128,7 @@ class Store:
             ("last_order", persist.last_order),
             (_STATE_LOST, persist.state_lost),
         )
-        rows = [(grant.tenant, _to_json(grant)) for grant in persist.grants]
+        rows = [(one.request.name, json.dumps(to_plain(one))) for one in persist.grants]
         with self._transaction():
             self._db.executemany("INSERT OR REPLACE INTO grants VALUES (?, ?)", rows)
             gone = [(tenant,) for tenant in persist.forgotten]
@@ -221,14 +218,14 @@ class Store:
         """Upgrades a file of an older version, in one transaction."""
         with self._transaction():
             for older in range(version, _SCHEMA):
-                self._db.execute(_UPGRADES[older])
+                self._db.execute(_UPGRADES.get(older, ""))
             self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
 
     def _read(self) -> Restored:
         counters = dict(self._db.execute("SELECT name, value FROM counters"))
         grants = self._db.execute("SELECT data FROM grants ORDER BY tenant")
         return Restored(
-            grants=tuple(_from_json(data) for (data,) in grants),
+            grants=tuple(from_plain(PersistedGrant, json.loads(data)) for (data,) in grants),
             last_generation=counters.get("last_generation", 0),
             last_order=counters.get("last_order", 0),
             state_lost=bool(counters.get(_STATE_LOST, False)),
@@ -285,36 +282,3 @@ def open_store(
                 Path(path + suffix).rename(aside + suffix)
         damage = f"state file {path} is damaged ({error}); moved to {aside}"
         return make(first_start=False), damage
-
-
-def _to_json(grant: PersistedGrant) -> str:
-    data = {f.name: getattr(grant, f.name) for f in dataclasses.fields(grant)}
-    data["virtual_slices"] = [str(t) for t in grant.virtual_slices]
-    data["placements"] = [[index, *placed] for index, placed in grant.placements.items()]
-    data["incarnations"] = dict(grant.incarnations)
-    if grant.notice is not None:
-        data["notice"] = dataclasses.asdict(grant.notice)
-    data["held_since"] = dict(grant.held_since)
-    return json.dumps(data)
-
-
-def _from_json(text: str) -> PersistedGrant:
-    """Creates the grant from its JSON.
-
-    Raises:
-      ValueError: The text was not written by `_to_json`.
-    """
-    try:
-        data = json.loads(text)
-        data["virtual_slices"] = tuple(InstanceType.parse(t) for t in data["virtual_slices"])
-        data["placements"] = {
-            int(index): (str(slice_id), int(generation))
-            for index, slice_id, generation in data["placements"]
-        }
-        data["lost"] = tuple(data["lost"])
-        data["incarnations"] = {name: tuple(who) for name, who in data["incarnations"].items()}
-        if data.get("notice") is not None:
-            data["notice"] = PersistedNotice(**data["notice"])
-        return PersistedGrant(**data)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"a grant of another form: {error}") from error

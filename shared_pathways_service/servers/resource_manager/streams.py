@@ -121,16 +121,16 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
 
     def open(self, asked: messages.TenantAsked, version: int) -> Outbox[pb.TenantUpdate]:
         """Adds a proxy's stream; ends an older one of the same process."""
-        key = (asked.tenant, asked.incarnation)
+        key = (asked.request.name, asked.incarnation)
         self._places.pop(key, None)
         return self._open(key, version)
 
     def close(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> bool:
         """Removes an ended stream; returns False if the RM ended it, or there is a newer one."""
-        closed = self._close((asked.tenant, asked.incarnation), outbox)
+        closed = self._close((asked.request.name, asked.incarnation), outbox)
         if closed:
-            self._places.pop((asked.tenant, asked.incarnation), None)
-            self._forget(asked.tenant, asked.incarnation)
+            self._places.pop((asked.request.name, asked.incarnation), None)
+            self._forget(asked.request.name, asked.incarnation)
         return closed
 
     def welcome(self, told: messages.WelcomeTenant) -> None:

@@ -102,19 +102,11 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
     """
     request = read_tenant_request(tenant_of(hello))
     return messages.TenantAsked(
-        tenant=request.name,
+        request=request,
         incarnation=_named("incarnation", hello.incarnation),
-        virtual_slices=request.virtual_slices,
-        num_elastic=request.elastic_slices,
-        priority=request.priority,
-        queue_timeout_s=request.queue_timeout_s,
-        user=request.user,
-        team=request.team,
-        host=request.host,
         pid=hello.pid,
         running=hello.running,
         claims=_claims(hello.claims, len(request.virtual_slices)),
-        max_lifetime_s=request.max_lifetime_s,
         last_generation=hello.last_generation,
         idle_count=hello.idle_count if hello.HasField("idle_count") else None,
     )
@@ -127,7 +119,7 @@ def activity(asked: messages.TenantAsked, told: pb.TenantActivity) -> messages.T
       InvalidRequestError: Naming the field.
     """
     return messages.TenantActivity(
-        tenant=asked.tenant,
+        tenant=asked.request.name,
         incarnation=asked.incarnation,
         count=told.count,
         idle_s=check_seconds("idle_s", told.idle_s),

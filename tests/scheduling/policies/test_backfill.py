@@ -6,14 +6,14 @@ import math
 
 import pytest
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book import messages as m
 from tests.scheduling.harness import OTHER, SMALL, Rm
-from tests.scheduling.policies.test_team_limits import ask
 
 
 def ask_for(rm: Rm, tenant: str, wants: int, lifetime_s: float | None) -> None:
-    ask(rm, tenant, wants, queue_timeout_s=math.inf, max_lifetime_s=lifetime_s)
+    rm.ask(tenant, wants, queue=math.inf, lifetime=lifetime_s)
 
 
 def test_slices_unwanted_by_the_head_go_to_the_next_tenant() -> None:
@@ -100,13 +100,15 @@ def ask_first(
 ) -> None:
     rm.do(
         m.TenantAsked(
-            tenant=tenant,
+            request=TenantRequest(
+                name=tenant,
+                virtual_slices=wants,
+                elastic_slices=elastic,
+                priority=priority,
+                queue_timeout_s=math.inf,
+                max_lifetime_s=lifetime_s,
+            ),
             incarnation=f"{tenant}/1",
-            virtual_slices=wants,
-            num_elastic=elastic,
-            priority=priority,
-            queue_timeout_s=math.inf,
-            max_lifetime_s=lifetime_s,
         )
     )
 

@@ -13,24 +13,6 @@ from shared_pathways_service.scheduling.policies.aging import band, longest_lead
 from tests.scheduling.harness import Rm
 
 
-def ask(rm: Rm, tenant: str, wants: int, *, team: str = "", **fields: object) -> None:
-    """Asks as `Rm.ask` does, for a team, with what else there is to say."""
-    rm.ask(tenant + "-form", 1)
-    rm.release(tenant + "-form")
-    form = rm.asked[tenant + "-form"]
-    asked = dataclasses.replace(
-        form,
-        tenant=tenant,
-        incarnation=f"{tenant}/1",
-        virtual_slices=form.virtual_slices * wants,
-        user=tenant,
-        team=team,
-        **fields,  # type: ignore[arg-type]
-    )
-    rm.asked[tenant] = asked
-    rm.do(asked)
-
-
 def test_a_request_above_the_limit_is_refused() -> None:
     rm = Rm(4, limits=Limits(tenant_slices=2))
     rm.ask("ada", 3, queue=math.inf)
@@ -52,25 +34,25 @@ def test_a_queue_timeout_above_the_limit_is_refused() -> None:
 
 def test_a_team_shares_slices_and_tenants() -> None:
     rm = Rm(8, limits=Limits(team_slices=3, team_tenants=2))
-    ask(rm, "ada", 1, team="red")
-    ask(rm, "bob", 3, team="red")
+    rm.ask("ada", 1, team="red")
+    rm.ask("bob", 3, team="red")
     assert "the limit of slices for team red is 3 (1 in use" in rm.refusal("bob").message
-    ask(rm, "eve", 1, team="red")
-    ask(rm, "joe", 1, team="red")
+    rm.ask("eve", 1, team="red")
+    rm.ask("joe", 1, team="red")
     assert "the limit of tenants for team red is 2 (2 exist)" in rm.refusal("joe").message
-    ask(rm, "kim", 2, team="blue")
-    ask(rm, "lee", 2)
+    rm.ask("kim", 2, team="blue")
+    rm.ask("lee", 2)
     assert (len(rm.placed("kim")), len(rm.placed("lee"))) == (2, 2)
     rm.release("ada")
-    ask(rm, "max", 2, team="red")
+    rm.ask("max", 2, team="red")
     assert len(rm.placed("max")) == 2
 
 
 def test_a_team_keeps_its_count_over_a_restart() -> None:
     rm = Rm(4, limits=Limits(team_slices=2), tenant_ttl_s=60.0)
-    ask(rm, "ada", 2, team="red")
+    rm.ask("ada", 2, team="red")
     rm = rm.restarted()
-    ask(rm, "bob", 1, team="red")
+    rm.ask("bob", 1, team="red")
     assert rm.refusal("bob").kind is m.RefusalKind.LIMIT
 
 
@@ -85,7 +67,7 @@ def test_an_invalid_limit_is_refused(value: float) -> None:
 
 def test_a_stated_lifetime_ends_on_time_without_the_proxy() -> None:
     rm = Rm(1, tenant_ttl_s=1000.0)
-    ask(rm, "ada", 1, max_lifetime_s=100.0)
+    rm.ask("ada", 1, lifetime=100.0)
     assert rm.tenant("ada").ends_at == rm.now + 100.0
     rm.after(60.0)
     where = rm.placed("ada")[0]
@@ -143,13 +125,13 @@ def test_without_aging_the_priority_alone_decides() -> None:
 
 def test_a_limit_does_not_end_running_work() -> None:
     rm = Rm(2, limits=Limits(team_slices=1))
-    ask(rm, "ada", 1, team="red")
+    rm.ask("ada", 1, team="red")
     where = rm.placed("ada")[0]
     fresh = rm.restarted(state_lost=True)
     fresh.join("slice-0")
     fresh.join("slice-1")
-    ask(fresh, "bob", 1, team="red", queue_timeout_s=math.inf)
-    claim = m.Claim(virtual_index=0, slice_id=where[0], generation=where[1])
-    ask(fresh, "ada", 1, team="red", running=True, claims=(claim,))
+    fresh.ask("bob", 1, team="red", queue=math.inf)
+    fresh.asked["ada"] = dataclasses.replace(fresh.asked["ada"], running=True)
+    fresh.come_back("ada", (0, *where))
     assert fresh.heard("ada", m.RefuseTenant) == []
     assert fresh.placed("ada") == {0: where}

@@ -112,19 +112,19 @@ class Delivery:
 
     def _granted(self, grant: PersistedGrant, highest: int) -> None:
         world = self._world
-        former = world.grants.get(grant.tenant)
+        former = world.grants.get(grant.request.name)
         for slice_id, generation in former.placements.values() if former else ():
             if (slice_id, generation) not in grant.placements.values():
                 self._judge_end(slice_id, generation)
-        world.grants[grant.tenant] = grant
+        world.grants[grant.request.name] = grant
         if grant.ends_at is not None:
-            world.proxies[grant.tenant].ends_at = grant.ends_at
+            world.proxies[grant.request.name].ends_at = grant.ends_at
         if grant.parked is not None:
             # From here on, what it is placed on is placed for the first time.
-            world.proxies[grant.tenant].came_at = world.step
+            world.proxies[grant.request.name].came_at = world.step
         for index, (slice_id, generation) in grant.placements.items():
             known = world.placings.get(generation)
-            what = (grant.tenant, index, slice_id)
+            what = (grant.request.name, index, slice_id)
             if known is None:
                 assert generation > highest, f"generation {generation} after {highest}"
                 assert world.core.status(world.now).state == "serving", "granted while recovering"
@@ -147,7 +147,7 @@ class Delivery:
         assert placing is not None, "answered before it was on the disk"
         assert what == (placing.tenant, placing.index, placing.slice_id)
         assert one.virtual_index not in proxy.view, "placed without having been unplaced"
-        assert proxy.asks.virtual_slices[one.virtual_index] == one.instance_type
+        assert proxy.asks.request.virtual_slices[one.virtual_index] == one.instance_type
         proxy.older_view = dict(proxy.view)
         proxy.view[one.virtual_index] = (one.slice_id, one.generation)
 

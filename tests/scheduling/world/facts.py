@@ -77,16 +77,16 @@ class Facts:
 
     def barred(self, proxy: Proxy) -> bool:
         """Whether others' reservations of a type that one wants may keep it waiting."""
-        kinds = set(map(str, proxy.asks.virtual_slices))
+        kinds = set(map(str, proxy.asks.request.virtual_slices))
         return any(
-            one.instance_type in kinds and one.user != proxy.asks.user
+            one.instance_type in kinds and one.user != proxy.asks.request.user
             for one in self.reservations.values()
         )
 
     def has_a_reservation(self, proxy: Proxy) -> bool:
-        kinds = set(map(str, proxy.asks.virtual_slices))
+        kinds = set(map(str, proxy.asks.request.virtual_slices))
         return any(
-            one.instance_type in kinds and one.user == proxy.asks.user
+            one.instance_type in kinds and one.user == proxy.asks.request.user
             for one in self.reservations.values()
         )
 

@@ -57,7 +57,7 @@ class Proxy:
 
     @property
     def needed(self) -> int:
-        return len(self.asks.virtual_slices) - self.asks.num_elastic
+        return len(self.asks.request.virtual_slices) - self.asks.request.elastic_slices
 
 
 @dataclasses.dataclass(frozen=True)

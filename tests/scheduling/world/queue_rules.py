@@ -26,9 +26,9 @@ class QueueRules:
         world = self._world
         if self._keeps_nobody(started, waits, after) or world.has_a_reservation(started):
             return
-        kinds = {started.asks.virtual_slices[index] for index in started.view}
+        kinds = {started.asks.request.virtual_slices[index] for index in started.view}
         for other in waits:
-            shares = kinds & set(other.asks.virtual_slices)
+            shares = kinds & set(other.asks.request.virtual_slices)
             exempt = (
                 world.barred(other)
                 or started.name in world.planned
@@ -44,7 +44,9 @@ class QueueRules:
         planned = planned_tenants(world.core.status(world.now))
         heads: dict[str, Proxy] = {}
         for kind in world.config.slices:
-            line = [p for p in waits if kind in p.asks.virtual_slices and p.name not in planned]
+            line = [
+                p for p in waits if kind in p.asks.request.virtual_slices and p.name not in planned
+            ]
             for one in line:
                 if not any(self._ahead(other, one) for other in line):
                     heads[one.name] = one
@@ -52,13 +54,13 @@ class QueueRules:
 
     def _left(self, kind: InstanceType, heads: list[Proxy], after: StatusReport) -> int:
         """Returns the free slices of a type beyond all that the heads want."""
-        wanted = sum(head.asks.virtual_slices.count(kind) for head in heads)
+        wanted = sum(head.asks.request.virtual_slices.count(kind) for head in heads)
         return free_slices(after)[str(kind)] - self._world.kept(str(kind), after) - wanted
 
     def _keeps_nobody(self, started: Proxy, waits: list[Proxy], after: StatusReport) -> bool:
         """Whether all heads have what they want without what one that started has, or in time."""
         world = self._world
-        kinds = {started.asks.virtual_slices[index] for index in started.view}
+        kinds = {started.asks.request.virtual_slices[index] for index in started.view}
         heads = self._heads(waits)
         if all(self._left(kind, heads, after) >= 0 for kind in kinds):
             return True
@@ -68,18 +70,19 @@ class QueueRules:
             return False
         held = [one for one in after.slices if one.tenant and ends_at[one.tenant] is not None]
         for head in heads:
-            if not kinds & set(head.asks.virtual_slices):
+            if not kinds & set(head.asks.request.virtual_slices):
                 continue
-            if head.asks.num_elastic:
+            if head.asks.request.elastic_slices:
                 return False  # which of its slices it starts with is open
             starts_at = -math.inf
-            for kind, wanted in Counter(head.asks.virtual_slices).items():
+            for kind, wanted in Counter(head.asks.request.virtual_slices).items():
                 ends = sorted(
                     float(ends_at[one.tenant] or 0.0)
                     for one in held
                     if one.instance_type == str(kind)
                     and one.tenant != started.name
-                    and world.proxies[one.tenant].asks.priority >= head.asks.priority
+                    and world.proxies[one.tenant].asks.request.priority
+                    >= head.asks.request.priority
                 )
                 others = world.config.slices[kind] - world.config.spares - len(ends)
                 if wanted > others:
@@ -102,7 +105,7 @@ class QueueRules:
                 continue
             could = sum(
                 min(wanted, max(0, self._left(kind, heads, after)))
-                for kind, wanted in Counter(proxy.asks.virtual_slices).items()
+                for kind, wanted in Counter(proxy.asks.request.virtual_slices).items()
                 if str(kind) not in missing
             )
             assert could < proxy.needed, f"{proxy.name} waits, and would keep nobody"
@@ -134,7 +137,7 @@ class QueueRules:
             return False  # what is left to it is judged by the core's own invariants
         free = free_slices(after)
         could = 0
-        for kind, wanted in Counter(proxy.asks.virtual_slices).items():
+        for kind, wanted in Counter(proxy.asks.request.virtual_slices).items():
             if not self._preceded(proxy, str(kind), waits):
                 could += min(wanted, max(0, free[str(kind)] - world.kept(str(kind), after)))
         return could >= proxy.needed
@@ -145,7 +148,7 @@ class QueueRules:
         planned = planned_tenants(world.core.status(world.now))
         return any(
             self._ahead(other, proxy)
-            and kind in map(str, other.asks.virtual_slices)
+            and kind in map(str, other.asks.request.virtual_slices)
             and other.name not in planned
             for other in waits
         )
@@ -154,9 +157,9 @@ class QueueRules:
         """Whether one is served before the other: by priority, save for who came long before."""
         aging_s = self._world.config.aging_s
         if aging_s is None:
-            key = (-one.asks.priority, one.arrival)
-            return key < (-other.asks.priority, other.arrival)
-        lead = longest_lead(0, one.asks.priority, aging_s) - longest_lead(
-            0, other.asks.priority, aging_s
+            key = (-one.asks.request.priority, one.arrival)
+            return key < (-other.asks.request.priority, other.arrival)
+        lead = longest_lead(0, one.asks.request.priority, aging_s) - longest_lead(
+            0, other.asks.request.priority, aging_s
         )
         return (one.asked_at - lead, one.arrival) < (other.asked_at, other.arrival)

@@ -63,7 +63,7 @@ class SliceRules:
         for name, reason in world.taken.items():
             victim = world.proxies[name]
             by = world.proxies[named_tenant(reason.removeprefix("preempted by "))]
-            assert by.asks.priority > victim.asks.priority
+            assert by.asks.request.priority > victim.asks.request.priority
             assert by.name in holds, f"{name} was preempted for {by.name}, which did not start"
             if victim.connected and world.config.preemption_grace_s:
                 assert victim.noticed_until is not None, f"{name} was not told"
@@ -93,7 +93,10 @@ class SliceRules:
         assert not late, f"over, and still there: {late}"
         placed_before = world.placed_before(world.step)
         got = {
-            (placing.tenant, world.proxies[placing.tenant].asks.virtual_slices[placing.index])
+            (
+                placing.tenant,
+                world.proxies[placing.tenant].asks.request.virtual_slices[placing.index],
+            )
             for placing in world.placings.values()
             if placing.step == world.step and (placing.tenant, placing.index) not in placed_before
         }
@@ -119,7 +122,7 @@ class SliceRules:
                 continue
             has = min(held[one.user], one.count)
             held[one.user] -= has
-            if one.user != proxy.asks.user:
+            if one.user != proxy.asks.request.user:
                 lacking += one.count - has
         return lacking
 

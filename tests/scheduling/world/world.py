@@ -325,7 +325,7 @@ class World(Facts):
         for one in instructions:
             if isinstance(one, m.RefuseTenant) and one.kind is m.RefusalKind.SLICES_TAKEN:
                 proxy = self.proxies[one.tenant]
-                if proxy.asks.queue_timeout_s is None:
+                if proxy.asks.request.queue_timeout_s is None:
                     assert not self._queue_rules.fits(proxy, after, waits), (
                         "refused, though it would fit"
                     )

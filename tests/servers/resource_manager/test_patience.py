@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events import Event
 from shared_pathways_service.scheduling.book import messages as m
@@ -16,9 +17,8 @@ BACK = m.WorkerJoined(
     slice_id="slice-0", instance_type=KIND, host_index=0, incarnation="1", welcomed_at=0
 )
 CLAIMS = m.TenantAsked(
-    tenant="ada",
+    request=TenantRequest(name="ada", virtual_slices=(KIND,)),
     incarnation="1",
-    virtual_slices=(KIND,),
     claims=(m.Claim(virtual_index=0, slice_id="slice-0", generation=1),),
 )
 

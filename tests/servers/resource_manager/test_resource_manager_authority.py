@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
@@ -26,8 +27,10 @@ from shared_pathways_service.servers.resource_manager.streams import TenantStrea
 
 KIND = InstanceType.parse("tpuv6e:2x2")
 ADA = m.TenantAsked(
-    tenant="ada", incarnation="1", virtual_slices=(KIND,), queue_timeout_s=float("inf")
+    request=TenantRequest(name="ada", virtual_slices=(KIND,), queue_timeout_s=float("inf")),
+    incarnation="1",
 )
+BOB = dataclasses.replace(ADA.request, name="bob")
 ONE_SLICE = RmConfig(slices={KIND: 1})
 RELEASED = m.TenantReleased(tenant="ada", reason="done")
 
@@ -121,14 +124,14 @@ def test_a_core_that_stumbles_is_not_gone_on_with(
 
         monkeypatch.setattr(made.core, "handle", stumble)
         with pytest.raises(KeyError):
-            made.authority.join_tenant(dataclasses.replace(ADA, tenant="bob"), 1)
+            made.authority.join_tenant(dataclasses.replace(ADA, request=BOB), 1)
         assert made.fatal == ["cannot go on after TenantAsked: KeyError('slice-0')"]
         monkeypatch.undo()
         with pytest.raises(StreamEnded):
             made.authority.operators.release(RELEASED)
         assert made.core.knows("ada"), "nothing is handed to it any more"
         with contextlib.closing(Store(str(tmp_path / "state"), first_start=False)) as again:
-            assert [grant.tenant for grant in again.restored.grants] == ["ada"]
+            assert [grant.request.name for grant in again.restored.grants] == ["ada"]
 
     asyncio.run(work())
 
@@ -178,15 +181,17 @@ def test_a_slice_that_comes_back_late_behind_others_is_not_given_up(
             for one in slices
         ]
         grant = PersistedGrant(
-            tenant="ada",
+            request=TenantRequest(
+                name="ada",
+                virtual_slices=(KIND,) * 3,
+                elastic_slices=0,
+                priority=0,
+                queue_timeout_s=None,
+                user="",
+                team="",
+                host="",
+            ),
             incarnation="1",
-            virtual_slices=(KIND,) * 3,
-            num_elastic=0,
-            priority=0,
-            queue_timeout_s=None,
-            user="",
-            team="",
-            host="",
             pid=1,
             order=1,
             running=True,
@@ -203,9 +208,8 @@ def test_a_slice_that_comes_back_late_behind_others_is_not_given_up(
         made.authority.join_worker(workers[2], 1)
         made.authority.join_tenant(
             m.TenantAsked(
-                tenant="ada",
+                request=TenantRequest(name="ada", virtual_slices=(KIND,) * 3),
                 incarnation="1",
-                virtual_slices=(KIND,) * 3,
                 claims=tuple(
                     m.Claim(virtual_index=index, slice_id=one, generation=index + 1)
                     for index, one in enumerate(slices)

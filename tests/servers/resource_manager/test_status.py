@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
@@ -27,10 +28,10 @@ def _core() -> ResourceManagerCore:
         core.handle(joined, 0.0)
     for name, count in (("ada", 2), ("bob", SLICES)):
         asked = m.TenantAsked(
-            tenant=name,
+            request=TenantRequest(
+                name=name, virtual_slices=(KIND,) * count, queue_timeout_s=float("inf")
+            ),
             incarnation="1",
-            virtual_slices=(KIND,) * count,
-            queue_timeout_s=float("inf"),
         )
         core.handle(asked, 0.0)
     return core

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.scheduling.book.persisted import (
@@ -79,15 +80,17 @@ RESERVED = Reservation(
     ends=2e9,
 )
 RUNNING = PersistedGrant(
-    tenant="ada",
+    request=TenantRequest(
+        name="ada",
+        virtual_slices=(KIND, InstanceType.parse("tpuv5:2x2x2")),
+        elastic_slices=1,
+        priority=-3,
+        queue_timeout_s=math.inf,
+        user="ada",
+        team="t",
+        host="h",
+    ),
     incarnation="ada-1",
-    virtual_slices=(KIND, InstanceType.parse("tpuv5:2x2x2")),
-    num_elastic=1,
-    priority=-3,
-    queue_timeout_s=math.inf,
-    user="ada",
-    team="t",
-    host="h",
     pid=7,
     order=1,
     running=True,
@@ -97,7 +100,11 @@ RUNNING = PersistedGrant(
     incarnations={"slice-0": ("w-1", "")},
 )
 WAITING = dataclasses.replace(
-    RUNNING, tenant="bob", queue_timeout_s=None, running=False, placements={}, lost=()
+    RUNNING,
+    request=dataclasses.replace(RUNNING.request, name="bob", queue_timeout_s=None),
+    running=False,
+    placements={},
+    lost=(),
 )
 
 
@@ -133,7 +140,8 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state"
     with contextlib.closing(Store(str(path), first_start=True)) as store:
         _write(store, RUNNING)
-        unwritable = dataclasses.replace(WAITING, user=object())  # type: ignore[arg-type]
+        request = dataclasses.replace(WAITING.request, user=object())  # type: ignore[arg-type]
+        unwritable = dataclasses.replace(WAITING, request=request)
         with pytest.raises(TypeError):
             _write(store, unwritable, forgotten=("ada",))
     restored = _reopened(path)
@@ -147,7 +155,7 @@ def test_a_grant_of_another_form_is_damage(tmp_path: Path) -> None:
         store._db.execute("UPDATE grants SET data = '{}'")
     store, damage = open_store(str(path), first_start=True)
     with contextlib.closing(store):
-        assert "a grant of another form" in damage
+        assert "a PersistedGrant of another form" in damage
         assert store.restored == Restored(state_lost=True)
     assert len(list(tmp_path.glob("state.damaged-*"))) >= 1
 
@@ -181,7 +189,8 @@ def test_a_full_disk_is_called_one(tmp_path: Path) -> None:
     with contextlib.closing(Store(str(tmp_path / "state"), first_start=True)) as store:
         # SQLite refuses to let the file grow, with the error of a full disk.
         store._db.execute("PRAGMA max_page_count = 1")
-        large = dataclasses.replace(RUNNING, tenant="ada" * 20_000)
+        request = dataclasses.replace(RUNNING.request, name="ada" * 20_000)
+        large = dataclasses.replace(RUNNING, request=request)
         with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
             _write(store, large)
 
@@ -192,8 +201,10 @@ def test_a_file_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
         db.executescript(VERSION_1)
     restored = _reopened(path)
     ada, bob = restored.grants
-    assert (ada.tenant, ada.running, ada.placements) == ("ada", True, {0: ("slice-0", 7)})
-    assert (bob.tenant, bob.running, bob.queue_timeout_s) == ("bob", False, math.inf)
+    assert (ada.running, ada.placements) == (True, {0: ("slice-0", 7)})
+    assert ada.request == TenantRequest(name="ada", virtual_slices=(KIND,), user="u", host="h")
+    assert (bob.request.name, bob.running) == ("bob", False)
+    assert bob.request.queue_timeout_s == math.inf
     assert not ada.preempted
     assert (ada.notice, ada.ends_at) == (None, None)
     assert (restored.last_generation, restored.last_order, restored.marks) == (7, 2, ())
@@ -272,8 +283,8 @@ def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state"
     Store(str(path), first_start=True).close()
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("PRAGMA user_version = 4")
-    with pytest.raises(ValueError, match="it is of version 4, this is 3"):
+        db.execute("PRAGMA user_version = 5")
+    with pytest.raises(ValueError, match="it is of version 5, this is 4"):
         Store(str(path), first_start=True)
 
 

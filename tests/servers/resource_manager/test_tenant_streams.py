@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 from harness.processes import DEADLINE_S, KIND
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book import messages
@@ -16,7 +17,9 @@ TYPE = InstanceType.parse(KIND)
 
 
 def _asked(name: str) -> messages.TenantAsked:
-    return messages.TenantAsked(tenant=name, incarnation="1", virtual_slices=(TYPE,))
+    return messages.TenantAsked(
+        request=TenantRequest(name=name, virtual_slices=(TYPE,)), incarnation="1"
+    )
 
 
 def _queued(name: str, position: int) -> messages.TellQueued:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.scheduling.book.reserved import Reservation
 
@@ -82,28 +83,18 @@ class TenantAsked:
     """A proxy connected: for the first time, or again after its stream or the RM failed.
 
     Attributes:
-      queue_timeout_s: Seconds, infinity allowed; None: it is refused at once if slices are taken.
       running: Whether it was notified that its gang was placed.
       claims: The placements that it holds already.
-      max_lifetime_s: The seconds within which it ends; None: not known.
       last_generation: The highest generation that it was sent; 0: none.
       idle_count: While its slices are taken back for idleness: its count of activity at that time;
         None: they are not.
     """
 
-    tenant: str
+    request: TenantRequest
     incarnation: str
-    virtual_slices: tuple[InstanceType, ...]
-    num_elastic: int = 0
-    priority: int = 0
-    queue_timeout_s: float | None = None
-    user: str = ""
-    team: str = ""
-    host: str = ""
     pid: int = 0
     running: bool = False
     claims: tuple[Claim, ...] = ()
-    max_lifetime_s: float | None = None
     last_generation: int = 0
     idle_count: int | None = None
 

@@ -84,7 +84,9 @@ class Plans:
         tenant, name = plan.preemptor, plan.preemptor.name
         could = {pool: len(tenant.promised.get(pool, ())) for pool in tenant.wants}
         for victim in plan.victims:
-            assert victim.priority < tenant.priority, f"{name} would preempt {victim.name}"
+            assert victim.request.priority < tenant.request.priority, (
+                f"{name} would preempt {victim.name}"
+            )
             assert victim.notice is not None
             assert self.of_victim[victim] is plan
             assert victim.notice.heir is tenant
@@ -93,7 +95,7 @@ class Plans:
                 if held.pool in could:
                     could[held.pool] += held.state is SliceState.READY
         gets = sum(min(count, tenant.wants[pool]) for pool, count in could.items())
-        assert gets >= tenant.needed, f"{name}: would not start by its plan"
+        assert gets >= tenant.gang, f"{name}: would not start by its plan"
 
 
 def superfluous_victims(plan: Plan, more: Mapping[Pool, int]) -> list[Tenant]:
@@ -109,13 +111,13 @@ def superfluous_victims(plan: Plan, more: Mapping[Pool, int]) -> list[Tenant]:
             has[pool] += count
             yields += count
         least = min(least, yields)
-    if sum(has.values()) - least < tenant.needed:
+    if sum(has.values()) - least < tenant.gang:
         return []  # most often: every victim is needed
     # The victim that would be disturbed most is spared first.
     spared: list[Tenant] = []
-    for victim in sorted(plan.victims, key=lambda one: (-one.priority, one.order)):
+    for victim in sorted(plan.victims, key=lambda one: (-one.request.priority, one.order)):
         without = {pool: count - yield_of(pool, victim) for pool, count in has.items()}
-        if sum(min(count, wants[pool]) for pool, count in without.items()) >= tenant.needed:
+        if sum(min(count, wants[pool]) for pool, count in without.items()) >= tenant.gang:
             spared.append(victim)
             has = without
     return spared

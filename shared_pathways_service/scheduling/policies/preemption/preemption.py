@@ -98,7 +98,7 @@ class Preemption(Policy):
             # At nearly every event, the first tenant has no higher priority than any holder.
             first = pool.first_open()
             if first is None or (
-                len(first[-1].wants) == 1 and first[-1].priority <= self._index[pool].lowest
+                len(first[-1].wants) == 1 and first[-1].request.priority <= self._index[pool].lowest
             ):
                 return iter(()) if to_plan else None
         return self._plan_first(pool)
@@ -220,7 +220,7 @@ class Preemption(Policy):
         while (entry := pool.first_open()) is not None:
             tenant = entry[-1]
             lowest = min(self._index[wanted].lowest for wanted in tenant.wants)
-            if not self._plans.unclaimed and lowest >= tenant.priority:
+            if not self._plans.unclaimed and lowest >= tenant.request.priority:
                 return  # no tenant of lower priority holds what it wants
             for wanted in tenant.wants:
                 first = wanted.first_open()
@@ -254,7 +254,7 @@ class Preemption(Policy):
         if not chosen:
             return
         who = plan.preemptor
-        said = f"{who.label} of priority {describe_priority(who.priority)}"
+        said = _label(who)
         for victim in chosen:
             known = victim.notice
             ends_at = self._ledger.now + self._grace_s if known is None else known.ends_at
@@ -304,7 +304,7 @@ class Preemption(Policy):
             # It may be gone for good, and no victim must lose its work for that.
             plan.waits = True
             return
-        reason = f"preempted by {tenant.label} of priority {describe_priority(tenant.priority)}"
+        reason = f"preempted by {_label(tenant)}"
         for victim in list(plan.victims):
             yield Preempt(victim, reason, tenant.name)
             yield QueueAgain(victim)
@@ -313,3 +313,8 @@ class Preemption(Policy):
             self._damaged[tenant] = None
         else:
             yield Start(tenant, granted)
+
+
+def _label(preemptor: Tenant) -> str:
+    priority = describe_priority(preemptor.request.priority)
+    return f"{preemptor.label} of priority {priority}"

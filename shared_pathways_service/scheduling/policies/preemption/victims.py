@@ -36,8 +36,9 @@ class Victims:
     def changed(self, tenant: Tenant) -> None:
         """Notes that a tenant would yield more or fewer slices than before."""
         self._changed[tenant] = None
-        if tenant.priority < self.lowest:  # noqa: PLR1730 - called at every event; min() is slower
-            self.lowest = tenant.priority
+        priority = tenant.request.priority
+        if priority < self.lowest:  # noqa: PLR1730 - called at every event; min() is slower
+            self.lowest = priority
         if len(self._changed) > _MANY:
             self.refresh()
 
@@ -78,15 +79,16 @@ class Victims:
 
     def _set(self, tenant: Tenant, count: int) -> None:
         before = self._yields.get(tenant, 0)
-        key = (tenant.priority, -tenant.order)
+        priority = tenant.request.priority
+        key = (priority, -tenant.order)
         known = self._keys.get(tenant)
         if count == before and known in {None, key}:
             return
-        total = self._sums.get(tenant.priority, 0) + count - before
+        total = self._sums.get(priority, 0) + count - before
         if total:
-            self._sums[tenant.priority] = total
+            self._sums[priority] = total
         else:
-            self._sums.pop(tenant.priority, None)
+            self._sums.pop(priority, None)
         if known is not None and (not count or known != key):
             del self._entries[bisect.bisect_left(self._entries, known)]
             del self._keys[tenant]
@@ -120,10 +122,10 @@ def choose_victims(
     }
     for victim in chosen_before:
         _add(has, tenant, victim)
-    missing = tenant.needed - sum(has.values())
+    missing = tenant.gang - sum(has.values())
     if missing <= 0:
         return []
-    lower = [one for one in noticed if one.priority < tenant.priority]
+    lower = [one for one in noticed if one.request.priority < tenant.request.priority]
     if not _may_suffice(tenant, has, lower, index):
         return None
     chosen = []
@@ -165,18 +167,18 @@ def _may_suffice(
     for pool, count in has.items():
         victims = index[pool]
         victims.refresh()
-        below = victims.below(tenant.priority)
+        below = victims.below(tenant.request.priority)
         below += sum(yield_of(pool, one) for one in noticed)
         could += min(wants[pool], count + below)
-    return could >= tenant.needed
+    return could >= tenant.gang
 
 
 def _candidates(
     tenant: Tenant, noticed: list[Tenant], index: Mapping[Pool, Victims]
 ) -> Iterator[Tenant]:
     """Yields each tenant of lower priority once, tenants under notice first."""
-    yield from sorted(noticed, key=lambda one: (one.priority, -one.order))
-    lines = (index[pool].in_order(tenant.priority) for pool in tenant.wants)
+    yield from sorted(noticed, key=lambda one: (one.request.priority, -one.order))
+    lines = (index[pool].in_order(tenant.request.priority) for pool in tenant.wants)
     last = None
     for *_, victim in heapq.merge(*lines, key=lambda entry: entry[:2]):
         if victim is not last:
