@@ -46,14 +46,7 @@ _HURRIED_S = 0.25
 
 
 class Activity:
-    """Detects programs, compilations, transfers, and requests for these.
-
-    Args:
-      engine: The engine that computes.
-      service: The service with the requests.
-      transfers: The transfers under way.
-      clock: Monotonic seconds.
-    """
+    """Detects programs, compilations, transfers, and requests for these."""
 
     def __init__(
         self,
@@ -87,11 +80,7 @@ class Activity:
 
 
 class ActivityReporter:
-    """Tells the RM of work, on a thread of its own that starts when the RM first asks.
-
-    Args:
-      look: Looks for work.
-    """
+    """Reports work to the RM, on a thread of its own that starts when the RM first asks."""
 
     def __init__(self, look: Callable[[], pb.TenantActivity]) -> None:
         self._look = look
@@ -106,12 +95,7 @@ class ActivityReporter:
         self._thread: threading.Thread | None = None
 
     def begin(self, period_s: float, send: Callable[[pb.TenantActivity], None]) -> None:
-        """Reports at once, and from now on whenever there was work.
-
-        Args:
-          period_s: Seconds between two looks.
-          send: Sends the report.
-        """
+        """Reports at once, and from now on whenever a look, each `period_s` seconds, found work."""
         with self._lock:
             self._send, self._period_s = send, period_s
             self._is_asked = True
@@ -127,11 +111,7 @@ class ActivityReporter:
             self._hurried = False
 
     def ask(self, *, hurried: bool) -> None:
-        """Reports at once, with or without work.
-
-        Args:
-          hurried: Whether new work is to be reported without delay from now on.
-        """
+        """Reports at once, with or without work; if `hurried`, then also new work without delay."""
         with self._lock:
             self._is_asked = True
             self._hurried = hurried

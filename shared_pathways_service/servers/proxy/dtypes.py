@@ -61,11 +61,7 @@ KIND_OF_ELEMENT: dict[str, int] = {element: int(kind) for kind, _, element in _T
 
 
 def dtype_of(kind: int) -> np.dtype:
-    """Returns numpy's type of a DTypeProto.Kind.
-
-    Raises:
-      StatusError: UNIMPLEMENTED, with the name of the kind.
-    """
+    """Returns numpy's type of a DTypeProto.Kind."""
     dtype = _DTYPES.get(kind)
     if dtype is None:
         known = kind in core_pb2.DTypeProto.Kind.values()

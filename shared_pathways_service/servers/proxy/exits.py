@@ -33,12 +33,9 @@ class Ending:
         self.code = 0
 
     def decide(self, code: int, reason: str, **details: object) -> None:
-        """Ends the process; the first decision stands.
+        """Ends the process with an exit code, of which 0 leaves no report.
 
-        Args:
-          code: The exit code; 0 leaves no report.
-          reason: The reason, for the log and the report.
-          details: More fields of the report.
+        `details` are more fields of the report.
         """
         with self._lock:
             if self._decided.is_set():

@@ -17,12 +17,7 @@ _FIELD = "--ffi_targets"
 
 
 def load_handlers(directory: str, texts: Sequence[str], platform: str) -> frozenset[str]:
-    """Loads the libraries, and registers their handlers.
-
-    Args:
-      directory: The directory of the libraries that the operator allows.
-      texts: Each handler, as ``NAME=LIBRARY:SYMBOL``.
-      platform: The platform of the proxy.
+    """Loads libraries, and registers their handlers, each given as ``NAME=LIBRARY:SYMBOL``.
 
     Returns:
       The names by which programs call them.

@@ -189,11 +189,7 @@ def _watch_parent(options: ProxyServerOptions, ending: Ending, stack: contextlib
 
 
 def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
-    """Sets what XLA reads once, and this process's limits; returns the flags for compilations.
-
-    Raises:
-      SharedPathwaysError: A flag is refused, or jaxlib is unsuitable.
-    """
+    """Sets what XLA reads once, and this process's limits; returns the flags for compilations."""
     allow_long_callbacks()
     xla_flags = use_xla_flags(options.xla)
     if options.address_space_limit_bytes:

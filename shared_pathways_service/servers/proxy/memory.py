@@ -28,21 +28,14 @@ class DeviceMemory:
     def lower(self, limit: int, name: str) -> None:
         """Lowers the limit, if the current one is higher; held memory stays.
 
-        Args:
-          limit: The most bytes on a device.
-          name: The name of its setting, for messages.
+        `name` is that of its setting, for messages.
         """
         with self._lock:
             if not self.limit or limit < self.limit:
                 self.limit, self._named = limit, name
 
     def charge(self, device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
-        """Charges memory on each of some devices.
-
-        Args:
-          device_ids: The devices.
-          nbytes: The bytes on each of them.
-          what: The purpose, for the message.
+        """Charges memory on each of some devices, for a purpose that a refusal names.
 
         Returns:
           The charge, which ends with the last reference to it; None without a limit.
@@ -112,14 +105,7 @@ class HostMemory:
         self._lock = threading.RLock()
 
     def charge(self, nbytes: int, what: str) -> HostCharge:
-        """Charges memory.
-
-        Args:
-          nbytes: The bytes.
-          what: The purpose, for the message.
-
-        Returns:
-          The charge, which ends with the last reference to it.
+        """Charges memory, until the last reference to the charge is dropped.
 
         Raises:
           StatusError: RESOURCE_EXHAUSTED; then nothing was charged.

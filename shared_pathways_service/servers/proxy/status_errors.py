@@ -7,7 +7,7 @@ import re
 
 from shared_pathways_service.protocol.ifrt import status_pb2
 
-__all__ = ["Code", "StatusError", "from_exception"]
+__all__ = ["Code", "StatusError", "from_exception", "invalid_argument"]
 
 
 class Code(enum.IntEnum):
@@ -33,12 +33,7 @@ class Code(enum.IntEnum):
 
 
 class StatusError(Exception):
-    """An operation failed; the client gets code and message.
-
-    Attributes:
-      code: The kind of failure.
-      message: The description, for the user.
-    """
+    """An operation failed; the client gets code and message."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -57,6 +52,11 @@ class StatusError(Exception):
         """Writes the status into a message."""
         status.code = self.code.value  # type: ignore[assignment]
         status.message = self.message
+
+
+def invalid_argument(message: str) -> StatusError:
+    """Returns the error for a request that the protocol or this proxy does not allow."""
+    return StatusError(Code.INVALID_ARGUMENT, message)
 
 
 _PREFIX = re.compile(r"([A-Z_]+): (.*)", re.DOTALL)

@@ -13,12 +13,7 @@ __all__ = ["Watchdog"]
 
 
 class Watchdog:
-    """Checks, some time after each loss of a slice or end of a session, whether its programs ended.
-
-    Args:
-      ending: Ends the process if they have not.
-      grace_s: The time in seconds.
-    """
+    """Checks, some time after a loss of a slice or end of a session, whether its programs ended."""
 
     def __init__(self, ending: Ending, grace_s: float) -> None:
         self._ending = ending
@@ -32,10 +27,7 @@ class Watchdog:
         self._watch(change.running, f"the loss of slice {index}", kind="lost_program", slice=index)
 
     def on_session_end(self, running: Sequence[Work]) -> None:
-        """Records programs that still run after their session has ended.
-
-        They delay other programs over several devices, and nobody knows whether they ever end.
-        """
+        """Records programs that still run; they delay other programs over several devices."""
         self._watch(running, "the end of its session", kind="abandoned_program")
 
     def close(self) -> None:

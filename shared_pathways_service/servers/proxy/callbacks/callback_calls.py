@@ -19,7 +19,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
 )
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import CompileCalls
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     ALIASES,
     COMPUTATIONS,
@@ -56,23 +56,14 @@ _KNOWN = frozenset(
 
 
 class CallbackMark(NamedTuple):
-    """What a client states about the callbacks of a program.
-
-    Attributes:
-      program: The client's number of the program.
-      names: The names of the functions, one for each callback.
-    """
+    """A client's mark of a program: its number of the program, and a name for each callback."""
 
     program: int
     names: Sequence[str]
 
 
 def take_mark(module: Any) -> CallbackMark | None:
-    """Removes and returns the client's mark of a parsed program; None if there is none.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: the mark is malformed.
-    """
+    """Removes and returns the client's mark of a parsed program; None if there is none."""
     with module.context:
         attributes = module.operation.attributes
         if _MARK not in attributes:
@@ -81,7 +72,7 @@ def take_mark(module: Any) -> CallbackMark | None:
         found = _MARK_FORM.fullmatch(mark.value) if isinstance(mark, ir.StringAttr) else None
         del attributes[_MARK]
         if found is None or not int(found[2]) > 0:
-            raise StatusError(Code.INVALID_ARGUMENT, f"{_MARK} is not a number and a count: {mark}")
+            raise invalid_argument(f"{_MARK} is not a number and a count: {mark}")
         return CallbackMark(int(found[1]), _take_names(attributes, int(found[2])))
 
 
@@ -91,7 +82,7 @@ def _take_names(attributes: Any, count: int) -> Sequence[str]:
     names = attributes[_FUNCTIONS]
     is_array = isinstance(names, ir.ArrayAttr) and len(names) == count
     if not is_array or not all(isinstance(name, ir.StringAttr) for name in names):
-        raise StatusError(Code.INVALID_ARGUMENT, f"{_FUNCTIONS} is not an array of {count} strings")
+        raise invalid_argument(f"{_FUNCTIONS} is not an array of {count} strings")
     found = [_printable(name.value) for name in names]
     del attributes[_FUNCTIONS]
     return found
@@ -102,16 +93,7 @@ def _printable(name: str) -> str:
 
 
 class CallbackChecker:
-    """Checks the callbacks of one program.
-
-    Args:
-      count: The number of callbacks of the client.
-      num_devices: The number of devices that the program runs on.
-
-    Attributes:
-      num_devices: As given.
-      compile_calls: Checks the calls that XLA makes at compile time.
-    """
+    """Checks the callbacks of one program, of which the client has `count`."""
 
     def __init__(self, count: int, num_devices: int) -> None:
         self._count = count
@@ -120,11 +102,7 @@ class CallbackChecker:
         self._types: dict[int, CallbackTypes] = {}
 
     def check(self, call: Any, name: str) -> None:
-        """Checks one custom call, and records its types.
-
-        Raises:
-          StatusError: INVALID_ARGUMENT: it has not the form that JAX writes.
-        """
+        """Refuses a custom call that has not the form that JAX writes; records its types."""
         index = _index(call)
         if not 0 <= index < self._count:
             raise _wrong(name, f"its index is {index}, but the client has {self._count} callbacks")
@@ -208,9 +186,9 @@ def _type(mlir_type: Any) -> ValueType:
     if str(mlir_type) == TOKEN_TYPE:
         return ValueType(None, ())
     if not isinstance(mlir_type, ir.RankedTensorType) or min(mlir_type.shape, default=0) < 0:
-        raise StatusError(Code.INVALID_ARGUMENT, f"a callback has a value of type {mlir_type}")
+        raise invalid_argument(f"a callback has a value of type {mlir_type}")
     return ValueType(dtype_of(kind_of_element(str(mlir_type.element_type))), tuple(mlir_type.shape))
 
 
 def _wrong(name: str, problem: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")
+    return invalid_argument(f"custom call {name}: {problem}")

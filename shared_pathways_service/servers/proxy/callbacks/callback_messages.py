@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 
 __all__ = [
     "AHEAD_BYTES",
@@ -73,7 +73,7 @@ def call_messages(
       program: The client's number of the program.
       callback: The index of the callback.
       arguments: numpy arrays; None for tokens.
-      lane: The lane, whose calls are made one after another; 0: none.
+      lane: Calls of the same lane are made one after another; 0: none.
     """
     message = pb.CallbackProxyMessage()
     invocation = message.invocation
@@ -124,15 +124,7 @@ def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes]:
 
 
 class Results:
-    """The results of one call, which arrive in pieces.
-
-    Args:
-      expected: The results that the program declares.
-      answer: The first message.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: they differ from what the program declares.
-    """
+    """The results of one call, which arrive in pieces and must be as declared."""
 
     def __init__(self, expected: Sequence[ValueType], answer: pb.CallbackAnswer) -> None:
         # (A program may declare an equal type of its own, whose length is fixed.)
@@ -156,11 +148,7 @@ class Results:
         return self._filled == len(self._buffer)
 
     def add(self, data: bytes) -> None:
-        """Adds bytes.
-
-        Raises:
-          StatusError: There are too many bytes.
-        """
+        """Adds bytes."""
         end = self._filled + len(data)
         if end > len(self._buffer):
             raise _wrong(f"its client answered more than {len(self._buffer)} bytes")
@@ -201,4 +189,4 @@ def _type_text(array: pb.CallbackArray) -> str:
 
 
 def _wrong(text: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"a callback failed: {text}")
+    return invalid_argument(f"a callback failed: {text}")

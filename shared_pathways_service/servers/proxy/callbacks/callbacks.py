@@ -33,7 +33,12 @@ from shared_pathways_service.servers.proxy.callbacks.pending_callbacks import (
     log_late,
 )
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
@@ -82,9 +87,6 @@ class _Lanes:
 
 class SessionCallbacks:
     """The calls of one session's programs to its client. Thread-safe.
-
-    Args:
-      memory: The memory to which arguments and results of open calls are charged.
 
     Attributes:
       total: The number of calls ever made.
@@ -148,16 +150,12 @@ class SessionCallbacks:
                 watch.join()
 
     def receive(self, raw: bytes) -> None:
-        """Handles a message from the client.
-
-        Raises:
-          StatusError: The message is malformed.
-        """
+        """Handles a message from the client."""
         try:
             message = pb.CallbackClientMessage.FromString(raw)
         except DecodeError as error:
             text = f"not a CallbackClientMessage: {error}"
-            raise StatusError(Code.INVALID_ARGUMENT, text) from error
+            raise invalid_argument(text) from error
         kind = message.WhichOneof("message")
         number = getattr(message, kind).call if kind else 0
         # (Calls that were given up are no longer there.)
@@ -167,11 +165,7 @@ class SessionCallbacks:
             self._settle([call])
 
     def call(self, program: Caller, index: int, arguments: Sequence[Any]) -> Any:
-        """Calls a function of the client; returns its results.
-
-        Raises:
-          StatusError: It failed, or will not be answered.
-        """
+        """Calls a function of the client; returns its results."""
         call = self._begin(program, index, arguments, None)
         try:
             if not call.wait(_PATIENCE_S):
@@ -188,9 +182,6 @@ class SessionCallbacks:
 
         Returns:
           False: XLA must wait, as too many calls are open, or this one is large.
-
-        Raises:
-          StatusError: The call is impossible.
         """
         if argument_bytes(arguments) > AHEAD_BYTES:
             return False
@@ -200,12 +191,7 @@ class SessionCallbacks:
         return True
 
     def await_ahead(self, operation: Operation | None, timeout_s: float | None) -> bool:
-        """Waits until calls for which XLA does not wait are answered; returns whether they are.
-
-        Args:
-          operation: The operation of the calls; None: all operations.
-          timeout_s: The longest wait in seconds.
-        """
+        """Waits until an operation's calls ahead (None: all) are answered, and returns whether."""
 
         def are_answered() -> bool:
             return not self._lanes if operation is None else operation not in self._lanes
@@ -234,7 +220,7 @@ class SessionCallbacks:
         self._settle(calls)
 
     def send_dropped(self, program: int) -> None:
-        """Tells the client soon that a program calls nothing any more.
+        """Reports soon to the client that a program calls nothing any more.
 
         Takes no lock: the garbage collector may call this on threads that hold any.
         """

@@ -75,17 +75,7 @@ class Turns(Protocol):
 
 
 class CompileCallbacks:
-    """One program's calls at compile time.
-
-    Args:
-      calls: The session's calls.
-      mark: The client's mark of the program.
-      name: The program's name, for messages.
-      found: The program's custom calls, checked.
-      num_devices: The number of devices that the program runs on.
-      check: Refuses a parsed program that the proxy does not accept.
-      turns: The turns of the compiling thread.
-    """
+    """One program's calls at compile time."""
 
     def __init__(
         self,
@@ -129,16 +119,7 @@ class CompileCallbacks:
             raise self._error.anew() from None
 
     def ask(self, name: str, index: int, message: bytes) -> pb.CompileAnswer:
-        """Calls a function of the client.
-
-        Args:
-          name: The custom call.
-          index: The index of the function.
-          message: A serialised CompileCall.
-
-        Raises:
-          StatusError: It failed, will not be answered, or an earlier call has failed.
-        """
+        """Calls a function of the client with a serialised CompileCall, unless one has failed."""
         if self._error is not None:
             raise self._error.anew()
         asking = _Asking(self, _PREFIX_OF[name], index, self._turns)
@@ -180,12 +161,12 @@ def bound(
     check: Callable[[Any], object],
     turns: Turns | None,
 ) -> contextlib.AbstractContextManager[None]:
-    """Registers the functions of a program with XLA while it compiles the program.
+    """Registers the functions of a checked program, which it changes, while XLA compiles it.
 
     Args:
       calls: The session's calls.
       mark: The client's mark of the program.
-      module: The checked program; it is changed.
+      module: The program.
       checker: The checker of the program.
       check: Refuses a parsed program that the proxy does not accept.
       turns: The turns of the compiling thread; required if the program has such functions.

@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     ALIASES,
     COMPUTATIONS,
@@ -53,11 +53,7 @@ class CompileCall:
 
 
 class CompileCalls:
-    """One program's calls at compile time.
-
-    Args:
-      count: The number of functions of the client.
-      num_devices: The number of devices that the program runs on.
+    """One program's calls at compile time of the client's `count` functions.
 
     Attributes:
       found: The checked calls.
@@ -69,11 +65,7 @@ class CompileCalls:
         self.found: list[CompileCall] = []
 
     def check(self, operation: Any, name: str) -> None:
-        """Checks one custom call, and adds it to `found`.
-
-        Raises:
-          StatusError: INVALID_ARGUMENT: it has not the form that JAX writes.
-        """
+        """Refuses a custom call that has not the form that JAX writes; adds it to `found`."""
         attributes = operation.attributes
         config = attributes[CONFIG] if CONFIG in attributes else None  # noqa: SIM401
         found = _INDEX.fullmatch(config.value) if isinstance(config, ir.StringAttr) else None
@@ -86,7 +78,7 @@ class CompileCalls:
         elif self._num_devices < 2:
             problem = "the program runs on one device, where XLA does not call it"
         if problem:
-            raise StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")
+            raise invalid_argument(f"custom call {name}: {problem}")
         self.found.append(CompileCall(operation, index))
 
 

@@ -17,7 +17,7 @@ from jaxlib import xla_client
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla import mlir
 from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
@@ -39,11 +39,9 @@ _TYPES = frozenset((_Sharding.REPLICATED, _Sharding.OTHER))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Values:
-    """The operands or results of a call.
+    """The operands or results of a call: XLA's shapes of the whole values, and its shardings.
 
-    Attributes:
-      shapes: XLA's shapes of the whole values.
-      shardings: XLA's shardings; None where it has chosen none yet.
+    A sharding is None where XLA has chosen none yet.
     """
 
     shapes: Sequence[Any]
@@ -60,13 +58,7 @@ class Values:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """How a call is executed on each device.
-
-    Attributes:
-      program: MLIR as bytecode, checked.
-      operands: XLA's shardings of its operands.
-      results: XLA's shardings of its results.
-    """
+    """How a call is executed on each device: checked bytecode, and XLA's shardings."""
 
     program: bytes
     operands: Sequence[Any]
@@ -99,24 +91,16 @@ def describe(sharding: Any) -> bytes:
 
 
 def read_answer(raw: bytes) -> pb.CompileAnswer:
-    """Reads a CompileAnswer.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: it is malformed.
-    """
+    """Reads a CompileAnswer."""
     try:
         return pb.CompileAnswer.FromString(raw)
     except DecodeError as error:
         text = f"not a CompileAnswer: {error}"
-        raise StatusError(Code.INVALID_ARGUMENT, text) from error
+        raise invalid_argument(text) from error
 
 
 def read_results(answer: pb.CompileAnswer, results: Values, num_devices: int) -> Sequence[Any]:
-    """Returns XLA's shardings of the results.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: they do not fit the call.
-    """
+    """Returns XLA's shardings of the results, which must fit the call."""
     return _shardings("result", answer.result_shardings, results, num_devices)
 
 
@@ -127,18 +111,7 @@ def read_partition(
     num_devices: int,
     check: Callable[[Any], object],
 ) -> Partition:
-    """Reads how a call is executed on each device.
-
-    Args:
-      answer: The client's answer.
-      operands: The operands of the call.
-      results: The results of the call.
-      num_devices: The number of devices that the program runs on.
-      check: Refuses a parsed program that a proxy does not accept.
-
-    Raises:
-      StatusError: It does not fit the call, or the proxy refuses the program.
-    """
+    """Reads how a call is executed on each device, and checks it with `check` and the call."""
     taken = _shardings("operand", answer.operand_shardings, operands, num_devices)
     made = _shardings("result", answer.result_shardings, results, num_devices)
     module = mlir.parse(answer.program)
@@ -205,4 +178,4 @@ def _text(dtype: str, shape: Sequence[int]) -> str:
 
 
 def _wrong(text: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"custom partitioning: its client answered {text}")
+    return invalid_argument(f"custom partitioning: its client answered {text}")

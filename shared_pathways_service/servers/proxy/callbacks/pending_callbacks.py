@@ -11,7 +11,7 @@ from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import CallbackTypes, Results
 from shared_pathways_service.servers.proxy.memory import HostCharge
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.operations import Operation
@@ -61,21 +61,10 @@ class OpenCallback(NamedTuple):
 class PendingCallback:
     """One call, from its start until its answer is taken.
 
-    Args:
-      number: The number of the call.
-      program: The calling program.
-      index: The index of the callback.
-      charge: The charge for the host memory that it holds.
-      held: The operation that settles with the answer; None: XLA waits for the answer.
-
     Attributes:
-      number: As given.
-      program: As given.
-      function: The name of the function.
-      held: As given.
+      held: The operation that settles with the answer; None: XLA waits for the answer.
       began: The start of the call, by `time.monotonic`.
       operations: The operations of which one has made the call.
-      error: Why it failed.
       is_done: Whether there are results, or an error.
       is_reported: Whether the log has named it as late.
     """
@@ -112,11 +101,7 @@ class PendingCallback:
         return self._done.wait(timeout_s)
 
     def results(self) -> tuple[object, ...]:
-        """Returns the results.
-
-        Raises:
-          StatusError: The call failed.
-        """
+        """Returns the results, or raises the call's error."""
         if self.error is not None:
             raise self.error.anew()
         assert self._results is not None
@@ -149,7 +134,7 @@ class PendingCallback:
         results = self._results
         if results is None:
             text = "a callback failed: its answer has no first message"
-            raise StatusError(Code.INVALID_ARGUMENT, text)
+            raise invalid_argument(text)
         results.add(data)
         if results.is_whole:
             self._end()

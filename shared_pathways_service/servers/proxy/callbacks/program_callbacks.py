@@ -69,13 +69,6 @@ class ProgramCallbacks:
       is_spread: Whether the program runs on several devices. If a function fails, the others would
         wait for that device until XLA ends the process. So the program continues with zeros as
         results, and fails at its end; so do all runs of it at that time.
-
-    Attributes:
-      key: As given.
-      types: As given.
-      names: As given.
-      name: The program's name, for messages.
-      error_prefix: The prefix of XLA's text of a callback's error.
     """
 
     error_prefix = "CpuCallback error calling callback: "

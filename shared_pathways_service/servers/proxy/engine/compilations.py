@@ -22,11 +22,7 @@ _MOST_ASIDE = 16
 
 
 class Compilations:
-    """The compilations of all sessions, one at a time: one of each session in turn.
-
-    Args:
-      place: Records what runs, for a report if the process crashes.
-    """
+    """The compilations of all sessions, one at a time: one of each session in turn."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -54,11 +50,7 @@ class Compilations:
             self._run_aside(1)
 
     def step_aside(self) -> None:
-        """Lets others compile until `resume`; called by a compilation while it waits.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED: too many wait.
-        """
+        """Lets others compile until `resume`; called by a compilation while it waits."""
         with self._lock:
             if self._aside >= _MOST_ASIDE:
                 raise StatusError(

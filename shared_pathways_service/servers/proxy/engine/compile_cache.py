@@ -50,10 +50,8 @@ class CacheCounts:
     """Counts of a cache; written by the compiling thread only.
 
     Attributes:
-      hits: Programs that were loaded.
       misses: Programs that were not there, or had an invalid entry.
       rejected: Invalid entries, and entries that XLA refused.
-      stored: Entries written.
       evicted: Entries removed because the cache was full.
     """
 
@@ -103,14 +101,9 @@ class CompileCache:
         return digest.hexdigest()
 
     def load(self, key: str, read: Callable[[bytes], T]) -> T | None:
-        """Loads a program.
+        """Returns a program, deserialised by `read`; None if it is missing.
 
-        Args:
-          key: The key of the program.
-          read: Deserialises it; if it raises an error, the entry is removed.
-
-        Returns:
-          The program; None if it is not there.
+        If `read` raises an error, the entry is removed.
         """
         path = self._path(key)
         try:
@@ -248,12 +241,7 @@ class CompileCache:
 
 
 def _read(path: Path, key: bytes) -> bytes:
-    """Returns an entry's program.
-
-    Raises:
-      FileNotFoundError: There is no such entry.
-      ValueError: It does not match its header, or another user could have written it.
-    """
+    """Returns an entry's program; raises a ValueError if it is not to be used."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)

@@ -10,7 +10,7 @@ from shared_pathways_service.servers.proxy.callbacks.program_callbacks import Pr
 from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.xla import xla
 
 __all__ = ["Parameter", "Program"]
@@ -33,12 +33,8 @@ class Program:
     """A compiled program.
 
     Attributes:
-      name: The name of its module.
-      executable: XLA's executable.
       client: The XLA client that it belongs to; another of the same devices cannot run it.
       device_ids: Its devices, in the order of the device assignment.
-      slices: Its virtual slices.
-      results: The type, shape and placing of each result.
       result_bytes: The bytes of each result on each device.
       donated: The indices of arguments whose memory the program takes.
       parameters: Its parameters on each device, in order.
@@ -72,10 +68,7 @@ class Program:
         self._accepted = [None] * len(self.parameters)
 
     def check(self, index: int, spec: Spec) -> None:
-        """Refuses an argument that does not fit the program.
-
-        XLA crashes if a program over several devices gets wrong arguments.
-        """
+        """Refuses an argument that does not fit: XLA crashes if there are several devices."""
         last = self._accepted[index]
         if spec is last:
             return
@@ -90,20 +83,18 @@ class Program:
     def _check(self, index: int, spec: Spec) -> None:
         placing = spec.placing
         if placing.device_ids != self.device_ids:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"program {self.name} runs on devices {self.device_ids}, an argument lies on "
-                f"{placing.device_ids}",
+                f"{placing.device_ids}"
             )
         wanted = self.parameters[index]
         shard = placing.shard_shape(spec.shape)
         if wanted.kind == TOKEN and (spec.kind == TOKEN or 0 in shard):
             return  # JAX passes an array without elements as a token.
         if (spec.kind, shard) != (wanted.kind, wanted.shape):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"program {self.name} takes {wanted} on each device as argument {index}, not "
-                f"{Parameter(spec.kind, spec.dtype, shard)}",
+                f"{Parameter(spec.kind, spec.dtype, shard)}"
             )
 
     def admit(self, memory: DeviceMemory, copied: int) -> tuple[Charge | None, list[Charge | None]]:
@@ -115,9 +106,6 @@ class Program:
 
         Returns:
           The charges to hold while the program runs, and those to hold with each result.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED, with the name of the program.
         """
         needed = max(sum(self.result_bytes) + self.extra_bytes + copied, 0)
         charge = memory.charge(self.device_ids, needed, f"program {self.name}")

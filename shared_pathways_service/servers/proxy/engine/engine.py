@@ -29,7 +29,6 @@ class DeviceInfo:
     """One device, as clients see it.
 
     Attributes:
-      slice_index: The index of its virtual slice.
       local_index: Its index among the devices of the slice.
       coords: The coordinates of the chip in the slice's topology.
       kind: Its kind, as JAX names it.
@@ -49,8 +48,8 @@ class Engine:
       virtual_slices: The tenant's slices; each chip is a device.
       memory_limit: The most bytes on a device; 0: no limit.
       xla_flags: Names and values of flags, for every program.
-      compile_cache: The cache of compiled programs; None: no cache.
-      last_requests: Records what is done, for a report after a crash; None: no record.
+      compile_cache: The cache of compiled programs.
+      last_requests: Records what is done, for a report after a crash.
       platform: The platform of the devices.
     """
 

@@ -29,7 +29,7 @@ from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCa
 from shared_pathways_service.servers.proxy.engine.compiled_program import Parameter, Program
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla import mlir, program_costs, xla, xla_executables
 from shared_pathways_service.servers.proxy.xla.hlo_shardings import adapt_options
 from shared_pathways_service.servers.proxy.xla.shardings import Placings
@@ -41,13 +41,7 @@ __all__ = ["Compiler"]
 class Compiler:
     """Compiles programs. Use by one thread at a time.
 
-    Args:
-      placings: The placings of the devices.
-      flags: Names and values of XLA's flags, for every program.
-      cache: The cache of compiled programs; None: no cache.
-
     Attributes:
-      cache: As given.
       place: Records what is compiled.
       ffi_names: Functions of the user's own libraries that programs may call.
       turns: Lets other programs compile while one waits for its client.
@@ -73,12 +67,9 @@ class Compiler:
     def compile(
         self, program: bytes, options: bytes, calls: SessionCallbacks | None = None
     ) -> Program:
-        """Compiles a program.
+        """Compiles portable StableHLO with a serialised XlaCompileOptionsProto.
 
-        Args:
-          program: Portable StableHLO.
-          options: A serialised XlaCompileOptionsProto.
-          calls: Calls functions of the client; None: the client serves no callbacks.
+        `calls` calls functions of the client; None: the client serves no callbacks.
         """
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
@@ -191,7 +182,7 @@ class Compiler:
             )
         ids = tuple(c.replica_device_ids[0] for c in assignment.computation_devices)
         if not ids:
-            raise StatusError(Code.INVALID_ARGUMENT, "compile options without a device assignment")
+            raise invalid_argument("compile options without a device assignment")
         self._placings.check(ids)
         return ids
 
@@ -253,12 +244,7 @@ def _callbacks(
 
 
 def _check_options(build: Any, main: mlir.MainTypes) -> None:
-    """Refuses options with which XLA crashes.
-
-    Args:
-      build: The executable_build_options.
-      main: The arguments and results of the program.
-    """
+    """Refuses executable_build_options with which XLA crashes."""
     if build.use_auto_spmd_partitioning:
         raise StatusError(
             Code.UNIMPLEMENTED,
@@ -270,10 +256,9 @@ def _check_options(build: Any, main: mlir.MainTypes) -> None:
     ):
         # No value is XLA's own choice, and one value is for all.
         if len(flags) > 1 and len(flags) != count:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"allow_spmd_sharding_propagation_to_{what} has {len(flags)} values: one for all, "
-                f"or one for each of {count}",
+                f"or one for each of {count}"
             )
 
 

@@ -9,12 +9,7 @@ __all__ = ["Countdown"]
 
 
 class Countdown:
-    """Calls back when it has been called `count` times. Thread-safe.
-
-    Args:
-      count: The number, from 1 up.
-      then: Called by the last of the callers.
-    """
+    """Calls `then` when it has been called `count` times, from 1 up. Thread-safe."""
 
     def __init__(self, count: int, then: Callable[[], None]) -> None:
         self._count = count

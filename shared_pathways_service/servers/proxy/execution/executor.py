@@ -47,10 +47,6 @@ class Executor:
 
     An operation that cannot take long may run elsewhere, as if it had passed the queue, while the
     queue is empty (`reserve`).
-
-    Args:
-      placement: The placement of its programs.
-      place: Records what runs, for a report if the process crashes.
     """
 
     def __init__(self, placement: Placement, place: Place) -> None:
@@ -74,11 +70,7 @@ class Executor:
         self._queue.put(operation)
 
     def reserve(self, name: str) -> bool:
-        """Holds back what is queued from now on until `release`, if nothing is queued now.
-
-        Args:
-          name: The name of what runs meanwhile.
-        """
+        """Holds back what is queued from now on until `release`, if nothing is queued now."""
         with self._lock:
             if self._open:
                 return False

@@ -8,11 +8,7 @@ __all__ = ["Meeting"]
 
 
 class Meeting:
-    """Has the last executor that arrives run the work, and the others wait for its end.
-
-    Args:
-      size: How many executors there are.
-    """
+    """Has the last of `size` executors run the work, and the others wait for its end."""
 
     __slots__ = ("_ended", "_lock", "_missing")
 

@@ -143,9 +143,7 @@ class Operation:
     def add_callback(self, callback: Callable[[], None], *, is_urgent: bool = True) -> bool:
         """Calls `callback` when the operation settles; False if it has already.
 
-        Args:
-          callback: Called once.
-          is_urgent: Whether it is called before all others.
+        Urgent callbacks are called before all others.
         """
         with self._lock:
             if self.done:
@@ -170,11 +168,7 @@ class Operation:
             self._hold.count += 1
 
     def release(self, error: StatusError | None) -> None:
-        """Undoes one `hold`.
-
-        Args:
-          error: The error with which the operation is to settle; None: this part succeeded.
-        """
+        """Undoes one `hold`; an error is that with which the operation is to settle."""
         with self._lock:
             hold = self._hold
             assert hold is not None, "held before"
@@ -188,11 +182,7 @@ class Operation:
             self._execute(executor)
 
     def abandon(self, error: StatusError) -> bool:
-        """Settles with an error, and frees the executor that runs it.
-
-        Returns:
-          Whether it still runs: XLA cannot be cancelled.
-        """
+        """Settles with an error, and frees its executor; returns whether it still runs."""
         self.note_abandoned()
         self.fail(error)
         executor = self._running_on

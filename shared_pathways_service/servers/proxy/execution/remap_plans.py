@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 
 __all__ = ["pieces_of"]
 
@@ -25,11 +25,6 @@ def pieces_of(
     plan: _Plan, values: Sequence[Value], specs: Sequence[Spec]
 ) -> list[list[tuple[int, int]]]:
     """Returns, for each output and each of its devices, which piece of which input it takes.
-
-    Args:
-      plan: The plan in the request.
-      values: The inputs.
-      specs: The outputs.
 
     Raises:
       StatusError: The plan names unknown arrays or shards, moves a shard to another device, or does
@@ -118,4 +113,4 @@ def _check_pair(
 
 
 def _wrong(what: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"the remap plan {what}")
+    return invalid_argument(f"the remap plan {what}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.proxy.execution.countdown import Countdown
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 if TYPE_CHECKING:
@@ -41,14 +41,7 @@ class PendingWork(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spec:
-    """What is known of an array before its data.
-
-    Attributes:
-      kind: DTypeProto.Kind.
-      dtype: The numpy type.
-      shape: The global shape.
-      placing: Its devices and sharding.
-    """
+    """What is known of an array before its data; `kind` is a DTypeProto.Kind, `shape` global."""
 
     kind: int
     dtype: Any
@@ -130,11 +123,7 @@ class Value:
         return None
 
     def known_spec(self) -> Spec:
-        """Returns the spec.
-
-        Raises:
-          StatusError: The value's own error, if it never had a spec.
-        """
+        """Returns the spec, or raises the value's own error if it never had one."""
         if self.spec is None:
             error = self.error or StatusError(Code.INTERNAL, "array without type and shape")
             raise error.anew()
@@ -161,13 +150,10 @@ class Value:
             callback()
 
     def tombstone(self) -> Value:
-        """Returns the value for a handle whose array is deleted or donated.
-
-        The value itself is unchanged: earlier operations still read it.
-        """
+        """Returns the value for a deleted or donated array; earlier operations still read this."""
         value = Value(self.spec, ())
         value.deleted = True
-        value.error = StatusError(Code.INVALID_ARGUMENT, "Array has been deleted or donated.")
+        value.error = invalid_argument("Array has been deleted or donated.")
         return value
 
 

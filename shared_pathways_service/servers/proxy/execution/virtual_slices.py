@@ -46,7 +46,6 @@ class Epoch:
     """One placement of a virtual slice; also, without an executor, the time without a placement.
 
     Attributes:
-      index: The index of the virtual slice.
       generation: The generation of the placement; None while unplaced.
       slice_id: The physical slice; empty while unplaced.
       lost: Why data and work of this epoch are lost; None while they are not.
@@ -70,7 +69,6 @@ class SliceChange:
     """The change of a virtual slice from one epoch to another.
 
     Attributes:
-      reason: The reason, in words.
       running: What was still computing on the lost epoch.
     """
 
@@ -83,10 +81,6 @@ class SliceChange:
 
 class SliceTable:
     """Virtual slices and their current epochs. Thread-safe.
-
-    Args:
-      instance_types: The type of each virtual slice, as text for messages.
-      make_executor: Makes the executor of a new placement.
 
     Attributes:
       granted: Set while the tenant has the slices that it needs to compute, as far as known here;
@@ -132,11 +126,7 @@ class SliceTable:
         self._listeners.append(listener)
 
     def place(self, index: int, generation: int, slice_id: str) -> bool:
-        """Places a virtual slice on a physical one.
-
-        Returns:
-          False if that is known already, or older than the known placement.
-        """
+        """Places a virtual slice on a physical one, unless that is known or outdated."""
         new = Epoch(index, generation, slice_id)
         with self._lock:
             if self._closed or generation <= self._newest[index]:
@@ -149,17 +139,7 @@ class SliceTable:
         return True
 
     def unplace(self, index: int, generation: int, reason: str) -> bool:
-        """Removes the placement of a virtual slice.
-
-        Args:
-          index: The virtual slice.
-          generation: The generation of the lost placement; if older than the current, it is
-            ignored.
-          reason: The reason, in words.
-
-        Returns:
-          Whether this was new.
-        """
+        """Removes a placement of a virtual slice, unless the current one is newer."""
         with self._lock:
             current = self._current[index]
             if current.generation is None or generation < current.generation:

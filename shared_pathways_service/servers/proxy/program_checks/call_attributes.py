@@ -91,12 +91,9 @@ def type_of(attribute: Any) -> str:
 
 
 def problem_of_attributes(call: Any, name: str, known: Types | None = None) -> str:
-    """Returns what is wrong with the attributes of a custom call; empty if nothing is.
+    """Returns what is wrong with the attributes of a custom call; empty if they are right.
 
-    Args:
-      call: A call of a parsed program.
-      name: The name of its target.
-      known: The allowed attributes; None: XLA turns the call into an operation.
+    `known` are the allowed ones; None: XLA turns the call into an operation.
     """
     is_xlas = known is None
     if known is None:
@@ -123,11 +120,9 @@ def problem_of_attributes(call: Any, name: str, known: Types | None = None) -> s
 
 
 def problem_of_types(found: Any, known: Types) -> str:
-    """Returns which attribute is unknown, or has a wrong type; empty if none.
+    """Returns which attribute is unknown, or has a wrong type; empty if all are right.
 
-    Args:
-      found: The attributes with their names.
-      known: The types of the known attributes; an empty text for any type.
+    `known` has the types by name; an empty text stands for any type.
     """
     for entry in found:
         wanted = known.get(entry.name)

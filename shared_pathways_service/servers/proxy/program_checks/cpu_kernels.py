@@ -136,7 +136,7 @@ def check_kernel(
     attributes: Mapping[str, int],
     batch_dims: int,
 ) -> str:
-    """Returns what is wrong with a call; empty if nothing is.
+    """Returns what is wrong with a call; empty if it is right.
 
     Args:
       kernel: The called kernel.

@@ -37,7 +37,7 @@ from shared_pathways_service.servers.proxy.program_checks.xla_calls import (
     problem_of_xlas,
     shapes_of,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     ALIASES,
     CONFIG,
@@ -122,20 +122,12 @@ def check_custom_call(
     callbacks: CallbackChecker | None = None,
     ffi_names: frozenset[str] = frozenset(),
 ) -> bool:
-    """Refuses a custom call that a proxy does not accept.
+    """Refuses a custom call that a proxy does not accept; see `check_program`.
 
-    Args:
-      call: A call of a parsed program. If a kernel trusts indices, they are limited to valid ones.
-      platform: The name of the platform that the program is compiled for.
-      callbacks: Checks calls of the client's functions; None: the client serves none.
-      ffi_names: Functions of the user's own libraries, which check their arguments themselves.
+    If a kernel trusts indices, they are limited to valid ones.
 
     Returns:
       Whether the program was changed.
-
-    Raises:
-      StatusError: UNIMPLEMENTED, with the name of the call and an alternative; INVALID_ARGUMENT: it
-        has not the form that JAX writes.
     """
     name = call.attributes[TARGET].value
     if callbacks is not None and platform == CPU.name and name in NAMES:
@@ -164,7 +156,7 @@ def check_custom_call(
 
 def _refuse(name: str, problem: str) -> None:
     if problem:
-        raise StatusError(Code.INVALID_ARGUMENT, f"custom call {name}: {problem}")
+        raise invalid_argument(f"custom call {name}: {problem}")
 
 
 def _refusal(name: str, platform: str) -> StatusError:
@@ -243,10 +235,9 @@ def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
         or not (by_mhlo or version == _TYPED)
         or not (config is None or isinstance(config, ir.DictAttr))
     ):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             f"custom call {name} must be called by XLA's typed interface (API version {_TYPED}, "
-            f"attributes by name), not by version {version}",
+            f"attributes by name), not by version {version}"
         )
     return {} if config is None else numbers_of(config)
 

@@ -22,7 +22,7 @@ from shared_pathways_service.servers.proxy.program_checks.sdy_calls import (
     check_sdy,
     is_written,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.operation_attributes import (
     CUSTOM_CALL,
     TARGET,
@@ -70,9 +70,7 @@ def check_program(
         module.operation.walk(found.look)
         found.check()
         if found.shardys and (wrong := check_sdy(module, found.shardys, num_devices)):
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"shardings of Shardy, written as text, are wrong: {wrong}"
-            )
+            raise invalid_argument(f"shardings of Shardy, written as text, are wrong: {wrong}")
         changed = False
         try:
             for call in found.calls:
@@ -86,9 +84,6 @@ def check_program(
 
 class _Walk:
     """The findings of one walk over a program.
-
-    Args:
-      num_devices: The number of devices that the program runs on.
 
     Attributes:
       calls: Custom calls, except Shardy's.
@@ -141,30 +136,20 @@ class _Walk:
         return ir.WalkResult.ADVANCE
 
     def check(self) -> None:
-        """Refuses what can be determined without single operations.
-
-        Raises:
-          StatusError: As in `check_program`.
-        """
+        """Refuses what can be determined without single operations."""
         if self._foreign:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"a program has operations of {', '.join(sorted(_DIALECTS))} only, not "
-                f"{self._foreign}",
+                f"{self._foreign}"
             )
         if self._error is not None:
             raise _not_utf8() if is_not_utf8(self._error) else self._error
         if self._unknown:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"a program's module has {self._unknown}, which JAX never sets",
-            )
+            raise invalid_argument(f"a program's module has {self._unknown}, which JAX never sets")
         if self._wrong_shardy:
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"shardings of Shardy are wrong: {self._wrong_shardy}"
-            )
+            raise invalid_argument(f"shardings of Shardy are wrong: {self._wrong_shardy}")
         if wrong := self._graph.problem():
-            raise StatusError(Code.INVALID_ARGUMENT, f"a program's calls are wrong: {wrong}")
+            raise invalid_argument(f"a program's calls are wrong: {wrong}")
         _check_elements(self._types)
 
 
@@ -173,7 +158,7 @@ def _is_unknown(name: str) -> bool:
 
 
 def _not_utf8() -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, "a program has text that is not UTF-8")
+    return invalid_argument("a program has text that is not UTF-8")
 
 
 def _check_elements(types: set[Any]) -> None:

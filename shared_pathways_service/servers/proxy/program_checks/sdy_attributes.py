@@ -28,12 +28,7 @@ _SIZE = re.compile(r'"(?:[^"\\]|\\.)*"=(\d+)', re.DOTALL)
 
 
 def problem_of_sdy(operation: Any, num_devices: int) -> str:
-    """Returns what is wrong with Shardy's attributes of an operation; empty if nothing is.
-
-    Args:
-      operation: An operation of a parsed program.
-      num_devices: The number of devices that the program runs on.
-    """
+    """Returns what is wrong with Shardy's attributes of an operation; empty if they are right."""
     attributes = operation.attributes
     if operation.name.startswith("sdy."):
         found = [entry.attr for entry in entries(operation)]
@@ -60,12 +55,7 @@ def problem_of_mesh(sizes: list[int], num_devices: int) -> str:
 
 
 def problem_of_rule(rule: Any, operation: Any) -> str:
-    """Returns what is wrong with a rule for the dimensions of values; empty if nothing is.
-
-    Args:
-      rule: An `OpShardingRuleAttr`.
-      operation: The operation with the rule.
-    """
+    """Returns what is wrong with an `OpShardingRuleAttr` of an operation; empty if it is right."""
     sizes = list(rule.factor_sizes)
     for mappings, values in (
         (rule.operand_mappings, operation.operands),

@@ -63,12 +63,9 @@ def _has_text(attributes: Any) -> bool:
 
 
 def check_sdy(module: Any, operations: Iterable[Any], num_devices: int) -> str:
-    """Returns what is wrong with Shardy's texts in a program; empty if nothing is.
+    """Returns what is wrong with Shardy's texts in a program; empty if they are right.
 
-    Args:
-      module: The program.
-      operations: Its operations that `is_written` selects, and the calls of `SDY_CALLS`.
-      num_devices: The number of devices that it runs on.
+    `operations` are those that `is_written` selects, and the calls of `SDY_CALLS`.
     """
     try:
         texts = _texts(module.operation.attributes)

@@ -28,10 +28,9 @@ _LARGE = 4096
 
 
 class Answer(NamedTuple):
-    """One answer that waits to be written.
+    """One serialised answer that waits to be written.
 
     Attributes:
-      message: The serialised response.
       units: The requests for which it counts.
       counted: Its bytes if it is large, else 0.
     """
@@ -47,12 +46,6 @@ class Answers(ABC):
     Three kinds of threads use this: the one that reads requests (`admit`), the one that writes
     answers (`_written`), and any that settle one (`sender`). The first two may be the same; they
     count in integers of their own, so that no request costs a lock.
-
-    Args:
-      limits: The limits of the proxy.
-
-    Attributes:
-      counts: The counts of the session.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -83,14 +76,7 @@ class Answers(ABC):
     # ---- the thread that reads
 
     def admit(self, nbytes: int) -> int:
-        """Waits until there is room for one more request, or the session ends.
-
-        Args:
-          nbytes: The size of the request.
-
-        Returns:
-          The units for which it counts.
-        """
+        """Waits until there is room for a request, or the session ends; returns its units."""
         units = 1 + (nbytes >> _UNIT_SHIFT)
         if not self._is_free(units):
             # Woken with some room, not for each answer that is written.

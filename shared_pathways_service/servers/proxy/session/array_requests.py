@@ -10,7 +10,7 @@ from shared_pathways_service.servers.proxy.dtypes import TOKEN, TOKEN_DTYPE
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value, when_all_settled
 from shared_pathways_service.servers.proxy.session.derived import derive, handles_for, joined
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
@@ -34,12 +34,11 @@ def _assemble(
     elif values:
         dtype = core_pb2.DTypeProto(kind=values[0].known_spec().kind)  # type: ignore[arg-type]
     else:
-        raise StatusError(Code.INVALID_ARGUMENT, "no arrays and no dtype to assemble")
+        raise invalid_argument("no arrays and no dtype to assemble")
     spec = _spec_of_data_or_tokens(session, dtype, request)
     if len(values) != len(spec.placing.device_ids):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"{len(values)} arrays for a sharding over {len(spec.placing.device_ids)} devices",
+        raise invalid_argument(
+            f"{len(values)} arrays for a sharding over {len(spec.placing.device_ids)} devices"
         )
     shard_shape = () if spec.kind == TOKEN else spec.placing.shard_shape(spec.shape)
     for value, device_id in zip(values, spec.placing.device_ids, strict=True):
@@ -47,19 +46,14 @@ def _assemble(
             continue
         placing = value.spec.placing
         if (placing.device_ids, value.spec.kind) != ((device_id,), spec.kind):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"the array for device {device_id} is of another device or type",
-            )
+            raise invalid_argument(f"the array for device {device_id} is of another device or type")
         if placing.memory_kind != spec.placing.memory_kind:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"a shard in {placing.memory_kind} memory where {spec.placing.memory_kind} is due",
+            raise invalid_argument(
+                f"a shard in {placing.memory_kind} memory where {spec.placing.memory_kind} is due"
             )
         if value.spec.shape != shard_shape:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"a shard of shape {value.spec.shape} where {shard_shape} is due",
+            raise invalid_argument(
+                f"a shard of shape {value.spec.shape} where {shard_shape} is due"
             )
 
     def run() -> Sequence[Any]:
@@ -80,10 +74,7 @@ def _spec_of_data_or_tokens(
         return session.spec(dtype, request.shape, request.sharding)
     # Of a program with ordered effects over several devices.
     if (shape := tuple(request.shape.dims)) != _SHAPE_OF_TOKENS:
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"an array of tokens has the shape {_SHAPE_OF_TOKENS}, not {shape}",
-        )
+        raise invalid_argument(f"an array of tokens has the shape {_SHAPE_OF_TOKENS}, not {shape}")
     return Spec(TOKEN, TOKEN_DTYPE, shape, session.engine.placings.from_wire(request.sharding))
 
 
@@ -113,9 +104,8 @@ def _fully_replicated_shard(
     spec = value.known_spec()
     shard_shape = spec.placing.shard_shape(spec.shape)
     if shard_shape != spec.shape:
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"an array of shape {spec.shape} in shards of {shard_shape} is not fully replicated",
+        raise invalid_argument(
+            f"an array of shape {spec.shape} in shards of {shard_shape} is not fully replicated"
         )
     placing = session.engine.placings.single(spec.placing.device_ids[0], spec.placing.memory_kind)
     (output,) = derive(

@@ -21,7 +21,7 @@ from shared_pathways_service.servers.proxy.session.buffers import (
     aligned_buffer,
     chunks,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = ["Waiting", "charge_for", "receive", "send", "wait_for"]
 
@@ -37,27 +37,14 @@ _DATA_TAG = 0x0A
 
 
 def charge_for(store: BufferStore, size: int) -> HostCharge:
-    """Charges memory for a buffer of the size that a client gave.
-
-    Raises:
-      StatusError: The size is invalid, or there is no memory.
-    """
+    """Charges memory for a buffer of the size that a client gave."""
     if not 0 <= size <= _LARGEST_BUFFER:
-        raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes")
+        raise invalid_argument(f"a host buffer of {size} bytes")
     return store.charge(size)
 
 
 def receive(store: BufferStore, size: int, messages: Iterable[bytes]) -> HostBuffer:
-    """Joins an upload.
-
-    Args:
-      store: The store that charges its memory.
-      size: The total size, as the client stated it.
-      messages: Its pieces.
-
-    Raises:
-      StatusError: There is no memory, or the number of bytes differs.
-    """
+    """Joins the messages of an upload, whose total size the client has stated."""
     charge = charge_for(store, size)
     try:
         buffer = aligned_buffer(size)
@@ -69,13 +56,11 @@ def receive(store: BufferStore, size: int, messages: Iterable[bytes]) -> HostBuf
     for raw in messages:
         data = _chunk_data(raw)
         if offset + len(data) > size:
-            raise StatusError(Code.INVALID_ARGUMENT, f"a host buffer longer than {size} bytes")
+            raise invalid_argument(f"a host buffer longer than {size} bytes")
         buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         offset += len(data)
     if offset != size:
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"a host buffer of {size} bytes that ended after {offset}"
-        )
+        raise invalid_argument(f"a host buffer of {size} bytes that ended after {offset}")
     return HostBuffer(buffer, charge)
 
 
@@ -90,16 +75,7 @@ class Waiting(Protocol):
 
 
 def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
-    """Returns a buffer once it is there.
-
-    Args:
-      store: The store where it will be.
-      handle: Its handle.
-      waiting: Waits for it.
-
-    Raises:
-      StatusError: The buffer's own error, or it did not arrive in time.
-    """
+    """Returns a buffer once it is there, or raises its error; NOT_FOUND after a time."""
     found: list[Arrived] = []
     at_once = True
 
@@ -123,12 +99,10 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
 
 
 def send(buffer: HostBuffer, memory: HostMemory) -> Iterator[bytes]:
-    """Splits a download.
+    """Splits a download into messages, which are charged to `memory`.
 
-    Args:
-      buffer: Held, with its memory, until the last message is taken, even if its client deletes it
-        meanwhile.
-      memory: The memory to which the messages are charged.
+    The buffer is held, with its memory, until the last message is taken, even if its client deletes
+    it meanwhile.
     """
     size = len(buffer.data)
     try:
@@ -159,9 +133,7 @@ def _chunk_data(raw: bytes) -> memoryview:
     try:
         return memoryview(proxy_pb2.GrpcHostBufferStoreRequest.FromString(raw).data)
     except DecodeError as error:
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"not a GrpcHostBufferStoreRequest: {error}"
-        ) from error
+        raise invalid_argument(f"not a GrpcHostBufferStoreRequest: {error}") from error
 
 
 def _chunk_header(length: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = [
     "BufferStore",
@@ -41,11 +41,7 @@ def aligned_buffer(size: int) -> np.ndarray:
 
 
 class HostBuffer:
-    """Bytes, with their charge on the host's memory as long as this object lives.
-
-    Attributes:
-      data: An array of bytes with one dimension.
-    """
+    """Bytes in one dimension; their charge on the host's memory lasts as long as this object."""
 
     __slots__ = ("_charge", "data")
 
@@ -78,11 +74,7 @@ class BufferStore:
         return len(self._buffers)
 
     def charge(self, nbytes: int) -> HostCharge:
-        """Charges memory for a buffer; pass the charge to the `HostBuffer`.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED.
-        """
+        """Charges memory for a buffer; pass the charge to the `HostBuffer`."""
         # An empty one is not free.
         return self._memory.charge(nbytes + _OVERHEAD, "a host buffer")
 
@@ -188,12 +180,7 @@ def remove_directory(directory: Path) -> None:
 def take_file(path: Path, size: int) -> np.ndarray:
     """Returns a client's file, usually as the file's own pages, and removes its name.
 
-    Args:
-      path: The file; the last part must be a plain file, not a link.
-      size: Its size in bytes.
-
-    Raises:
-      StatusError: There is no such file, or it has another type or size.
+    A link is refused, as is a file of another size.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -202,7 +189,7 @@ def take_file(path: Path, size: int) -> np.ndarray:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size != size:
-            raise StatusError(Code.INVALID_ARGUMENT, f"not a file of {size} bytes")
+            raise invalid_argument(f"not a file of {size} bytes")
         path.unlink(missing_ok=True)
         if size == 0:
             return aligned_buffer(0)

@@ -7,7 +7,7 @@ import jaxlib.version
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 
 __all__ = ["HANDLERS"]
 
@@ -63,9 +63,8 @@ def _default_device_assignment(
 ) -> None:
     replicas, partitions = request.num_replicas, request.num_partitions
     if not 1 <= replicas * partitions <= len(session.engine.devices):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"{replicas} x {partitions} devices out of {len(session.engine.devices)}",
+        raise invalid_argument(
+            f"{replicas} x {partitions} devices out of {len(session.engine.devices)}"
         )
     response = call.response.get_default_device_assignment_response
     assignment = response.device_assignment
@@ -81,7 +80,7 @@ def _default_layout(
 ) -> None:
     engine = session.engine
     if request.dtype.kind in {core_pb2.DTypeProto.KIND_TOKEN, core_pb2.DTypeProto.KIND_OPAQUE}:
-        raise StatusError(Code.INVALID_ARGUMENT, "tokens have no layout")
+        raise invalid_argument("tokens have no layout")
     client = engine.placings.single(request.device_id).client
     text = client.default_layout(dtype_of(request.dtype.kind), request.dims, request.device_id)
     call.response.get_default_layout_response.serialized_pjrt_layout = text.encode()

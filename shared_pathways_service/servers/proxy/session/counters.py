@@ -40,18 +40,7 @@ def families(
     received: Transferred,
     sent: Transferred,
 ) -> list[Family]:
-    """Collects all counters.
-
-    Args:
-      engine: The engine that computes.
-      sessions: The open sessions.
-      requests: The requests of all sessions.
-      sessions_opened: The sessions opened since the start.
-      callbacks_ended: The callbacks of ended sessions.
-      host_memory_bytes: The bytes of host buffers.
-      received: Host buffers from clients.
-      sent: Host buffers to clients.
-    """
+    """Collects all counters; `callbacks_ended` is the number of callbacks of ended sessions."""
     live = [value for session in sessions for value in list(session.arrays.values())]
     live = [value for value in live if not value.deleted and value.error is None]
     programs = sum(len(session.programs) for session in sessions)

@@ -11,7 +11,7 @@ from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.proxy.memory import Charge
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["DONATE", "derive", "donate", "handles_for", "joined"]
@@ -28,7 +28,7 @@ def handles_for(named: Sequence[int], count: int) -> Sequence[int]:
     if not named:
         return [0] * count
     if len(named) != count:
-        raise StatusError(Code.INVALID_ARGUMENT, f"{len(named)} handles for {count} arrays")
+        raise invalid_argument(f"{len(named)} handles for {count} arrays")
     return named
 
 
@@ -41,7 +41,7 @@ def derive(
     *,
     view_of: Value | None = None,
 ) -> list[Value]:
-    """Makes values that share their inputs' memory.
+    """Makes values of the inputs' memory by `run`.
 
     Args:
       session: The session.

@@ -14,7 +14,7 @@ from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = ["check_token", "common_version", "compare_jaxlib", "parse", "transfer_dir"]
 
@@ -26,26 +26,18 @@ M = TypeVar("M", bound=Message)
 
 
 def parse(kind: type[M], raw: bytes) -> M:
-    """Parses a message that accompanies a session's requests.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: it is malformed.
-    """
+    """Parses a message that accompanies a session's requests."""
     name = kind.DESCRIPTOR.name
     if len(raw) > _LARGEST_NUMBERS:
-        raise StatusError(Code.INVALID_ARGUMENT, f"a {name} of {len(raw)} bytes")
+        raise invalid_argument(f"a {name} of {len(raw)} bytes")
     try:
         return kind.FromString(raw)
     except DecodeError as error:
-        raise StatusError(Code.INVALID_ARGUMENT, f"not a {name}: {error}") from error
+        raise invalid_argument(f"not a {name}: {error}") from error
 
 
 def check_token(shown: bytes, due: str) -> None:
-    """Refuses a client without the tenant's token.
-
-    Raises:
-      StatusError: UNAUTHENTICATED, PERMISSION_DENIED.
-    """
+    """Refuses a client without the tenant's token."""
     if not shown:
         raise StatusError(Code.UNAUTHENTICATED, "this proxy requires its tenant's token")
     if not hmac.compare_digest(shown, due.encode()):
@@ -64,16 +56,7 @@ def common_version(
     newest: proxy_pb2.IfrtProxyVersion,
     newest_here: int,
 ) -> proxy_pb2.IfrtProxyVersion:
-    """Returns the newest version that both sides support.
-
-    Args:
-      oldest: The client's oldest versions.
-      newest: The client's newest versions.
-      newest_here: This proxy's newest version of the protocol.
-
-    Raises:
-      StatusError: FAILED_PRECONDITION: there is no common version.
-    """
+    """Returns the newest version that both sides support, or raises FAILED_PRECONDITION."""
     protocol = min(newest.protocol_version, newest_here)
     served = newest_served(jaxlib.version.__version__)
     serdes = min(newest.ifrt_serdes_version_number, served)
@@ -95,29 +78,17 @@ def common_version(
 
 
 def transfer_dir(parent: Path | None, name: bytes) -> Path | None:
-    """Returns a session's directory for large buffers; None if it named none.
-
-    Args:
-      parent: The parent of all such directories; None: not supported.
-      name: The name that the session gave.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: it is unusable.
-    """
+    """Returns a session's directory for large buffers; None if it named none or has no parent."""
     if parent is None or not name:
         return None
     text = name.decode(errors="replace")
     path = parent / text
     # A plain name, and no link that leads elsewhere.
     if not _PLAIN_NAME.fullmatch(text) or path.is_symlink():
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} is not a directory of this proxy"
-        )
+        raise invalid_argument(f"sps_transfer_dir {text!r} is not a directory of this proxy")
     try:
         # The client made it; a client that retries finds it gone with its first session.
         path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"sps_transfer_dir {text!r} cannot be created: {error}"
-        ) from error
+        raise invalid_argument(f"sps_transfer_dir {text!r} cannot be created: {error}") from error
     return path

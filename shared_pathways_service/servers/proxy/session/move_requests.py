@@ -20,7 +20,7 @@ from shared_pathways_service.servers.proxy.session.derived import (
     joined,
 )
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
@@ -40,7 +40,7 @@ def _remap(session: Session, request: proxy_pb2.RemapArraysRequest, call: Call) 
     specs = [session.spec(s.dtype, s.shape, s.sharding) for s in plan.output_specs]
     handles = handles_for(request.result_handles, len(specs))
     if len(values) != len(plan.input_specs):
-        raise StatusError(Code.INVALID_ARGUMENT, "a remap plan for another number of arrays")
+        raise invalid_argument("a remap plan for another number of arrays")
     pieces = pieces_of(plan, values, specs)
 
     def run() -> Sequence[Any]:
@@ -57,7 +57,7 @@ def _remap(session: Session, request: proxy_pb2.RemapArraysRequest, call: Call) 
 
 def _bitcast(session: Session, request: proxy_pb2.BitcastArraysRequest, call: Call) -> None:
     if request.copy_semantics == proxy_pb2.ARRAY_COPY_SEMANTICS_ALWAYS_COPY:
-        raise StatusError(Code.INVALID_ARGUMENT, "a bitcast makes no copy")
+        raise invalid_argument("a bitcast makes no copy")
     values, specs = _values_and_specs(session, request)
     handles = handles_for(request.result_handles, len(specs))
     for value, spec in zip(values, specs, strict=True):
@@ -73,13 +73,9 @@ def _bitcast(session: Session, request: proxy_pb2.BitcastArraysRequest, call: Ca
 
 def _check_bitcast(source: Spec, target: Spec) -> None:
     if _where(source) != _where(target):
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"a bitcast from {_where(source)} to {_where(target)}"
-        )
+        raise invalid_argument(f"a bitcast from {_where(source)} to {_where(target)}")
     if source.shard_bytes() != target.shard_bytes():
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"a bitcast of shards of {source.piece} to {target.piece}"
-        )
+        raise invalid_argument(f"a bitcast of shards of {source.piece} to {target.piece}")
     if source.kind != target.kind and not _PACKED.isdisjoint({source.kind, target.kind}):
         raise StatusError(
             Code.UNIMPLEMENTED, f"a bitcast from {source.dtype} to {target.dtype}: packed types"
@@ -105,9 +101,8 @@ def _values_and_specs(
     request: proxy_pb2.BitcastArraysRequest | proxy_pb2.ReshardArraysRequest,
 ) -> tuple[list[Value], list[Spec]]:
     if len(request.array_handles) != len(request.array_specs):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"{len(request.array_specs)} specs for {len(request.array_handles)} arrays",
+        raise invalid_argument(
+            f"{len(request.array_specs)} specs for {len(request.array_handles)} arrays"
         )
     values = [session.value(handle) for handle in request.array_handles]
     specs = [session.spec(s.dtype, s.shape, s.sharding) for s in request.array_specs]
@@ -153,9 +148,8 @@ def _reshard(session: Session, request: proxy_pb2.ReshardArraysRequest, call: Ca
     for value, spec in zip(values, specs, strict=True):
         known = value.known_spec()
         if (known.kind, known.shape) != (spec.kind, spec.shape):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"to reshard {known.dtype}{known.shape} to {spec.dtype}{spec.shape}",
+            raise invalid_argument(
+                f"to reshard {known.dtype}{known.shape} to {spec.dtype}{spec.shape}"
             )
         # Both shardings must tell which device has what.
         known.placing.pieces(spec.shape)

@@ -11,7 +11,7 @@ from shared_pathways_service.servers.proxy.engine.compiled_program import Progra
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla import xla
 from shared_pathways_service.servers.proxy.xla.file_options import without_files
 
@@ -87,16 +87,14 @@ def _execute(
         raise StatusError(Code.FAILED_PRECONDITION, f"program {program.name} has been deleted")
     arguments = [session.value(handle) for handle in request.args_handles]
     if len(arguments) != len(program.parameters):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             f"program {program.name} takes {len(program.parameters)} arguments, "
-            f"not {len(arguments)}",
+            f"not {len(arguments)}"
         )
     named = request.result_array_handle
     if named and len(named) != len(program.results):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"program {program.name} has {len(program.results)} results, not {len(named)}",
+        raise invalid_argument(
+            f"program {program.name} has {len(program.results)} results, not {len(named)}"
         )
     epochs = session.engine.slices.epochs(program.slices)
     results = [Value(spec, epochs) for spec in program.results]
@@ -214,9 +212,8 @@ def _check_donated(arguments: Sequence[Value], donated: Sequence[int]) -> None:
         return
     for index in donated:
         if sum(value is arguments[index] for value in arguments) > 1:
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"argument {index} is donated, and is also another argument of the same call",
+            raise invalid_argument(
+                f"argument {index} is donated, and is also another argument of the same call"
             )
 
 
@@ -226,17 +223,14 @@ def _check_shared(
     """As `_check_donated`, for arrays that are views of others."""
     shared = [index for index, value in enumerate(arguments) if value.shared]
     if any(xla.is_deleted(arrays[index]) for index in shared):
-        raise StatusError(Code.INVALID_ARGUMENT, "Array has been deleted or donated.")
+        raise invalid_argument("Array has been deleted or donated.")
     if not donated:
         return
     taken: set[int] = set()
     for index in (*donated, *(index for index in shared if index not in donated)):
         found = xla.pointers(arrays[index])
         if not taken.isdisjoint(found):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"argument {index} shares its memory with one that is donated",
-            )
+            raise invalid_argument(f"argument {index} shares its memory with one that is donated")
         if index in donated:
             taken.update(found)
 

@@ -14,10 +14,9 @@ __all__ = ["RequestCounts", "Transferred"]
 
 
 class RequestCounts:
-    """The requests of one session; written by the thread that handles them.
+    """The requests of one session, written by the thread that handles them.
 
-    Attributes:
-      answer_bytes: Written by the thread that writes answers.
+    The thread that writes answers adds to `answer_bytes`.
     """
 
     __slots__ = ("_kinds", "answer_bytes")

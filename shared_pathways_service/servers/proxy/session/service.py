@@ -40,7 +40,12 @@ from shared_pathways_service.servers.proxy.session.handshake import (
 )
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts, Transferred
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.serving.turns import wait_for_event
 
 __all__ = ["ProxyService"]
@@ -64,10 +69,6 @@ class ProxyService:
       on_session_end: Called at the end of each session with its operations that still run.
       limits: The limits of clients.
       newest_version: The newest version of the protocol to offer; None: the newest supported.
-
-    Attributes:
-      limits: As given.
-      host_memory: The memory of all host buffers.
     """
 
     def __init__(
@@ -110,11 +111,7 @@ class ProxyService:
             session.let_go(change.old)
 
     def session(self, session_id: int) -> Session:
-        """Returns an open session.
-
-        Raises:
-          StatusError: NOT_FOUND.
-        """
+        """Returns an open session."""
         session = self._sessions.get(session_id)
         if session is None:
             raise StatusError(Code.NOT_FOUND, "there is no session with that id")
@@ -127,12 +124,7 @@ class ProxyService:
         return proxy_pb2.GrpcGetVersionResponse(version=version).SerializeToString()
 
     def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
-        """Opens a session.
-
-        Args:
-          metadata: The metadata of the stream.
-          answers: Takes the serialised responses.
-        """
+        """Opens a session with the metadata of its stream."""
         message = parse(proxy_pb2.GrpcIfrtSessionMetadata, metadata.get(ifrt.SESSION_METADATA, b""))
         offered = message.initialization_data.attributes
         if self._token is not None:
@@ -198,11 +190,7 @@ class ProxyService:
         self._on_session_end(running)
 
     def callbacks_of(self, metadata: Mapping[str, Any]) -> SessionCallbacks:
-        """Returns the callbacks of the client that opens a stream for them.
-
-        Args:
-          metadata: The metadata of the stream.
-        """
+        """Returns the callbacks of the client that opens a stream for them with these metadata."""
         if self._token is not None:
             shown = str(metadata.get("authorization", "")).encode()
             check_token(shown, dict(bearer(self._token))["authorization"])
@@ -214,7 +202,7 @@ class ProxyService:
     def _offer_callbacks(self, session: Session, nonce: bytes) -> None:
         if len(nonce) != _NONCE_BYTES:
             text = f"sps_callbacks has {len(nonce)} bytes, not {_NONCE_BYTES}"
-            raise StatusError(Code.INVALID_ARGUMENT, text)
+            raise invalid_argument(text)
         # A client whose first attempt failed names the same again.
         session.callbacks = self._callbacks[nonce] = SessionCallbacks(self.host_memory)
 
@@ -253,12 +241,7 @@ class ProxyService:
         session.buffers.put(header.handle, buffer)
 
     def lookup(self, raw: bytes, waiting: buffer_streams.Waiting) -> Iterator[bytes]:
-        """Sends a host buffer as a stream of messages.
-
-        Args:
-          raw: The request.
-          waiting: Waits for the buffer, as long as the client does.
-        """
+        """Sends a host buffer as a stream of messages."""
         request = parse(proxy_pb2.GrpcHostBufferLookupRequest, raw)
         session = self.session(request.session_id)
         buffer = buffer_streams.wait_for(session.buffers, request.handle, waiting)
@@ -294,11 +277,7 @@ class ProxyService:
         return b""
 
     def get_counters(self, authorization: bytes) -> bytes:
-        """Returns the proxy's counters.
-
-        Args:
-          authorization: The call's metadata: ``Bearer TOKEN``.
-        """
+        """Returns the proxy's counters, for a call with this metadata ``authorization``."""
         if self._token is not None:
             check_token(authorization, dict(bearer(self._token))["authorization"])
         requests = RequestCounts()
@@ -322,11 +301,7 @@ class ProxyService:
         return message_of(found).SerializeToString()
 
     def work_done(self, passive: Container[str]) -> int:
-        """Returns a number that grows with the clients' work on this proxy.
-
-        Args:
-          passive: Requests that do not count.
-        """
+        """Returns a number that grows with the clients' work, except `passive` requests."""
         with self._lock:
             counts = [self._ended, *(session.counts for session in self._sessions.values())]
         moved = self._received.buffers + self._sent.buffers

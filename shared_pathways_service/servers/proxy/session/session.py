@@ -23,7 +23,12 @@ from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.buffers import BufferStore
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 
 __all__ = ["Call", "Handler", "Session"]
 
@@ -43,8 +48,7 @@ _BUFFERS: dict[str, Callable[[Any], Sequence[int]]] = {
 class Call:
     """One request and its answer, which is given once, now or later, on any thread.
 
-    Attributes:
-      response: To be filled in before `answer`.
+    `response` is to be filled in before `answer`.
     """
 
     __slots__ = ("_context", "_contexts", "_send", "response")
@@ -159,7 +163,7 @@ class Session:
         try:
             request = proxy_pb2.IfrtRequest.FromString(raw)
         except DecodeError as error:
-            raise StatusError(Code.INVALID_ARGUMENT, f"not an IfrtRequest: {error}") from error
+            raise invalid_argument(f"not an IfrtRequest: {error}") from error
         send = self._send if units == 1 else self.answers.sender(units)
         asked = request.request_metadata
         call = Call(asked.op_id, send, self._contexts, asked.user_context_id)
@@ -194,11 +198,7 @@ class Session:
                 value.let_go()
 
     def close(self) -> Sequence[Work]:
-        """Drops everything; open operations are settled with an error.
-
-        Returns:
-          The operations that still run: XLA cannot cancel them.
-        """
+        """Drops everything; open operations settle with an error. Returns those that still run."""
         self.buffers.close()
         self.engine.compilations.drop(self.session_id)
         error = StatusError(Code.CANCELLED, "the session has ended")
@@ -218,11 +218,7 @@ class Session:
     # ---- for handlers
 
     def check_room(self, count: int) -> None:
-        """Refuses a request with more results than the session has free handles.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED.
-        """
+        """Refuses a request with more results than the session has free handles."""
         if len(self.arrays) + count > 2 * self._limits.handles:
             # One request may name very many: what it does is not undone, but ends at the limit.
             raise self._too_many_handles("more")
@@ -240,22 +236,14 @@ class Session:
         return handle
 
     def value(self, handle: int) -> Value:
-        """Returns the value of a handle.
-
-        Raises:
-          StatusError: There is no such handle.
-        """
+        """Returns the value of a handle."""
         value = self.arrays.get(handle)
         if value is None:
             raise StatusError(Code.NOT_FOUND, f"Unknown array handle: {handle}")
         return value
 
     def program(self, handle: int) -> Program:
-        """Returns a compiled program.
-
-        Raises:
-          StatusError: There is no such handle.
-        """
+        """Returns a compiled program."""
         program = self.programs.get(handle)
         if program is None:
             raise StatusError(Code.NOT_FOUND, f"Unknown loaded executable handle: {handle}")
@@ -270,7 +258,7 @@ class Session:
         """Reads what a request says of an array."""
         dims = tuple(shape.dims)
         if min(dims, default=0) < 0:
-            raise StatusError(Code.INVALID_ARGUMENT, f"shape {dims} has a negative dimension")
+            raise invalid_argument(f"shape {dims} has a negative dimension")
         placing = self.engine.placings.from_wire(sharding)
         return Spec(dtype.kind, dtype_of(dtype.kind), dims, placing)
 
@@ -314,11 +302,7 @@ class Session:
         )
 
     def _check_handles(self, kind: str) -> None:
-        """Refuses a request that makes handles at the limit, or at twice it if it frees memory.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED.
-        """
+        """Refuses a request that makes handles at the limit, or at twice it if it frees memory."""
         if kind in self._named_results or kind == "compile_request":
             raise self._too_many_handles(f"a {kind.removesuffix('_request')}")
         if kind in _DELETIONS and self.open_handles >= 2 * self._limits.handles:

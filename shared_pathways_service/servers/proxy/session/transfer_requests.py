@@ -15,7 +15,12 @@ from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
@@ -42,7 +47,7 @@ def _make_array(
 
 def _make_arrays(session: Session, request: _Shards, call: Call) -> None:
     if request.array_handles and len(request.array_handles) != len(request.specs):
-        raise StatusError(Code.INVALID_ARGUMENT, "one array handle a spec, or none")
+        raise invalid_argument("one array handle a spec, or none")
     handles = request.array_handles or [0] * len(request.specs)
     # All, or none: the client would not know the handles of those before a refused one.
     values = [_make_one(session, item) for item in request.specs]
@@ -57,18 +62,18 @@ def _make_one(session: Session, item: _Shards.MakeArraysFromHostBufferShardsSpec
     shard_shape = spec.placing.shard_shape(spec.shape)
     source: list[int | None] = [None] * len(spec.placing.device_ids)
     if len(item.addressable_shard_indices) != len(item.host_buffers):
-        raise StatusError(Code.INVALID_ARGUMENT, "shard indices for another number of buffers")
+        raise invalid_argument("shard indices for another number of buffers")
     for number, indices in enumerate(item.addressable_shard_indices):
         for index in indices.indices:
             if not 0 <= index < len(source):
-                raise StatusError(Code.INVALID_ARGUMENT, f"there is no shard {index}")
+                raise invalid_argument(f"there is no shard {index}")
             source[index] = number
     numbers = [number for number in source if number is not None]
     if len(numbers) != len(source):
-        raise StatusError(Code.INVALID_ARGUMENT, "shards without a host buffer")
+        raise invalid_argument("shards without a host buffer")
     for buffer in item.host_buffers:
         if tuple(buffer.shape.dims) != shard_shape or buffer.dtype.kind != spec.kind:
-            raise StatusError(Code.INVALID_ARGUMENT, f"a shard that is not of shape {shard_shape}")
+            raise invalid_argument(f"a shard that is not of shape {shard_shape}")
     strides = [
         tuple(b.byte_strides.strides) if b.HasField("byte_strides") else None
         for b in item.host_buffers
@@ -134,21 +139,18 @@ def _view(
     size = math.prod(shape) * dtype.itemsize
     if strides is None or size == 0:
         if len(buffer) < size:
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"a host buffer of {len(buffer)} bytes instead of {size}"
-            )
+            raise invalid_argument(f"a host buffer of {len(buffer)} bytes instead of {size}")
         return buffer[:size].view(dtype).reshape(shape)
     if len(strides) == len(shape):
         # The client refuses strides below 1, except where they lead nowhere.
         strides = tuple(0 if n == 1 else s for s, n in zip(strides, shape, strict=True))
     if len(strides) != len(shape) or min(strides, default=0) < 0:
-        raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for shape {shape}")
+        raise invalid_argument(f"byte strides {strides} for shape {shape}")
     # Here, as numpy counts in 64 bits: it accepts overflows, and reads elsewhere.
     end = sum(s * (n - 1) for s, n in zip(strides, shape, strict=True)) + dtype.itemsize
     if end > len(buffer):
-        raise StatusError(
-            Code.INVALID_ARGUMENT,
-            f"byte strides {strides} lead past the {len(buffer)} bytes of the host buffer",
+        raise invalid_argument(
+            f"byte strides {strides} lead past the {len(buffer)} bytes of the host buffer"
         )
     return np.ndarray(shape, dtype, buffer.data, strides=strides)
 
@@ -208,7 +210,7 @@ def _to_host(
             whole[index] = piece
     if strides is not None and strides != whole.strides and whole.size:
         if len(strides) != whole.ndim:
-            raise StatusError(Code.INVALID_ARGUMENT, f"byte strides {strides} for {spec.shape}")
+            raise invalid_argument(f"byte strides {strides} for {spec.shape}")
         order = sorted(range(whole.ndim), key=lambda axis: -strides[axis])
         whole = whole.transpose(order)
         expected = np.ascontiguousarray(whole)

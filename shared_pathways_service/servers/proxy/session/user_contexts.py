@@ -58,12 +58,7 @@ class UserContexts:
         self._owed: deque[int] = deque(maxlen=_MOST_OWED)
 
     def give_back(self, response: proxy_pb2.IfrtResponse, context: int) -> None:
-        """Fills in an answer with a response.
-
-        Args:
-          response: The answer, otherwise complete.
-          context: The context of the request; 0: none.
-        """
+        """Gives a request's context, unless it is 0, back with an otherwise complete answer."""
         metadata = response.response_metadata
         if response.WhichOneof("response") not in _IN_ORDER:
             metadata.seq_num = _ASIDE

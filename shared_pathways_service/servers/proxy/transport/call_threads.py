@@ -22,11 +22,8 @@ class CallThreads(futures.ThreadPoolExecutor):
 
     (The standard library's keeps such a call in its queue after it raised an error because the
     system had no thread, and counts one idle thread too many from then on: the next call waits.
-    This is a subclass all the same: grpcio's public API accepts no other.)
-
-    Args:
-      most: The most threads at a time; each is created when it is needed, and kept.
-      name: The prefix of their names.
+    This is a subclass all the same: grpcio's public API accepts no other.) Each of the `most`
+    threads is created when it is needed, and stays.
     """
 
     def __init__(self, most: int, name: str) -> None:

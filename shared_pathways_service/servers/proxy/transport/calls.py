@@ -49,14 +49,9 @@ class Call(Waiting, Protocol):
 class Calls:
     """The methods of one proxy. Each may raise `StatusError`, the status of the call.
 
-    Args:
-      service: The service that answers.
-      plain: The threads of calls with one request and one answer.
-
     Attributes:
-      service: As given.
       transfers: The threads of uploads and downloads.
-      late: Watches requests that are awaited on the threads of `plain`.
+      late: Watches requests that are awaited on the threads of calls with one request and answer.
       late_downloads: Watches those on the threads of uploads and downloads.
       plain: The methods with one request and one answer, by their paths.
       longest_message: The longest message that is read: one that is a little too long gets an

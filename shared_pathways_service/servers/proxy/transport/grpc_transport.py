@@ -34,13 +34,7 @@ _PATIENCE = (
 
 
 class GrpcTransport:
-    """A gRPC server for one `ProxyService`.
-
-    Args:
-      service: The service.
-      kind: One of `TRANSPORTS`.
-      connections: The limits of connections and of their age.
-    """
+    """A gRPC server for one `ProxyService`; `kind` is one of `TRANSPORTS`."""
 
     def __init__(
         self,

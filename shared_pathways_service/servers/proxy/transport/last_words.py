@@ -31,10 +31,7 @@ class _Slow(NamedTuple):
 class LastWords:
     """Waits for clients that read the end of a call slowly: a limited number, for a limited time.
 
-    Args:
-      is_drained: Returns whether a call is over; gets the time that it may wait, in seconds.
-      most: The most calls that may wait.
-      slow_reader_s: The most seconds that one may wait.
+    `is_drained` returns whether a call is over; it gets the time that it may wait, in seconds.
     """
 
     def __init__(
@@ -86,10 +83,7 @@ class LastWords:
                 return
 
     def _break_off(self, slow: list[_Slow]) -> list[_Slow]:
-        """Ends calls that have waited too long, and the oldest beyond the limit.
-
-        They are drained soon: nothing waits for their clients any more.
-        """
+        """Ends calls that have waited too long, and the oldest beyond the limit."""
         oldest = time.monotonic() - self._slow_reader_s
         surplus = len(slow) - self._most
         kept, count = [], 0

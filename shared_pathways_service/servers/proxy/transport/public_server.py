@@ -14,7 +14,12 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.memory import HostCharge
 from shared_pathways_service.servers.proxy.session.answers import QueuedAnswers
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.transport.calls import (
     CALLBACKS,
     DOWNLOAD,
@@ -32,15 +37,7 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class PublicServer:
-    """A gRPC server for one proxy.
-
-    Args:
-      options: Options of gRPC.
-      calls: The calls to serve.
-      sessions: The threads of sessions.
-      plain: The threads of calls with one request and one answer.
-      callbacks: The threads of callback streams.
-    """
+    """A gRPC server for one proxy, with the threads for each kind of calls."""
 
     def __init__(
         self,
@@ -180,7 +177,7 @@ def _request(requests: Iterator[bytes], call: Call, late: LateRequests) -> bytes
         for raw in requests:
             awaited.has_come = True
             return raw
-    raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
+    raise invalid_argument("the call has no request")
 
 
 def _on_pool(behave: Callable[..., Any], pool: futures.ThreadPoolExecutor) -> Callable[..., Any]:

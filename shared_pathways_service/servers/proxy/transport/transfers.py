@@ -32,9 +32,6 @@ class Transfers:
       patience_s: Seconds after which a stalled one is ended, if others wait. They are counted in
         checks of a thread, so time in which this process does not run does not count.
       is_shared: Whether there is more than one session.
-
-    Attributes:
-      pool: The threads that run them.
     """
 
     def __init__(

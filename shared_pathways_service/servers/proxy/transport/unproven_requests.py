@@ -82,8 +82,7 @@ class LateRequests:
     def awaited(self, give_up: Callable[[str], object]) -> Iterator[Awaited]:
         """Registers an awaited request; set `has_come` of the result when it has arrived.
 
-        Args:
-          give_up: Ends the wait, on another thread, with the reason; called at most once.
+        `give_up` ends the wait, on another thread, with the reason; it is called at most once.
         """
         awaited = Awaited(give_up)
         self._awaited[awaited] = None
@@ -163,11 +162,7 @@ class LateRequests:
 
 
 class Awaited:
-    """A request that is awaited.
-
-    Attributes:
-      has_come: Whether it has arrived.
-    """
+    """A request that is awaited."""
 
     def __init__(self, give_up: Callable[[str], object]) -> None:
         self.has_come = False

@@ -25,8 +25,8 @@ class Clients:
 
     Args:
       slice_of: The virtual slice of each device.
+      let_go: Called if there are too many clients: drops cached references.
       platform: The platform of the devices.
-      let_go: Called if there are too many: drops cached references.
     """
 
     def __init__(
@@ -45,11 +45,7 @@ class Clients:
         )
 
     def get(self, slices: tuple[int, ...]) -> xla.XlaClient:
-        """Returns the client of a set of slices, ascending.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED: too many sets are in use.
-        """
+        """Returns the client of a set of slices, ascending."""
         with self._lock:
             kept = self._of_one if len(slices) == 1 else self._of_several
             found = kept.get(slices)

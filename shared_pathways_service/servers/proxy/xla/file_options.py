@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 
 __all__ = ["FILES", "HARMLESS", "TEXTS", "check_overrides", "without_files"]
 
@@ -145,19 +145,14 @@ class _Field(NamedTuple):
 
 
 def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
-    """Drops the options that concern files.
+    """Drops the options that concern files from a serialised xla.CompileOptionsProto.
 
     Args:
-      options: A client's serialised xla.CompileOptionsProto.
+      options: A client's options.
       own: The proxy's serialised debug options: its files are used instead.
 
     Returns:
       The options without them, and the names of those that were set.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT: text is not UTF-8, or an override is malformed; the message has
-        the name of the option.
-      DecodeError: The bytes are not options.
     """
     message = xla_pb2.CompileOptionsProto.FromString(options)
     ignored: dict[str, None] = {}
@@ -190,15 +185,11 @@ def check_overrides(overrides: Iterable[tuple[str, object]]) -> None:
     """Refuses overrides that concern files, as XLA itself has parsed them.
 
     `without_files` has dropped them before. This holds even if XLA parses other bytes.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT, with the name of the option.
     """
     for name, value in overrides:
         if _concerns_files(name, value if isinstance(value, str) else ""):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"compile options: {name} in env_option_overrides would write or read files",
+            raise invalid_argument(
+                f"compile options: {name} in env_option_overrides would write or read files"
             )
 
 
@@ -240,9 +231,8 @@ def _concerns_files(name: str, text: str) -> bool:
 
 
 def _malformed(what: str) -> StatusError:
-    return StatusError(
-        Code.INVALID_ARGUMENT,
-        f"compile options: {what} in env_option_overrides must have exactly one name and one value",
+    return invalid_argument(
+        f"compile options: {what} in env_option_overrides must have exactly one name and one value"
     )
 
 
@@ -260,8 +250,8 @@ def _check_text(name: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise StatusError(
-            Code.INVALID_ARGUMENT, f"compile options: {name} must be text in UTF-8, not {data!r}"
+        raise invalid_argument(
+            f"compile options: {name} must be text in UTF-8, not {data!r}"
         ) from None
 
 
@@ -287,9 +277,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
         else:
             at = len(data) + 1  # groups: XLA has none
         if at > len(data):
-            raise StatusError(
-                Code.INVALID_ARGUMENT, f"compile options: field {tag >> 3} is not an option of XLA"
-            )
+            raise invalid_argument(f"compile options: field {tag >> 3} is not an option of XLA")
         yield _Field(tag >> 3, wire_type, data[inner:at], data[begin:at])
 
 
@@ -303,4 +291,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         shift += 7
-    raise StatusError(Code.INVALID_ARGUMENT, "compile options: a number is truncated")
+    raise invalid_argument("compile options: a number is truncated")

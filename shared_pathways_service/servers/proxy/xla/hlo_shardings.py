@@ -21,12 +21,7 @@ _OF_VALUES = ("arg_attrs", "res_attrs")
 
 
 def adapt_options(options: Any, module: Any) -> None:
-    """Makes XLA accept tiles as shardings, if Shardy would find some in a program.
-
-    Args:
-      options: XLA's compile options.
-      module: The checked program.
-    """
+    """Makes XLA accept tiles as shardings, if Shardy would find some in a checked program."""
     build = options.executable_build_options
     if build.use_shardy_partitioner and _has_shardings(module) and is_known(_NAMED_AXES):
         options.env_option_overrides = [*options.env_option_overrides, (_NAMED_AXES, False)]

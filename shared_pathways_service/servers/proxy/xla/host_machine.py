@@ -21,17 +21,11 @@ _CPU_LINES = frozenset(
 
 
 def machine_identity(cpuinfo: Callable[[], str] | None = None) -> bytes | None:
-    """Returns the properties of this machine that compiled programs depend on.
+    """Returns the properties of this machine that compiled programs depend on; None if unknown.
 
-    XLA loads a program that was compiled for another CPU with only a line in its log, and the first
-    instruction that this CPU lacks ends the process.
-
-    Args:
-      cpuinfo: Reads the system's description of its CPUs.
-
-    Returns:
-      CPUs, their features, and how many of them this process may use; None if the system does not
-      report them.
+    They are CPUs, their features, and how many of them this process may use. XLA loads a program
+    that was compiled for another CPU with only a line in its log, and the first instruction that
+    this CPU does not have ends the process.
     """
     try:
         text = (cpuinfo or _cpuinfo)()

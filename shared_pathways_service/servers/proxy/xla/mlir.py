@@ -58,13 +58,7 @@ def mlir_context() -> Any:
 
 
 def parse(program: bytes) -> Any:
-    """Reads a program.
-
-    Args:
-      program: Portable StableHLO, or MLIR as text or bytecode.
-
-    Returns:
-      An MLIR module, for `main_types` and `canonical`.
+    """Returns portable StableHLO, or MLIR as text or bytecode, as an MLIR module.
 
     Raises:
       StatusError: INVALID_ARGUMENT: the parser would crash.
@@ -104,10 +98,7 @@ def main_types(module: Any) -> MainTypes:
 
 
 def canonical(module: Any) -> bytes:
-    """Returns a parsed program's bytes without the source locations.
-
-    The module itself loses these too.
-    """
+    """Returns a parsed program's bytes without source locations, which the module loses too."""
     with mlir_context():
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     return written(module)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = ["as_tiles"]
 
@@ -184,4 +184,4 @@ def _product(sizes: Iterable[int], what: str) -> int:
 
 
 def _wrong(what: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"a named_sharding with {what}")
+    return invalid_argument(f"a named_sharding with {what}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
 
 __all__ = ["checked_op_sharding"]
@@ -26,20 +26,17 @@ def checked_op_sharding(serialized: bytes, num_devices: int) -> bytes:
 
     Returns:
       The same sharding as tiles, serialised.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT, or UNIMPLEMENTED for forms that JAX never sends.
     """
     try:
         sharding = xla_pb2.OpSharding.FromString(serialized)
     except DecodeError as error:
-        raise StatusError(Code.INVALID_ARGUMENT, f"not an OpSharding: {error}") from error
+        raise invalid_argument(f"not an OpSharding: {error}") from error
     sharding = as_tiles(sharding)
     if sharding.type == xla_pb2.OpSharding.TUPLE:
-        raise StatusError(Code.INVALID_ARGUMENT, "an OpSharding of type TUPLE for one array")
+        raise invalid_argument("an OpSharding of type TUPLE for one array")
     for kind in (sharding.type, *sharding.last_tile_dims):
         if kind not in _TYPES:
-            raise StatusError(Code.INVALID_ARGUMENT, f"an OpSharding of the unknown type {kind}")
+            raise invalid_argument(f"an OpSharding of the unknown type {kind}")
     if sharding.type == xla_pb2.OpSharding.MAXIMAL:
         _check_one_device(sharding, num_devices)
     elif sharding.type == xla_pb2.OpSharding.OTHER:
@@ -110,4 +107,4 @@ def _shown(numbers: Sequence[int]) -> str:
 
 
 def _wrong(what: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"an OpSharding with {what}")
+    return invalid_argument(f"an OpSharding with {what}")

@@ -83,9 +83,6 @@ class Cuda:
       count: The number of devices of the tenant's slices.
       plugins: Finds the `jax_plugins` entry points of this environment.
       make_client: Makes XLA's client, once the plug-in is loaded.
-
-    Raises:
-      InvalidRequestError: There is no plug-in, no usable GPU, or there are too few.
     """
 
     name = "cuda"
@@ -132,15 +129,7 @@ class Cuda:
 
 
 def make_platform(name: str, count: int) -> Platform:
-    """Returns the platform of a name.
-
-    Args:
-      name: ``cpu`` or ``cuda``.
-      count: The number of devices of the tenant's slices.
-
-    Raises:
-      InvalidRequestError: It is not available here.
-    """
+    """Returns the platform of a name, with at least `count` devices."""
     return Cuda(count) if name == Cuda.name else CPU
 
 

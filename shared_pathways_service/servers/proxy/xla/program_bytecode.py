@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 
 __all__ = ["check_bytecode"]
 
@@ -31,11 +31,7 @@ _IS_ALIGNED = 0x80
 def check_bytecode(program: bytes) -> None:
     """Refuses bytecode with which StableHLO's verifier may crash; accepts all texts.
 
-    Args:
-      program: MLIR as text or bytecode. MLIR's context must be entered.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT, with the name of the operation.
+    MLIR's context must be entered.
     """
     if not program.startswith(_BYTECODE) or _NAME not in program:
         return
@@ -106,4 +102,4 @@ def _number(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _wrong(what: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"a program as bytecode {what}")
+    return invalid_argument(f"a program as bytecode {what}")

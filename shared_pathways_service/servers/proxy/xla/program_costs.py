@@ -34,11 +34,8 @@ _SMALL = 16 << 10
 def is_quick(module: Any, custom_calls: Container[str] = ()) -> bool:
     """Whether a parsed program is sure to end at once, for any arguments.
 
-    It is small, and has no loop, no nested calls and nothing that may wait.
-
-    Args:
-      module: The program.
-      custom_calls: The names of those that take no time.
+    It is small, and has no loop, no nested calls, nothing that may wait, and no custom calls except
+    the named ones, which take no time.
     """
     with mlir_context():
         functions: dict[str, Any] = {}
@@ -55,13 +52,7 @@ def is_quick(module: Any, custom_calls: Container[str] = ()) -> bool:
 
 
 def _cost(function: Any, callees: Mapping[str, int], custom_calls: Container[str]) -> int:
-    """Returns the number of a function's operations; too many if one is large or may take long.
-
-    Args:
-      function: A function of a module.
-      callees: The functions that it may call, each with its cost.
-      custom_calls: As in `is_quick`.
-    """
+    """Returns the number of a function's operations; too many if one is large or may take long."""
     cost = 0
 
     def look(operation: Any) -> Any:

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 
 __all__ = ["check_text"]
 
@@ -35,12 +35,7 @@ _STEPS = np.array([1 if byte in _OPENING else -1 for byte in range(256)], np.int
 def check_text(program: bytes, *, verified: bool = False) -> None:
     """Refuses a text with which MLIR's parser would crash; accepts all bytecode.
 
-    Args:
-      program: MLIR as text or bytecode.
-      verified: Whether MLIR itself has written it.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT, with the limit.
+    `verified` is for text that MLIR itself has written.
     """
     if program.startswith(_BYTECODE):
         return
@@ -61,4 +56,4 @@ def check_text(program: bytes, *, verified: bool = False) -> None:
 
 
 def _wrong(what: str) -> StatusError:
-    return StatusError(Code.INVALID_ARGUMENT, f"a program as text {what}")
+    return invalid_argument(f"a program as text {what}")

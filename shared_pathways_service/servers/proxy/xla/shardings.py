@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla import xla
 from shared_pathways_service.servers.proxy.xla.clients import Clients
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
@@ -42,7 +42,6 @@ class Placing:
       sharding: XLA's form, for arrays.
       op_sharding: The serialised xla.OpSharding; None for a single device, and if the protocol's
         form does not tell how the pieces make up the whole.
-      memory_kind: The kind of memory on its devices.
       shard: The shape of each piece, if the protocol's form tells only that.
     """
 
@@ -81,11 +80,7 @@ class Placing:
         self._pieces: dict[tuple[int, ...], tuple[Index, ...]] = {}
 
     def pieces(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
-        """Returns, for each device, its part of an array of this shape.
-
-        Raises:
-          StatusError: The shape cannot be split this way.
-        """
+        """Returns, for each device, its part of an array of this shape."""
         if self.shard is not None and self.shard != shape:
             raise StatusError(
                 Code.UNIMPLEMENTED,
@@ -97,11 +92,10 @@ class Placing:
             try:
                 by_device = self.sharding.devices_indices_map(shape)
             except ValueError as error:
-                raise StatusError(Code.INVALID_ARGUMENT, str(error)) from error
+                raise invalid_argument(str(error)) from error
             except AssertionError as error:  # JAX's own, if the number of dimensions differs
-                raise StatusError(
-                    Code.INVALID_ARGUMENT,
-                    f"an array of shape {shape} cannot be split this way: {error}",
+                raise invalid_argument(
+                    f"an array of shape {shape} cannot be split this way: {error}"
                 ) from error
             found = tuple(tuple(index) for index in by_device.values())
             if len(self._pieces) < _REMEMBERED:
@@ -124,12 +118,7 @@ class Placing:
 
 
 class Placings:
-    """Makes `Placing`s; the same for the same sharding.
-
-    Args:
-      slice_of: The virtual slice of each device.
-      platform: The platform of the devices.
-    """
+    """Makes `Placing`s; the same for the same sharding. `slice_of` has the slice of each device."""
 
     def __init__(self, slice_of: Sequence[int], platform: Platform = CPU) -> None:
         self._slice_of = tuple(slice_of)
@@ -157,11 +146,7 @@ class Placings:
         return self._remembered(_HLO, message.SerializeToString())
 
     def from_wire(self, proto: core_pb2.ShardingProto) -> Placing:
-        """Returns the placing that a request names.
-
-        Raises:
-          StatusError: Unknown devices, or an unknown kind of sharding.
-        """
+        """Returns the placing that a request names."""
         serialized = proto.serialized_sharding
         return self._remembered(serialized.type_name, serialized.data)
 
@@ -169,9 +154,8 @@ class Placings:
         """Returns the same sharding over other devices; in another memory if one is named."""
         memory_kind = self._known(memory_kind or placing.memory_kind)
         if len(device_ids) != len(placing.device_ids):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"{len(device_ids)} devices for an array on {len(placing.device_ids)}",
+            raise invalid_argument(
+                f"{len(device_ids)} devices for an array on {len(placing.device_ids)}"
             )
         if placing.op_sharding is not None:
             return self.hlo(device_ids, placing.op_sharding, memory_kind)
@@ -191,7 +175,7 @@ class Placings:
         """Refuses devices that do not exist."""
         for device_id in device_ids:
             if not 0 <= device_id < len(self._slice_of):
-                raise StatusError(Code.INVALID_ARGUMENT, f"there is no device {device_id}")
+                raise invalid_argument(f"there is no device {device_id}")
 
     @functools.cached_property
     def memory_kinds(self) -> tuple[str, ...]:
@@ -203,7 +187,7 @@ class Placings:
 
     def _known(self, kind: str) -> str:
         if kind not in self.memory_kinds:
-            raise StatusError(Code.INVALID_ARGUMENT, f"there is no memory of kind {kind!r}")
+            raise invalid_argument(f"there is no memory of kind {kind!r}")
         return kind
 
     def _remembered(self, type_name: str, data: bytes) -> Placing:
@@ -265,7 +249,7 @@ class Placings:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
         memory_kind = self._memory_kind(message)
         if min(message.shard_shape.dims, default=0) < 0:
-            raise StatusError(Code.INVALID_ARGUMENT, "a shard shape with a negative dimension")
+            raise invalid_argument("a shard shape with a negative dimension")
         device_ids = self._devices(message.devices)
         slices = self.slices(device_ids)
         client = self.client(slices)
@@ -294,7 +278,7 @@ class Placings:
         device_ids = tuple(devices.device_ids)
         self.check(device_ids)
         if not device_ids or len(set(device_ids)) != len(device_ids):
-            raise StatusError(Code.INVALID_ARGUMENT, f"a sharding over devices {device_ids}")
+            raise invalid_argument(f"a sharding over devices {device_ids}")
         return device_ids
 
 

@@ -93,15 +93,11 @@ _NO_CRASHES = tuple(
 
 
 class XlaClient:
-    """Some devices, with their arrays and programs.
+    """Some devices, by the proxy's numbers, with their arrays and programs.
 
     A client runs its programs over several devices one after the other, whatever their devices: one
     that does not end delays all others of the same client. Several clients in one process are
     independent but share the host's memory, so an array passes from one to another without a copy.
-
-    Args:
-      device_ids: The proxy's numbers of its devices.
-      platform: The platform of the devices.
 
     Attributes:
       platform: The name of the platform that its programs are compiled for.
@@ -189,10 +185,10 @@ class XlaClient:
         device_ids: Sequence[int],
         flags: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """Parses compile options, for devices of this client.
+        """Parses a serialised xla.CompileOptionsProto, for devices of this client.
 
         Args:
-          options: A serialised xla.CompileOptionsProto.
+          options: The options.
           device_ids: The devices in the order of the device assignment.
           flags: XLA's flags, names and values, which override the options.
 
@@ -252,12 +248,7 @@ class XlaClient:
     def runner(
         self, executable: Any, results: Sequence[ArraySpec]
     ) -> Callable[[list[Array]], list[Array]]:
-        """Returns a function that runs a program to its end.
-
-        Args:
-          executable: The result of `compile`.
-          results: The spec of each result.
-        """
+        """Returns a function that runs a compiled program to its end."""
         handlers = [
             result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
         ]

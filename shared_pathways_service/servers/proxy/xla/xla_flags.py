@@ -14,7 +14,7 @@ from pathlib import Path
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 
 __all__ = ["allow_long_callbacks", "check_debug_options", "is_known", "use_xla_flags"]
 
@@ -80,22 +80,11 @@ def allow_long_callbacks() -> None:
 def check_debug_options(
     options: xla_pb2.DebugOptions, overrides: Iterable[tuple[str, object]]
 ) -> None:
-    """Refuses options that XLA does not check and that crash it.
-
-    Args:
-      options: The options of a program.
-      overrides: Names and values that override them.
-
-    Raises:
-      StatusError: INVALID_ARGUMENT, with the option, its value, and the allowed values.
-    """
+    """Refuses options of a program, and overrides, that XLA does not check and that crash it."""
     told = [(name, getattr(options, name)) for name in (*_RANGES, *_NEVER_ON)]
     for name, value in (*told, *overrides):
         if expected := _expected(name, value):
-            raise StatusError(
-                Code.INVALID_ARGUMENT,
-                f"{name}={value} would crash or block XLA: expected {expected}",
-            )
+            raise invalid_argument(f"{name}={value} would crash or block XLA: expected {expected}")
 
 
 def _expected(name: str, value: object) -> str:

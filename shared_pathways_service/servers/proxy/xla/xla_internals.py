@@ -95,11 +95,7 @@ _RELEASE = release_of(jaxlib.version.__version__)
 
 
 def check() -> None:
-    """Checks that this jaxlib and this JAX have all the private parts.
-
-    Raises:
-      VersionSkew: They lack some; the message names them.
-    """
+    """Raises a VersionSkew that names the private parts which this release does not have."""
     lacking = [
         f"{place}.{name} ({purpose})"
         for module, place, name, purpose in _PARTS
@@ -161,15 +157,7 @@ def is_not_utf8(error: BaseException) -> bool:
 
 
 def read_portable_artifact(program: bytes, context: Any) -> Any:
-    """Reads portable StableHLO.
-
-    Args:
-      program: As in `CompileRequest.program.data`.
-      context: MLIR's context, entered.
-
-    Returns:
-      An MLIR module, or its text.
-    """
+    """Reads portable StableHLO as an MLIR module, or its text; MLIR's context must be entered."""
     if _RELEASE < (0, 10):
         return _jax.mlir.deserialize_portable_artifact(program)
     return _jax.mlir.deserialize_portable_artifact(program, context)

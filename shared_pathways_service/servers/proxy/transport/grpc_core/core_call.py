@@ -29,14 +29,11 @@ class CallOver(Exception):  # noqa: N818 - not an error: nobody waits for the ca
 class CoreCall:
     """One call; all but `send_soon`, `cancel`, `wake` and `fail` is for the call's own thread.
 
-    Args:
-      call: The call of gRPC's core.
-      events: The queue for the ends of its operations; of this call only.
-      metadata: The client's metadata.
+    `events` is the queue for the ends of its operations, and of no other call.
 
     Attributes:
-      metadata: As pairs; values of keys that end in ``-bin`` are bytes.
-      is_over: Whether nobody waits for the call any more.
+      metadata: The client's; values of keys that end in ``-bin`` are bytes.
+      is_over: Whether the client has gone.
     """
 
     def __init__(self, call: Any, events: Any, metadata: Any) -> None:
@@ -60,11 +57,7 @@ class CoreCall:
         self._begin_here(_CLOSED, cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
 
     def messages(self) -> Iterator[bytes]:
-        """Yields the client's messages.
-
-        Raises:
-          CallOver: The client has gone meanwhile.
-        """
+        """Yields the client's messages."""
         while True:
             message = self.receive()
             if message is None:
@@ -88,11 +81,7 @@ class CoreCall:
         return message
 
     def send(self, message: bytes) -> None:
-        """Sends a message; returns when core has taken it.
-
-        Raises:
-          CallOver: Nobody takes it.
-        """
+        """Sends a message; returns when core has taken it."""
         self.send_soon(message, more_follows=False)
         while (event := self.next_event()).tag is not SENT:
             pass
@@ -106,10 +95,6 @@ class CoreCall:
     def send_soon(self, message: bytes, *, more_follows: bool) -> bool:
         """Sends a message, on any thread, one at a time; `next_event` returns its end.
 
-        Args:
-          message: The serialised message.
-          more_follows: Whether another one is certain to follow.
-
         Returns:
           False: the call has ended, and there will be no event.
         """
@@ -121,14 +106,9 @@ class CoreCall:
             return True
 
     def next_event(self, deadline: float | None = None) -> Any:
-        """Waits for the end of an operation.
+        """Waits for the end of an operation, whose tag the event has.
 
-        Args:
-          deadline: By the clock (`time.time`); None: no limit, as the end of the call ends all
-            operations.
-
-        Returns:
-          The event; its tag tells which operation it was.
+        The deadline is by `time.time`; None: no limit, as the end of the call ends all operations.
         """
         event = self._events.poll(deadline=deadline)
         if event.completion_type == cygrpc.CompletionType.queue_timeout:
@@ -172,12 +152,7 @@ class CoreCall:
                 self._call.cancel()
 
     def end(self, error: StatusError | None, message: bytes | None = None) -> None:
-        """Sends the call's status, once; after that no operation can start.
-
-        Args:
-          error: The status; None: success.
-          message: The last message to send.
-        """
+        """Sends a last message and the status, once; after that no operation can start."""
         code, details = (0, "") if error is None else (error.code.value, error.message)
         with self._lock:
             operations = self._opening()

@@ -18,11 +18,7 @@ __all__ = ["CoreOutbox"]
 
 
 class CoreOutbox:
-    """Messages to the client, sent when they are put, or when the one before is written.
-
-    Args:
-      call: The call of the stream.
-    """
+    """Messages to the client, sent when they are put, or when the one before is written."""
 
     def __init__(self, call: CoreCall) -> None:
         self._call = call

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.transport.calls import (
     CALLBACKS,
     DOWNLOAD,
@@ -33,14 +38,7 @@ def routes(
     plain: futures.Executor,
     callbacks: futures.Executor,
 ) -> Mapping[str, Route]:
-    """Returns the route of each method.
-
-    Args:
-      calls: The calls to serve.
-      sessions: The threads of sessions.
-      plain: The threads of calls with one request and one answer.
-      callbacks: The threads of callback streams.
-    """
+    """Returns the route of each method, on the threads for its kind of calls."""
     transfers = calls.transfers.pool
     found = {path: Route(plain, _plain(answer, calls.late)) for path, answer in calls.plain.items()}
     found[UPLOAD] = Route(transfers, lambda call: calls.upload(call.messages(), call))
@@ -106,5 +104,5 @@ def _request(call: CoreCall, late: LateRequests) -> bytes:
         request = call.receive()
         awaited.has_come = request is not None
     if request is None:
-        raise StatusError(Code.INVALID_ARGUMENT, "the call has no request")
+        raise invalid_argument("the call has no request")
     return request

@@ -28,11 +28,7 @@ _MESSAGES = (b"", b"one", bytes(100_000))
 
 @functools.cache
 def fault() -> str:
-    """Tests a server with a client of grpcio's public API, once per process.
-
-    Returns:
-      What failed; empty if nothing did.
-    """
+    """Tests a server with a client of grpcio's public API, once per process; returns the fault."""
     pool = CallThreads(2, "check")
     try:
         return _try(pool)

@@ -88,11 +88,7 @@ class CoreServer:
         self._last_words = LastWords(self._is_drained, most=max_calls, slow_reader_s=slow_reader_s)
 
     def add_insecure_port(self, address: str) -> int:
-        """Binds an address; returns the port.
-
-        Raises:
-          RuntimeError: It cannot be bound.
-        """
+        """Binds an address; returns the port, or raises a RuntimeError."""
         port: int = self._server.add_http2_port(address.encode())
         if not port:
             raise RuntimeError(f"failed to bind to {address}")

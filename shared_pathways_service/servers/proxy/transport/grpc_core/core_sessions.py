@@ -27,10 +27,6 @@ class CoreAnswers(Answers):
 
     An answer is sent by the thread that settles it if none is being sent, else by the call's thread
     when the one before is written. That thread also reads: while it waits for room, it writes.
-
-    Args:
-      limits: The limits of the proxy.
-      call: The session's call.
     """
 
     def __init__(self, limits: Limits, call: CoreCall) -> None:
@@ -43,11 +39,7 @@ class CoreAnswers(Answers):
         self._early: Any = None
 
     def serve(self, session: Session) -> None:
-        """Handles requests until the client ends them, or the call is over.
-
-        Raises:
-          StatusError: A message is not a request.
-        """
+        """Handles requests until the client ends them, or the call is over."""
         call = self._call
         call.receive_soon()
         while (raw := self._next_request()) is not None:
