@@ -20,19 +20,7 @@ from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import CompileCalls
 from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
 from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
-    ALIASES,
-    COMPUTATIONS,
-    CONFIG,
-    FRONTEND,
-    SHARDING,
-    TARGET,
-    TOKEN_TYPE,
-    TYPED_CONFIG,
-    VERSION,
-    entries,
-    has_items,
-)
+from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
 
 __all__ = ["NAMES", "CallbackChecker", "CallbackMark", "take_mark"]
 
@@ -48,9 +36,9 @@ _SHARDY = "sdy.sharding"
 _SHARDING_FORM = re.compile(r"\{(?:maximal device=(\d{1,6})|manual|replicated)\}")
 _KNOWN = frozenset(
     (
-        *(TARGET, VERSION, CONFIG, TYPED_CONFIG, COMPUTATIONS, ALIASES),
-        *("has_side_effect", "operand_layouts", "result_layouts"),
-        *(SHARDING, _SHARDY, FRONTEND),
+        *(attr.TARGET, attr.VERSION, attr.CONFIG, attr.TYPED_CONFIG, attr.COMPUTATIONS),
+        *(attr.ALIASES, *attr.LAYOUTS, attr.SHARDING, attr.FRONTEND),
+        *("has_side_effect", _SHARDY),
     )
 )
 
@@ -125,10 +113,7 @@ class CallbackChecker:
 
 
 def _index(call: Any) -> int:
-    attributes = call.attributes
-    # (MLIR's attribute dictionaries have no `get`.)
-    name = TYPED_CONFIG if TYPED_CONFIG in attributes else CONFIG
-    config = attributes[name] if name in attributes else None  # noqa: SIM401
+    config = attr.config_of(call)
     if not isinstance(config, ir.DictAttr) or len(config) != 1 or "index" not in config:
         return -1
     index = config["index"]
@@ -137,9 +122,9 @@ def _index(call: Any) -> int:
 
 
 def _problem(call: Any, num_devices: int) -> str:
-    if unknown := [entry.name for entry in entries(call) if entry.name not in _KNOWN]:
+    if unknown := [entry.name for entry in attr.entries(call) if entry.name not in _KNOWN]:
         return f"it has the attribute {unknown[0][:100]}"
-    if has_items(call, ALIASES):
+    if attr.has_items(call, attr.ALIASES):
         return "its results share memory with its operands"
     return _sharding_problem(call, num_devices)
 
@@ -149,16 +134,16 @@ def _sharding_problem(call: Any, num_devices: int) -> str:
     # Only the axes of a mesh are in quotes.
     if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):
         return "it is split over several devices"
-    if FRONTEND in attributes and not _is_whole(attributes[FRONTEND]):
-        return f"its {FRONTEND} are wrong, or split it over several devices"
-    if SHARDING in attributes and not _is_on_one(call, num_devices):
-        return f"its {SHARDING} is neither one device nor manual"
+    if attr.FRONTEND in attributes and not _is_whole(attributes[attr.FRONTEND]):
+        return f"its {attr.FRONTEND} are wrong, or split it over several devices"
+    if attr.SHARDING in attributes and not _is_on_one(call, num_devices):
+        return f"its {attr.SHARDING} is neither one device nor manual"
     return ""
 
 
 def _is_on_one(call: Any, num_devices: int) -> bool:
     """Whether a sharding, or that of each result, is one device, manual, or on each device."""
-    attribute = call.attributes[SHARDING]
+    attribute = call.attributes[attr.SHARDING]
     if not isinstance(attribute, ir.StringAttr):
         return False
     texts = [attribute.value]
@@ -183,7 +168,7 @@ def _types(values: Any) -> tuple[ValueType, ...]:
 
 
 def _type(mlir_type: Any) -> ValueType:
-    if str(mlir_type) == TOKEN_TYPE:
+    if str(mlir_type) == attr.TOKEN_TYPE:
         return ValueType(None, ())
     if not isinstance(mlir_type, ir.RankedTensorType) or min(mlir_type.shape, default=0) < 0:
         raise invalid_argument(f"a callback has a value of type {mlir_type}")

@@ -41,7 +41,6 @@ from shared_pathways_service.servers.proxy.status_errors import (
 )
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
     from shared_pathways_service.servers.proxy.execution.operations import Operation
 
 __all__ = ["LATE_S", "Outbox", "SessionCallbacks"]
@@ -176,7 +175,7 @@ class SessionCallbacks:
         return call.results()
 
     def call_ahead(
-        self, program: ProgramCallbacks, index: int, arguments: Sequence[Any], operation: Operation
+        self, program: Caller, index: int, arguments: Sequence[Any], operation: Operation
     ) -> bool:
         """Calls a function without results; the operation settles once the call is answered.
 
@@ -205,7 +204,7 @@ class SessionCallbacks:
         """Waits briefly for the functions that earlier programs have called."""
         self.await_ahead(None, _ORDER_S)
 
-    def await_before(self, program: ProgramCallbacks, operation: Operation) -> None:
+    def await_before(self, program: Caller, operation: Operation) -> None:
         """Waits for the functions that the same run of a program has called."""
         if not self.await_ahead(operation, _PATIENCE_S):
             program.step_aside()

@@ -49,7 +49,7 @@ from shared_pathways_service.servers.proxy.status_errors import StatusError, fro
 from shared_pathways_service.servers.proxy.xla import mlir
 from shared_pathways_service.servers.proxy.xla.operation_attributes import CONFIG, TARGET
 
-__all__ = ["CompileCallbacks", "Turns", "bound"]
+__all__ = ["CompileCallbacks", "Turns"]
 
 #: The name under which XLA calls our functions; JAX's own name is taken in the same process.
 _TARGET = "sps.CustomSPMDPartitioning"
@@ -75,25 +75,33 @@ class Turns(Protocol):
 
 
 class CompileCallbacks:
-    """One program's calls at compile time."""
+    """One program's calls at compile time.
+
+    Args:
+      calls: The session's calls.
+      mark: The client's mark of the program.
+      module: The checked program; `bound` changes it.
+      checker: The checker of the program.
+      check: Refuses a parsed program that the proxy does not accept.
+      turns: The turns of the compiling thread; required if the program has such functions.
+    """
 
     def __init__(
         self,
         calls: SessionCallbacks,
         mark: CallbackMark,
-        name: str,
-        found: Sequence[CompileCall],
+        module: Any,
+        checker: CallbackChecker,
         *,
-        num_devices: int,
         check: Callable[[Any], object],
-        turns: Turns,
+        turns: Turns | None,
     ) -> None:
         self.mark = mark
-        self.name = name
-        self.num_devices = num_devices
+        self.name = mlir.name_of(module)
+        self.num_devices = checker.num_devices
         self.check = check
         self._calls = calls
-        self._found = found
+        self._found = checker.compile_calls.found
         self._turns = turns
         self._error: StatusError | None = None
         # XLA keeps no reference to the functions.
@@ -106,7 +114,8 @@ class CompileCallbacks:
         Raises:
           StatusError: The error of a function, instead of XLA's text of it.
         """
-        _register()
+        if self._found:
+            _register()
         self._bound = [self._bind(call) for call in self._found]
         try:
             yield
@@ -122,6 +131,7 @@ class CompileCallbacks:
         """Calls a function of the client with a serialised CompileCall, unless one has failed."""
         if self._error is not None:
             raise self._error.anew()
+        assert self._turns is not None
         asking = _Asking(self, _PREFIX_OF[name], index, self._turns)
         try:
             (answer,) = self._calls.call(asking, index, [np.frombuffer(message, np.uint8)])
@@ -150,39 +160,6 @@ class CompileCallbacks:
             attributes[CONFIG] = ir.StringAttr.get(number)
             attributes[TARGET] = ir.StringAttr.get(_TARGET)
             return partitioner
-
-
-def bound(
-    calls: SessionCallbacks,
-    mark: CallbackMark,
-    module: Any,
-    checker: CallbackChecker,
-    *,
-    check: Callable[[Any], object],
-    turns: Turns | None,
-) -> contextlib.AbstractContextManager[None]:
-    """Registers the functions of a checked program, which it changes, while XLA compiles it.
-
-    Args:
-      calls: The session's calls.
-      mark: The client's mark of the program.
-      module: The program.
-      checker: The checker of the program.
-      check: Refuses a parsed program that the proxy does not accept.
-      turns: The turns of the compiling thread; required if the program has such functions.
-    """
-    if not (found := checker.compile_calls.found):
-        return contextlib.nullcontext()
-    assert turns is not None
-    return CompileCallbacks(
-        calls,
-        mark,
-        mlir.name_of(module),
-        found,
-        num_devices=checker.num_devices,
-        check=check,
-        turns=turns,
-    ).bound()
 
 
 class _Asking:

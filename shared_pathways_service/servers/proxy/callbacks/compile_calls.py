@@ -16,16 +16,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from shared_pathways_service.servers.proxy.status_errors import invalid_argument
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
-    ALIASES,
-    COMPUTATIONS,
-    CONFIG,
-    FRONTEND,
-    TARGET,
-    VERSION,
-    entries,
-    has_items,
-)
+from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
 
 __all__ = ["COMPILE_CALLS", "INSPECT", "PARTITION", "CompileCall", "CompileCalls"]
 
@@ -33,7 +24,9 @@ INSPECT, PARTITION = "InspectSharding", "CustomSPMDPartitioning"
 #: Each with the version of the calling convention that JAX gives it.
 COMPILE_CALLS = {INSPECT: 1, PARTITION: 2}
 _INDEX = re.compile(r"sps (\d{1,5})")
-_KNOWN = frozenset((TARGET, VERSION, CONFIG, COMPUTATIONS, "has_side_effect", FRONTEND))
+_KNOWN = frozenset(
+    (attr.TARGET, attr.VERSION, attr.CONFIG, attr.COMPUTATIONS, "has_side_effect", attr.FRONTEND)
+)
 #: The dependence between operands and results, for Shardy.
 _RULE = "sdy.sharding_rule"
 
@@ -48,7 +41,7 @@ class CompileCall:
     @property
     def name(self) -> str:
         """The name of the call's target."""
-        name: str = self.operation.attributes[TARGET].value
+        name: str = self.operation.attributes[attr.TARGET].value
         return name
 
 
@@ -66,13 +59,12 @@ class CompileCalls:
 
     def check(self, operation: Any, name: str) -> None:
         """Refuses a custom call that has not the form that JAX writes; adds it to `found`."""
-        attributes = operation.attributes
-        config = attributes[CONFIG] if CONFIG in attributes else None  # noqa: SIM401
+        config = attr.get(operation, attr.CONFIG)
         found = _INDEX.fullmatch(config.value) if isinstance(config, ir.StringAttr) else None
         index = int(found[1]) if found else -1
         problem = _problem(operation, name) or _types_problem(operation, name)
         if found is None:
-            problem = f"its {CONFIG} is not 'sps' and an index"
+            problem = f"its {attr.CONFIG} is not 'sps' and an index"
         elif index >= self._count:
             problem = f"its index is {index}, but the client has {self._count} functions"
         elif self._num_devices < 2:
@@ -85,15 +77,15 @@ class CompileCalls:
 def _problem(operation: Any, name: str) -> str:
     attributes = operation.attributes
     known = _KNOWN | {_RULE} if name == PARTITION else _KNOWN
-    if unknown := [entry.name for entry in entries(operation) if entry.name not in known]:
+    if unknown := [entry.name for entry in attr.entries(operation) if entry.name not in known]:
         return f"it has the attribute {unknown[0][:100]}"
-    version = attributes[VERSION].value if VERSION in attributes else 1
+    version = attributes[attr.VERSION].value if attr.VERSION in attributes else 1
     if version != COMPILE_CALLS[name]:
-        return f"its {VERSION} is {version}, not {COMPILE_CALLS[name]}"
-    if has_items(operation, ALIASES) or has_items(operation, COMPUTATIONS):
+        return f"its {attr.VERSION} is {version}, not {COMPILE_CALLS[name]}"
+    if attr.has_items(operation, attr.ALIASES) or attr.has_items(operation, attr.COMPUTATIONS):
         return "it calls functions of the program, or its results share memory with operands"
-    if FRONTEND in attributes and not isinstance(attributes[FRONTEND], ir.DictAttr):
-        return f"its {FRONTEND} are not a dictionary"
+    if attr.FRONTEND in attributes and not isinstance(attributes[attr.FRONTEND], ir.DictAttr):
+        return f"its {attr.FRONTEND} are not a dictionary"
     return ""
 
 

@@ -8,49 +8,22 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     AHEAD_BYTES,
     CallbackTypes,
     zeros,
 )
+from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.operations import Operation
 
-__all__ = ["ClientCalls", "ProgramCallbacks"]
+__all__ = ["ProgramCallbacks"]
 
 _MARK = re.compile(r"sps callback (\d+)\.")
-
-
-class ClientCalls(Protocol):
-    """The calls of the session's client that a program's callbacks need."""
-
-    @property
-    def has_none_ahead(self) -> bool:
-        """Whether no call is open for which XLA does not wait."""
-
-    def call(self, program: ProgramCallbacks, index: int, arguments: Sequence[Any]) -> Any:
-        """Calls a function and waits for its results."""
-
-    def call_ahead(
-        self, program: ProgramCallbacks, index: int, arguments: Sequence[Any], operation: Operation
-    ) -> bool:
-        """Calls a function without waiting; False if XLA must wait for this call."""
-
-    def await_order(self) -> None:
-        """Waits briefly for the calls of earlier programs."""
-
-    def await_before(self, program: ProgramCallbacks, operation: Operation) -> None:
-        """Waits for the calls of this operation for which XLA did not wait."""
-
-    def release_forlorn(self) -> None:
-        """Ends the calls of operations that have settled without them."""
-
-    def send_dropped(self, program: int) -> None:
-        """Tells the client the number of a program that is gone."""
 
 
 class _Failed(Exception):  # noqa: N818 - passes through XLA, which keeps the text alone
@@ -75,7 +48,7 @@ class ProgramCallbacks:
 
     def __init__(
         self,
-        calls: ClientCalls,
+        calls: SessionCallbacks,
         key: int,
         types: Sequence[CallbackTypes],
         names: Sequence[str],

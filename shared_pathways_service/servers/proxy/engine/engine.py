@@ -29,14 +29,12 @@ class DeviceInfo:
     """One device, as clients see it.
 
     Attributes:
-      local_index: Its index among the devices of the slice.
       coords: The coordinates of the chip in the slice's topology.
       kind: Its kind, as JAX names it.
     """
 
     id: int
     slice_index: int
-    local_index: int
     coords: tuple[int, int, int]
     kind: str
 
@@ -70,7 +68,9 @@ class Engine:
         self.last_requests = last = last_requests or LastRequests()
         self.slices = SliceTable(
             [str(t) for t in virtual_slices],
-            lambda epoch: Executor(epoch, last.place(f"on slice {epoch.index}")),
+            lambda epoch: Executor(
+                f"slice-{epoch.index}-{epoch.generation}", last.place(f"on slice {epoch.index}")
+            ),
         )
         self.compiler = Compiler(self.placings, xla_flags, compile_cache)
         self.compiler.place = last.place("")
@@ -98,8 +98,6 @@ class Engine:
 def _devices(virtual_slices: Sequence[InstanceType]) -> tuple[DeviceInfo, ...]:
     devices: list[DeviceInfo] = []
     for index, instance_type in enumerate(virtual_slices):
-        for local, coords in enumerate(instance_type.chip_coords()):
-            devices.append(
-                DeviceInfo(len(devices), index, local, coords, instance_type.device_kind)
-            )
+        for coords in instance_type.chip_coords():
+            devices.append(DeviceInfo(len(devices), index, coords, instance_type.device_kind))
     return tuple(devices)

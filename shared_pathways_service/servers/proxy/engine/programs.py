@@ -17,7 +17,10 @@ from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
     take_mark,
 )
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
-from shared_pathways_service.servers.proxy.callbacks.compile_callbacks import Turns, bound
+from shared_pathways_service.servers.proxy.callbacks.compile_callbacks import (
+    CompileCallbacks,
+    Turns,
+)
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
@@ -103,7 +106,10 @@ class Compiler:
                 raise _no_callbacks()
             if checker.runs_callbacks or not checker.compile_calls.found:
                 callbacks = _callbacks(calls, mark, checker)
-            with bound(calls, mark, module, checker, check=check, turns=self.turns):
+            at_compile_time = CompileCallbacks(
+                calls, mark, module, checker, check=check, turns=self.turns
+            )
+            with at_compile_time.bound():
                 # (Not for programs of the cache, which have no functions.)
                 functions = callbacks.functions() if callbacks else ()
                 executable = self._compiled(client, module, device_ids, parsed, functions)

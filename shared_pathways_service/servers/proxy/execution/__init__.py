@@ -2,7 +2,7 @@
 
 - `operations`, `values`: work, and its results
 - `virtual_slices`: virtual slices and their placements
-- `executor`: the thread of one placement; `meetings`: several executors together
-- `settling`, `holds`, `countdown`: the end of operations
+- `executor`: the thread of one placement, and several executors together
+- `settling`: the end of operations
 - `remap_plans`: arrays from other arrays' shards
 """

@@ -10,19 +10,7 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.serving.last_requests_file import Place
 
-__all__ = ["Executor", "Placement", "Task"]
-
-
-class Placement(Protocol):
-    """The placement of a virtual slice, for the names of its executor's threads."""
-
-    @property
-    def index(self) -> int:
-        """The index of the virtual slice."""
-
-    @property
-    def generation(self) -> int | None:
-        """The generation of the placement."""
+__all__ = ["Executor", "Meeting", "Task"]
 
 
 class Task(Protocol):
@@ -49,8 +37,8 @@ class Executor:
     queue is empty (`reserve`).
     """
 
-    def __init__(self, placement: Placement, place: Place) -> None:
-        self._placement = placement
+    def __init__(self, name: str, place: Place) -> None:
+        self._name = name
         self._place = place
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -106,8 +94,7 @@ class Executor:
 
     def _start(self) -> None:
         self._threads += 1
-        placement = self._placement
-        name = f"slice-{placement.index}-{placement.generation}-{self._threads}"
+        name = f"{self._name}-{self._threads}"
         # Assigned before it runs: the loop ends when it finds another thread in its place.
         present = self._thread
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -141,3 +128,28 @@ class Executor:
                     return
                 self._running = None
                 self._place.end()
+
+
+class Meeting:
+    """Has the last of `size` executors run the work, and the others wait for its end."""
+
+    __slots__ = ("_ended", "_lock", "_missing")
+
+    def __init__(self, size: int) -> None:
+        self._lock = threading.Lock()
+        self._missing = size
+        self._ended = threading.Event()
+
+    def arrive(self) -> bool:
+        """Returns True to the last executor; to the others False, once the work has ended."""
+        with self._lock:
+            self._missing -= 1
+            is_last = not self._missing
+        if not is_last:
+            # Set when the operation settles: by its end, or at once by the loss of any slice.
+            self._ended.wait()
+        return is_last
+
+    def end(self) -> None:
+        """Lets the executors that wait go on."""
+        self._ended.set()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shared_pathways_service.servers.proxy.execution.countdown import Countdown
+from shared_pathways_service.servers.proxy.execution.settling import Countdown
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 

@@ -11,20 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
-    ALIASES,
-    ATTRIBUTES,
-    COMPUTATIONS,
-    CONFIG,
-    FRONTEND,
-    LAYOUTS,
-    SHARDING,
-    SHARDING_RULE,
-    TARGET,
-    TYPED_CONFIG,
-    VERSION,
-    entries,
-)
+from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
 
 __all__ = ["KERNEL", "OF_XLA", "problem_of_attributes", "problem_of_types", "type_of"]
 
@@ -33,32 +20,32 @@ Types = Mapping[str, str]
 
 #: Attributes of every call, whatever its target.
 _PLAIN: Types = {
-    TARGET: _TEXT,
-    VERSION: "i32",
-    CONFIG: _TEXT,
-    COMPUTATIONS: _LIST,
+    attr.TARGET: _TEXT,
+    attr.VERSION: "i32",
+    attr.CONFIG: _TEXT,
+    attr.COMPUTATIONS: _LIST,
     "has_side_effect": _BOOL,
 }
 _COMMON: Types = {
     **_PLAIN,
-    TYPED_CONFIG: _DICTIONARY,
-    FRONTEND: _DICTIONARY,
-    ALIASES: _LIST,
-    **dict.fromkeys(LAYOUTS, _LIST),
+    attr.TYPED_CONFIG: _DICTIONARY,
+    attr.FRONTEND: _DICTIONARY,
+    attr.ALIASES: _LIST,
+    **dict.fromkeys(attr.LAYOUTS, _LIST),
 }
 #: Attributes of kernel calls. (StableHLO verifies layouts and aliases, and Shardy its rules.)
-KERNEL: Types = {**_COMMON, SHARDING_RULE: _ANY}
-_PLACED: Types = {**_COMMON, SHARDING: _TEXT}
+KERNEL: Types = {**_COMMON, attr.SHARDING_RULE: _ANY}
+_PLACED: Types = {**_COMMON, attr.SHARDING: _TEXT}
 #: Attributes of CHLO operations: XLA copies the call's attributes to the operation.
-_CHLO: Types = {**_PLAIN, ATTRIBUTES: _DICTIONARY, "mhlo.version": "i64"}
+_CHLO: Types = {**_PLAIN, attr.ATTRIBUTES: _DICTIONARY, "mhlo.version": "i64"}
 #: Attributes of calls that XLA turns into operations; others have the common ones.
 OF_XLA: Mapping[str, Types] = {
     "Sharding": _PLACED,
     "SPMDFullToShardShape": _PLACED,
     "SPMDShardToFullShape": _PLACED,
-    "annotate_device_placement": {**_PLACED, SHARDING_RULE: _ANY},
-    "MoveToHost": {**_COMMON, SHARDING_RULE: _ANY},
-    "MoveToDevice": {**_COMMON, SHARDING_RULE: _ANY},
+    "annotate_device_placement": {**_PLACED, attr.SHARDING_RULE: _ANY},
+    "MoveToHost": {**_COMMON, attr.SHARDING_RULE: _ANY},
+    "MoveToDevice": {**_COMMON, attr.SHARDING_RULE: _ANY},
     "shape_assertion": {**_COMMON, "error_message": _TEXT},
     "stablehlo.dynamic_rng_bit_generator": {**_COMMON, "rng_algorithm": _ANY},
     "stablehlo.dynamic_top_k": {**_COMMON, "is_stable": _BOOL},
@@ -99,17 +86,17 @@ def problem_of_attributes(call: Any, name: str, known: Types | None = None) -> s
     if known is None:
         known = OF_XLA.get(name, _CHLO if name.startswith("mhlo.") else _COMMON)
     attributes = call.attributes
-    dialects = isinstance(attributes[CONFIG], ir.DictAttr) if CONFIG in attributes else False
-    found = [entry for entry in entries(call) if not (dialects and entry.name == CONFIG)]
+    dialects = isinstance(attr.get(call, attr.CONFIG), ir.DictAttr)
+    found = [entry for entry in attr.entries(call) if not (dialects and entry.name == attr.CONFIG)]
     if problem := problem_of_types(found, known):
         return problem
-    if FRONTEND in attributes:
-        texts = {entry.name: _TEXT for entry in attributes[FRONTEND]}
-        if problem := problem_of_types(attributes[FRONTEND], texts):
-            return f"{FRONTEND}: {problem}"
-    config = attributes[CONFIG] if dialects else None
-    if TYPED_CONFIG in attributes:
-        config = attributes[TYPED_CONFIG]
+    if attr.FRONTEND in attributes:
+        texts = {entry.name: _TEXT for entry in attributes[attr.FRONTEND]}
+        if problem := problem_of_types(attributes[attr.FRONTEND], texts):
+            return f"{attr.FRONTEND}: {problem}"
+    config = attributes[attr.CONFIG] if dialects else None
+    if attr.TYPED_CONFIG in attributes:
+        config = attributes[attr.TYPED_CONFIG]
     if (
         is_xlas
         and config is not None

@@ -38,17 +38,7 @@ from shared_pathways_service.servers.proxy.program_checks.xla_calls import (
     shapes_of,
 )
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
-    ALIASES,
-    CONFIG,
-    FRONTEND,
-    LAYOUTS,
-    SHARDING,
-    TARGET,
-    TYPED_CONFIG,
-    VERSION,
-    has_items,
-)
+from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Cuda
 
 __all__ = ["accepted_names", "check_custom_call", "is_reserved"]
@@ -129,7 +119,7 @@ def check_custom_call(
     Returns:
       Whether the program was changed.
     """
-    name = call.attributes[TARGET].value
+    name = call.attributes[attr.TARGET].value
     if callbacks is not None and platform == CPU.name and name in NAMES:
         _typed_attributes(call, name)
         callbacks.check(call, name)
@@ -187,13 +177,13 @@ def _check_kernel(call: Any, name: str, kernel: Kernel) -> None:
 
 def _problem_of_kernels_attributes(call: Any, name: str) -> str:
     attributes = call.attributes
-    if SHARDING in attributes:
+    if attr.SHARDING in attributes:
         # XLA would split operands and results by it, each for itself.
-        return f"{SHARDING} must not be set: set the shardings of operands and results"
+        return f"{attr.SHARDING} must not be set: set the shardings of operands and results"
     if problem := problem_of_attributes(call, name, KERNEL):
         return problem
-    if FRONTEND in attributes and _BATCH in attributes[FRONTEND]:
-        missing = [layouts for layouts in LAYOUTS if layouts not in attributes]
+    if attr.FRONTEND in attributes and _BATCH in attributes[attr.FRONTEND]:
+        missing = [layouts for layouts in attr.LAYOUTS if layouts not in attributes]
         if missing:
             # XLA splits such a call as if it had these dimensions.
             return f"{_BATCH} needs {' and '.join(missing)}, which the call does not have"
@@ -205,8 +195,8 @@ def _problem_of_own(call: Any, name: str) -> str:
     _typed_attributes(call, name)
     if not has_tensors_only(call):
         return "its operands and results must be tensors"
-    if has_items(call, ALIASES):
-        return f"{ALIASES} must not be set"
+    if attr.has_items(call, attr.ALIASES):
+        return f"{attr.ALIASES} must not be set"
     return _problem_of_kernels_attributes(call, name)
 
 
@@ -215,19 +205,19 @@ def _wrong_of_sparse(call: Any) -> str:
     indices = [ir.RankedTensorType(value.type).element_type for value in call.operands[1:3]]
     if not all(str(element) in ("i32", "i64") for element in indices):
         return "its row pointers and columns must be of type i32 or i64"
-    if has_items(call, ALIASES):
+    if attr.has_items(call, attr.ALIASES):
         # Results would overwrite indices that are still to be read.
-        return f"{ALIASES} must not be set"
+        return f"{attr.ALIASES} must not be set"
     return ""
 
 
 def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
     """Returns a kernel's attributes, if it is called by XLA's typed interface."""
     attributes = call.attributes
-    version = attributes[VERSION].value if VERSION in attributes else _UNTYPED
+    version = attributes[attr.VERSION].value if attr.VERSION in attributes else _UNTYPED
     # JAX gives the attributes in MHLO's form, which is the typed one with any version.
-    by_mhlo = TYPED_CONFIG in attributes
-    plain = CONFIG in attributes and attributes[CONFIG] != ir.StringAttr.get("")
+    by_mhlo = attr.TYPED_CONFIG in attributes
+    plain = attr.CONFIG in attributes and attributes[attr.CONFIG] != ir.StringAttr.get("")
     config = _config(call) if by_mhlo or plain else None
     if (
         version not in (_UNTYPED, _TYPED)
@@ -244,16 +234,14 @@ def _typed_attributes(call: Any, name: str) -> Mapping[str, int]:
 
 def _config(call: Any) -> Any:
     """Returns a kernel's configuration, by name; empty if there is none."""
-    attributes = call.attributes
-    if TYPED_CONFIG in attributes:
-        return attributes[TYPED_CONFIG]
-    return attributes[CONFIG] if CONFIG in attributes else []  # noqa: SIM401 - it has no `get`
+    found = attr.config_of(call)
+    return [] if found is None else found
 
 
 def _batch_dims(call: Any) -> int:
-    if FRONTEND not in call.attributes:
+    frontend = attr.get(call, attr.FRONTEND)
+    if frontend is None:
         return 0
-    frontend = call.attributes[FRONTEND]
     if not isinstance(frontend, ir.DictAttr):
         return -1
     if _BATCH not in frontend:

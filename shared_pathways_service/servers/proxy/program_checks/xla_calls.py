@@ -15,14 +15,7 @@ from shared_pathways_service.servers.proxy.program_checks.call_attributes import
     problem_of_attributes,
 )
 from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import Shape
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
-    ALIASES,
-    ATTRIBUTES,
-    CONFIG,
-    SHARDING,
-    TYPED_CONFIG,
-    has_items,
-)
+from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
 
 __all__ = ["XLAS", "has_tensors_only", "numbers_of", "problem_of_xlas", "shapes_of"]
 
@@ -52,9 +45,9 @@ def _one_resized(operands: _Types, results: _Types, call: Any) -> bool:
 
 
 def _sharding(operands: _Types, results: _Types, call: Any) -> bool:
-    if not _one_alike(operands, results, call) or SHARDING not in call.attributes:
+    if not _one_alike(operands, results, call) or attr.SHARDING not in call.attributes:
         return False
-    form = _UNSPECIFIED.fullmatch(_text(call, CONFIG))
+    form = _UNSPECIFIED.fullmatch(_text(call, attr.CONFIG))
     if form is None:
         return False
     rank = ir.RankedTensorType(call.operands[0].type).rank
@@ -139,12 +132,12 @@ def problem_of_xlas(call: Any, name: str) -> str:
     """Returns what is wrong with a call of one of `XLAS`; empty if nothing is."""
     if not has_tensors_only(call):
         return "its operands and results must be tensors"
-    if has_items(call, ALIASES):
-        return f"{ALIASES} must not be set"
+    if attr.has_items(call, attr.ALIASES):
+        return f"{attr.ALIASES} must not be set"
     if problem := problem_of_attributes(call, name):
         return problem
-    if not name.startswith(("Sharding", "SPMD")) and (text := _text(call, CONFIG)):
-        return f"{CONFIG} must be empty, not {text[:100]!r}"
+    if not name.startswith(("Sharding", "SPMD")) and (text := _text(call, attr.CONFIG)):
+        return f"{attr.CONFIG} must be empty, not {text[:100]!r}"
     operands, results = _types(call.operands), _types(call.results)
     if not XLAS[name](operands, results, call):
         written = f"{', '.join(operands)} -> {', '.join(results)}"
@@ -161,15 +154,13 @@ def has_tensors_only(call: Any) -> bool:
 
 def _chlos(call: Any) -> Mapping[str, int]:
     """Returns the integers among the attributes of the operation that a call stands for."""
-    return numbers_of(call.attributes[ATTRIBUTES]) if ATTRIBUTES in call.attributes else {}
+    return numbers_of(attr.get(call, attr.ATTRIBUTES) or ())
 
 
 def _attributes(call: Any) -> Mapping[str, int]:
     """Returns the integers among an operation's attributes."""
-    for name in (TYPED_CONFIG, CONFIG):
-        if name in call.attributes and isinstance(call.attributes[name], ir.DictAttr):
-            return numbers_of(call.attributes[name])
-    return {}
+    found = (attr.get(call, name) for name in (attr.TYPED_CONFIG, attr.CONFIG))
+    return numbers_of(next((one for one in found if isinstance(one, ir.DictAttr)), ()))
 
 
 def numbers_of(config: Any) -> dict[str, int]:
@@ -186,9 +177,7 @@ def numbers_of(config: Any) -> dict[str, int]:
 
 def _text(call: Any, name: str) -> str:
     """Returns a text among the attributes of a call; empty if there is none of that name."""
-    if name not in call.attributes:
-        return ""
-    attribute = call.attributes[name]
+    attribute = attr.get(call, name)
     return str(attribute.value) if isinstance(attribute, ir.StringAttr) else ""
 
 

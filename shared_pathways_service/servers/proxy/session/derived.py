@@ -19,10 +19,6 @@ __all__ = ["DONATE", "derive", "donate", "handles_for", "joined"]
 DONATE = proxy_pb2.ARRAY_COPY_SEMANTICS_DONATE_INPUT
 
 
-def _at_once(function: Callable[[], None]) -> None:
-    function()
-
-
 def handles_for(named: Sequence[int], count: int) -> Sequence[int]:
     """Returns the handles that a request names, or zeros; it names all or none."""
     if not named:
@@ -73,7 +69,7 @@ def derive(
         outputs=outputs,
         epochs=tuple(epochs),
         session_id=session.session_id,
-        runner=_at_once,
+        runner=lambda function: function(),
     ).start()
     return outputs
 

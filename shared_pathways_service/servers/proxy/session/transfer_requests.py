@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.execution.countdown import Countdown
 from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.settling import Countdown
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session

@@ -18,7 +18,9 @@ __all__ = [
     "TOKEN_TYPE",
     "TYPED_CONFIG",
     "VERSION",
+    "config_of",
     "entries",
+    "get",
     "has_items",
 ]
 
@@ -35,6 +37,18 @@ SHARDING_RULE = "sdy.sharding_rule"
 ATTRIBUTES = "mhlo.attributes"
 #: The type of values that order operations, as it is printed.
 TOKEN_TYPE = "!stablehlo.token"  # noqa: S105
+
+
+def get(operation: Any, name: str) -> Any:
+    """Returns an attribute of an operation; None if there is none of that name."""
+    attributes = operation.attributes
+    return attributes[name] if name in attributes else None  # noqa: SIM401 - it has no `get`
+
+
+def config_of(call: Any) -> Any:
+    """Returns the configuration of a custom call, which has one of two names; None: it has none."""
+    config = get(call, TYPED_CONFIG)
+    return get(call, CONFIG) if config is None else config
 
 
 def entries(operation: Any) -> list[Any]:

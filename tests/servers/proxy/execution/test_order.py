@@ -15,7 +15,6 @@ from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import RawClient, single, split
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation
-from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from tests.servers.proxy.conftest import LocalProxy
 
@@ -101,7 +100,7 @@ class Work:
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    made = Executor(Epoch(0, 1, "slice-0"), LastRequests().place("here"))
+    made = Executor("slice-0-1", LastRequests().place("here"))
     yield made
     made.close()
 
