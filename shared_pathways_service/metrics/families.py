@@ -12,21 +12,12 @@ __all__ = ["Family", "Histogram", "Kind", "Sample", "labelled", "values_of"]
 
 Kind = Literal["counter", "gauge", "info", "histogram"]
 #: The suffix of a sample's name, after its family's name.
-_SUFFIX: Mapping[str, str] = {
-    "counter": "_total",
-    "gauge": "",
-    "info": "_info",
-    "histogram": "",
-}
+_SUFFIX: Mapping[str, str] = {"counter": "_total", "gauge": "", "info": "_info", "histogram": ""}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One number.
-
-    Attributes:
-      suffix: Of a histogram: ``_bucket``, ``_count`` or ``_sum``.
-    """
+    """One number; the suffix is ``_bucket``, ``_count`` or ``_sum`` in a histogram."""
 
     value: float
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -41,7 +32,6 @@ class Family:
       name: Without the suffix of its samples; ends with its unit, if it has one.
       kind: A counter only increases, from 0 at the start of the process.
       help: One sentence.
-      samples: Distinguished by their labels.
       unit: ``seconds``, ``bytes``, or empty.
     """
 
@@ -94,12 +84,7 @@ class Histogram:
 
 
 def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Family]:
-    """Merges the families of several sources.
-
-    Args:
-      families_of: By the name of the source.
-      label: The label with the source's name in each sample.
-    """
+    """Merges the families of several sources; `label` gets the source's name in each sample."""
     merged: dict[str, Family] = {}
     for source, families in families_of.items():
         for family in families:

@@ -17,12 +17,7 @@ __all__ = ["Serving", "serve_metrics"]
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-    """A running metrics server.
-
-    Attributes:
-      url: Its URL.
-      close: Stops it.
-    """
+    """A running metrics server; `close` stops it."""
 
     url: str
     close: Callable[[], Awaitable[None]]

@@ -30,11 +30,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_token(path: str, *, field: str = "--token_file") -> str | None:
-    """Reads the token of a server or of its client.
-
-    Args:
-      path: The token's file; empty: there is no token.
-      field: Its name in errors.
+    """Reads the token of a server or of its client; None without a path.
 
     Raises:
       InvalidRequestError: The file is missing, accessible to others, or contains no token.
@@ -65,12 +61,7 @@ def bearer(token: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def shows(header: str, token: str | None) -> bool:
-    """Returns whether the ``Authorization`` header of a call contains the server's token.
-
-    Args:
-      header: The header; empty: missing.
-      token: The server's token; None: it requires none.
-    """
+    """Returns whether an ``Authorization`` header has the token; without a token always."""
     return token is None or _is_same(header, (_SCHEME + token).encode())
 
 
@@ -83,6 +74,11 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
     """Answers calls without a valid token with UNAUTHENTICATED.
 
     A call with a lesser token to a method that it does not permit gets PERMISSION_DENIED.
+
+    Args:
+      token: The token that permits all methods.
+      open_methods: Paths of methods that need no token.
+      lesser: Other tokens, each with the paths of the methods that it permits.
     """
 
     def __init__(
@@ -92,13 +88,6 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         open_methods: Collection[str] = (),
         lesser: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """Initialises the interceptor.
-
-        Args:
-          token: The token that permits all methods.
-          open_methods: Paths of methods that need no token.
-          lesser: Other tokens, each with the paths of the methods that it permits.
-        """
         self._expected = (_SCHEME + token).encode()
         self._open = frozenset(open_methods)
         self._lesser = [

@@ -1,7 +1,4 @@
-"""Translates between gRPC statuses and this package's errors.
-
-The numbers of gRPC's status codes are those of absl, which JAX's protocols use.
-"""
+"""Translates between gRPC statuses and this package's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import grpc.aio
 from shared_pathways_service import errors
 from shared_pathways_service.errors import SharedPathwaysError
 
-__all__ = ["abort", "code_number", "code_of", "error_of", "status_code"]
+__all__ = ["abort", "code_of", "error_of"]
 
 #: Trailing metadata with the whole error, so that no field is lost.
 _TRAILER = "sps-error-bin"
@@ -59,19 +56,6 @@ _ERROR_OF: dict[grpc.StatusCode, Callable[[str], SharedPathwaysError]] = {
     grpc.StatusCode.CANCELLED: errors.ConnectionClosed,
 }
 
-_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-
-
-def code_number(code: grpc.StatusCode) -> int:
-    """Returns absl's number of a code."""
-    number: int = code.value[0]
-    return number
-
-
-def status_code(number: int) -> grpc.StatusCode:
-    """Returns the code of absl's number; UNKNOWN if the number is invalid."""
-    return _BY_NUMBER.get(number, grpc.StatusCode.UNKNOWN)
-
 
 def code_of(error: SharedPathwaysError) -> grpc.StatusCode:
     """Returns the status code that stands for an error."""
@@ -83,13 +67,7 @@ async def abort(
     error: SharedPathwaysError,
     code: grpc.StatusCode | None = None,
 ) -> NoReturn:
-    """Ends a call with an error.
-
-    Args:
-      context: The call's context.
-      error: The error for the caller.
-      code: A more specific code than that of `code_of`.
-    """
+    """Ends a call with an error; `code` may be more specific than `code_of`."""
     data = json.dumps(error.to_json()).encode()
     trailer = ((_TRAILER, data),) if len(data) <= _TRAILER_LIMIT else ()
     await context.abort(code or code_of(error), str(error), trailer)
@@ -99,10 +77,7 @@ async def abort(
 def error_of(failed: grpc.RpcError, *, service: str, address: str) -> SharedPathwaysError:
     """Converts a call's failure to an error of this package; raise it `from` the failure.
 
-    Args:
-      failed: The exception of the call.
-      service: The called service, e.g. ``resource manager``.
-      address: Its address.
+    `service` and `address` are for its message.
     """
     trailer: Any = failed.trailing_metadata() or ()
     for key, value in trailer:

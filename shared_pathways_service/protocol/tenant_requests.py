@@ -35,9 +35,6 @@ def write_older_fields(carrier: Carrier) -> None:
     """Repeats `carrier.tenant` in the fields that servers of the first release read.
 
     That release had no message for the request; the carriers themselves had the same fields.
-
-    Args:
-      carrier: A message without values in these fields.
     """
     fields: dict[str, Any] = {field.name: value for field, value in carrier.tenant.ListFields()}
     carrier.MergeFrom(type(carrier)(**fields))

@@ -14,11 +14,7 @@ _SPOKEN = "sps-protocol"
 
 
 def negotiate(low: int, high: int) -> int:
-    """Returns the highest common version.
-
-    Args:
-      low: The lowest version of the other side, from 1.
-      high: The highest version of the other side.
+    """Returns the highest version that this side has in common with another one.
 
     Raises:
       InvalidRequestError: The other side's range is invalid.
@@ -39,11 +35,7 @@ def negotiate(low: int, high: int) -> int:
 
 
 def spoken(version: int) -> tuple[tuple[str, str], ...]:
-    """Returns the initial metadata that mark a stream as open.
-
-    Args:
-      version: The result of `negotiate`.
-    """
+    """Returns the initial metadata that mark a stream of a negotiated version as open."""
     return ((_SPOKEN, str(version)),)
 
 

@@ -32,12 +32,7 @@ _OPTIONS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProxyVersion:
-    """The versions that the proxy agreed to.
-
-    Attributes:
-      protocol: Version of the IFRT proxy protocol.
-      serdes: Version of IFRT's serialised values.
-    """
+    """The versions, of the IFRT proxy protocol and of serialised values, that a proxy agreed to."""
 
     protocol: int
     serdes: int

@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.errors import (
-    InvalidRequestError,
-    SharedPathwaysError,
-    VersionSkew,
-)
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.flags.parsing import flag, parse_or_exit
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.runtime import allocator, descriptors
@@ -204,9 +200,7 @@ def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
 
 
 def _make_engine(
-    options: ProxyServerOptions,
-    xla_flags: Sequence[tuple[str, str]],
-    stack: contextlib.ExitStack,
+    options: ProxyServerOptions, xla_flags: Sequence[tuple[str, str]], stack: contextlib.ExitStack
 ) -> Engine:
     """Makes the engine; the stack closes it, and what it uses."""
     from shared_pathways_service.servers.proxy.engine.engine import Engine  # noqa: PLC0415
@@ -288,10 +282,7 @@ def _link(
         return None
     request = options.tenant_request(default_name=f"proxy-{uuid.uuid4().hex[:12]}")
     hello = pb.TenantHello(
-        tenant=message_of(request),
-        incarnation=str(uuid.uuid4()),
-        pid=os.getpid(),
-        address=address,
+        tenant=message_of(request), incarnation=str(uuid.uuid4()), pid=os.getpid(), address=address
     )
     return rm_link.ResourceManagerLink(
         options.resource_manager_address,

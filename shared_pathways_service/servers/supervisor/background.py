@@ -9,11 +9,7 @@ __all__ = ["Background"]
 
 
 class Background:
-    """A set of tasks.
-
-    Args:
-      on_failure: Called with the error of a task; cancellation is not a failure.
-    """
+    """A set of tasks; `on_failure` gets the error of a task, but not its cancellation."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure

@@ -23,12 +23,7 @@ _READY_LIMIT = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Serving:
-    """The addresses of a child, as it reported them.
-
-    Attributes:
-      port: 0: none.
-      socket: Empty: none.
-    """
+    """The addresses of a child, as it reported them; port 0 and an empty socket: none."""
 
     port: int
     socket: str
@@ -44,8 +39,7 @@ class Child:
     Attributes:
       role: ``rm``, ``worker``, ``proxy`` or ``standby``.
       name: Unique among the service's processes.
-      identity: The identity of the process.
-      log: Its log file.
+      ready_fd: The number of the ``--ready_fd`` in the child.
     """
 
     def __init__(

@@ -32,12 +32,7 @@ _PYTHON = (sys.executable, "-P", "-m")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One host of a physical slice.
-
-    Attributes:
-      slice_number: The index of the slice in the service, from 0.
-      index: The index of this host in the slice, from 0.
-    """
+    """One host of a physical slice; both indices are from 0."""
 
     slice_number: int
     instance_type: InstanceType
@@ -54,10 +49,8 @@ class ProxyRequest:
     """A checked request for a proxy.
 
     Attributes:
-      tenant: The tenant's request to the resource manager.
       session: UUID of the requesting session.
       tcp_port: None: a Unix socket only; 0: also any free port.
-      limits: The limits of its clients.
       owner_pid: The process whose end ends the proxy; 0: none.
     """
 

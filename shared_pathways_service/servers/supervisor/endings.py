@@ -31,11 +31,9 @@ def read_exit_report(path: Path) -> str:
 
 
 def reason_of(code: int | None, report: str) -> str:
-    """Returns in words why a proxy ended.
+    """Returns in words why a proxy ended, with this exit code and exit report.
 
-    Args:
-      code: Its exit code, negative for a signal; None: it never ran.
-      report: The result of `read_exit_report`.
+    A negative code is a signal; with None it never ran.
     """
     said = _parsed(report).get("reason")
     if isinstance(said, str) and said:
@@ -48,16 +46,10 @@ def reason_of(code: int | None, report: str) -> str:
 
 
 def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
-    """Writes a report of a crash beside the proxy's log.
-
-    Args:
-      reason: How the proxy ended.
-      unfinished: The record of its operations.
-      log: The proxy's log, whose last lines are XLA's message and Python's stack.
+    """Writes a report of a crash beside the proxy's log, unless the proxy was not used.
 
     Returns:
-      The reason with running operations, last requests, and the path of the report; only the reason
-      if the proxy was not used.
+      The reason; with running operations, last requests, and the path of a report if there is one.
     """
     if not unfinished.requests:
         return reason

@@ -166,18 +166,10 @@ class Fleet:
             self._background.start(member.keep_up(child, self._logs, self._report, self._on_change))
 
     def disturb(self, slice_id: str, kind: Disturbance, hold_s: float) -> int:
-        """Kills or stops the workers of a slice, or restores it; see `Hold`.
-
-        Args:
-          slice_id: A physical slice.
-          kind: The kind of disturbance.
-          hold_s: Seconds until its workers are restarted or continued.
+        """Kills or stops the workers of a slice for some seconds, or restores it; see `Hold`.
 
         Returns:
           The number of affected workers; 0 for a slice that is down or was given up.
-
-        Raises:
-          ServiceNotFound: There is no such slice.
         """
         if slice_id not in self._holds:
             raise ServiceNotFound(

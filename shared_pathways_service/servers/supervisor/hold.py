@@ -41,18 +41,10 @@ class Hold:
         self._stopped: set[Child] = set()
 
     def begin(self, kind: Disturbance, hold_s: float, workers: Iterable[Child]) -> int:
-        """Disturbs the slice, or restores it.
+        """Disturbs the slice, or restores it; returns the number of affected workers.
 
         Overlapping disturbances last until the later end. Workers that are kept down cannot be
         stopped: then a hang only keeps them down longer.
-
-        Args:
-          kind: The kind of disturbance.
-          hold_s: Seconds until it ends.
-          workers: All started workers of the slice.
-
-        Returns:
-          The number of affected workers.
         """
         if kind is Disturbance.LET_GO:
             going_on = len(self._stopped)

@@ -14,9 +14,7 @@ __all__ = ["Occupancy"]
 class Occupancy:
     """Counts the users of the service, and measures its idle time.
 
-    Args:
-      idle_s: Idle seconds after which the service ends; infinity: never.
-      now: The clock, in seconds.
+    After `idle_s` seconds of it the service ends; infinity: never.
     """
 
     def __init__(self, idle_s: float, now: float) -> None:

@@ -49,11 +49,7 @@ class NameTaken(Exception):  # noqa: N818 - what the answer is called
 
 
 class Proxies:
-    """All proxies of the service, including recently ended ones.
-
-    Args:
-      on_change: Called when a process starts or ends.
-    """
+    """All proxies of the service, including recently ended ones."""
 
     def __init__(
         self,
@@ -124,13 +120,7 @@ class Proxies:
         return proxy
 
     async def delete(self, name: str, reason: str, *, uid: str = "", session: str = "") -> bool:
-        """Ends a proxy and waits for its end.
-
-        Args:
-          name: Its name.
-          reason: The reason for its watchers.
-          uid: Only the proxy with this uid; empty: any.
-          session: Only the proxy of this session; empty: any.
+        """Ends a proxy, of this uid and session if given, and waits for its end.
 
         Returns:
           False if there is no such running proxy.

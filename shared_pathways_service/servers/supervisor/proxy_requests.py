@@ -7,12 +7,7 @@ from collections.abc import Collection
 
 from shared_pathways_service.api.ffi_targets import read_ffi_targets
 from shared_pathways_service.api.proxy_limits import ProxyLimits, asked_limits
-from shared_pathways_service.api.validation import (
-    check_int,
-    check_port,
-    check_seconds,
-    check_text,
-)
+from shared_pathways_service.api.validation import check_int, check_port, check_seconds, check_text
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.tenant_requests import read_tenant_request, tenant_of
@@ -46,9 +41,6 @@ def read_proxy_request(
       types: The instance types of the service; the first one is the default.
       most: The operator's limits of a proxy.
       ffi_library_dir: The directory of libraries that proxies may load; empty: none.
-
-    Raises:
-      InvalidRequestError: A field has an invalid value.
     """
     tenant = tenant_of(message)
     if not tenant.virtual_slices:
@@ -78,11 +70,7 @@ def read_proxy_request(
 
 
 def read_disturbance(message: pb.DisturbSliceRequest) -> tuple[Disturbance, float]:
-    """Checks a request except its slice; returns the kind and the seconds.
-
-    Raises:
-      InvalidRequestError: A field has an invalid value.
-    """
+    """Checks a request except its slice; returns the kind and the seconds."""
     kind = _KINDS.get(message.kind)
     if kind is None:
         raise InvalidRequestError("kind", message.kind, "KILL, HANG or LET_GO")

@@ -11,11 +11,7 @@ _LONGEST_DELAY_S = 10.0
 
 
 class RestartPolicy:
-    """Counts restarts, and determines the delay before the next one.
-
-    Args:
-      limit: The maximum number of restarts; None: no limit.
-    """
+    """Counts restarts up to a limit, and determines the delay before the next one."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.restarts = 0
@@ -23,14 +19,7 @@ class RestartPolicy:
         self._fast = 0
 
     def next_delay(self, lived_s: float) -> float | None:
-        """Decides about a restart.
-
-        Args:
-          lived_s: Seconds for which the process ran.
-
-        Returns:
-          Seconds to wait; None if the limit is reached.
-        """
+        """Returns seconds to wait after a process ran so long; None if the limit is reached."""
         if self._limit is not None and self.restarts >= self._limit:
             return None
         self.restarts += 1

@@ -12,11 +12,7 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.api.proxy_limits import ProxyLimits
-from shared_pathways_service.errors import (
-    ServiceNotFound,
-    ServiceNotReady,
-    SharedPathwaysError,
-)
+from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady, SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.supervisor import ClientJoined, ClientLeft
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -42,6 +38,9 @@ class SupervisorService(pb_grpc.SupervisorServicer):
     Args:
       welcome: The answer to a Join, without the protocol's version.
       occupancy: Decides about joining and ending.
+      proxies: The proxies of the service.
+      fleet: The workers that calls may disturb.
+      report: Called with events.
       processes: Lists the service's processes.
       on_leave: Called when a Join has ended.
       on_shutdown: Called with a request to end.

@@ -28,11 +28,7 @@ _LEAST_FREE = 1 / 2
 
 
 class SharedMemory:
-    """Directories of proxies, in one directory of the service.
-
-    Args:
-      settings: The location, and the service.
-    """
+    """Directories of proxies, in one directory of the service."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

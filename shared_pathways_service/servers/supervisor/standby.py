@@ -21,20 +21,10 @@ _GRACE_S = 1.0
 
 
 class StandbyPool:
-    """Keeps a number of started proxies.
-
-    Args:
-      count: The number of proxies; may be 0.
-      logs: The directory of their logs.
-      on_change: Called when one starts or ends.
-    """
+    """Keeps a number of started proxies, which may be 0."""
 
     def __init__(
-        self,
-        count: int,
-        logs: ServiceLogs,
-        background: Background,
-        on_change: Callable[[], None],
+        self, count: int, logs: ServiceLogs, background: Background, on_change: Callable[[], None]
     ) -> None:
         self._count = count
         self._logs = logs
@@ -66,9 +56,7 @@ class StandbyPool:
     async def launch(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
         """Starts a proxy from a waiting one, if there is one, otherwise from scratch.
 
-        Args:
-          name: The name of its log.
-          arguments: Returns its arguments for a number of the ready descriptor.
+        `arguments` returns its arguments for a number of the ready descriptor.
         """
         if not self.children:
             return await self.launch_cold(name, arguments)
@@ -82,10 +70,7 @@ class StandbyPool:
     async def launch_cold(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
         """Like `launch`, for a proxy whose flags must be known before it imports anything."""
         return await Child.start(
-            lambda fd: proxy_command(*arguments(fd)),
-            role="proxy",
-            name=name,
-            log=self.log_of(name),
+            lambda fd: proxy_command(*arguments(fd)), role="proxy", name=name, log=self.log_of(name)
         )
 
     async def stop(self) -> None:

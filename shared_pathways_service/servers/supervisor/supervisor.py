@@ -52,10 +52,7 @@ _HOUSEKEEPING_S = 10.0
 class Supervisor:
     """One embedded service; make it on the main thread, whose end would end its children.
 
-    Args:
-      options: The options.
-      settings: The directories.
-      on_event: Called with events, including those of the resource manager.
+    `on_event` is called with events, including those of the resource manager.
     """
 
     def __init__(

@@ -20,14 +20,7 @@ _FINAL = (pb.Proxy.EXITED, pb.Proxy.DELETED)
 
 
 class TenantProxy:
-    """One proxy.
-
-    Attributes:
-      request: The request.
-      log: The log of its process.
-      token: The token for its clients.
-      child: Its process; None: not started yet.
-    """
+    """One proxy; `child` is None before it is started."""
 
     def __init__(self, request: ProxyRequest, log: Path) -> None:
         self.request = request

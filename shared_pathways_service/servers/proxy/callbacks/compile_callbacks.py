@@ -54,10 +54,7 @@ __all__ = ["CompileCallbacks", "Turns"]
 #: The name under which XLA calls our functions; JAX's own name is taken in the same process.
 _TARGET = "sps.CustomSPMDPartitioning"
 #: The prefix of XLA's error texts when it compiles for the client's own process.
-_PREFIX_OF = {
-    INSPECT: "Error calling inspect_sharding: ",
-    PARTITION: "custom_partitioner: ",
-}
+_PREFIX_OF = {INSPECT: "Error calling inspect_sharding: ", PARTITION: "custom_partitioner: "}
 #: Types of each function; the argument is ignored.
 _TYPES = CallbackTypes((), (BYTES_OF_ANY_LENGTH,))
 _numbers = itertools.count(1)

@@ -241,11 +241,7 @@ def _callbacks(
     calls: SessionCallbacks, mark: CallbackMark, checker: CallbackChecker
 ) -> ProgramCallbacks:
     return ProgramCallbacks(
-        calls,
-        mark.program,
-        checker.types(),
-        mark.names,
-        is_spread=checker.num_devices > 1,
+        calls, mark.program, checker.types(), mark.names, is_spread=checker.num_devices > 1
     )
 
 

@@ -24,9 +24,7 @@ _SHAPE_OF_TOKENS = (0,)
 
 
 def _assemble(
-    session: Session,
-    request: proxy_pb2.AssembleArrayFromSingleDeviceArraysRequest,
-    call: Call,
+    session: Session, request: proxy_pb2.AssembleArrayFromSingleDeviceArraysRequest, call: Call
 ) -> None:
     values = [session.value(handle) for handle in request.single_device_array_handles]
     if request.HasField("dtype"):
@@ -79,9 +77,7 @@ def _spec_of_data_or_tokens(
 
 
 def _disassemble(
-    session: Session,
-    request: proxy_pb2.DisassembleIntoSingleDeviceArraysRequest,
-    call: Call,
+    session: Session, request: proxy_pb2.DisassembleIntoSingleDeviceArraysRequest, call: Call
 ) -> None:
     value = session.value(request.array_handle)
     spec = value.known_spec()

@@ -52,9 +52,7 @@ def compare_jaxlib(client: bytes) -> None:
 
 
 def common_version(
-    oldest: proxy_pb2.IfrtProxyVersion,
-    newest: proxy_pb2.IfrtProxyVersion,
-    newest_here: int,
+    oldest: proxy_pb2.IfrtProxyVersion, newest: proxy_pb2.IfrtProxyVersion, newest_here: int
 ) -> proxy_pb2.IfrtProxyVersion:
     """Returns the newest version that both sides support, or raises FAILED_PRECONDITION."""
     protocol = min(newest.protocol_version, newest_here)

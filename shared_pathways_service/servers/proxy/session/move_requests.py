@@ -97,8 +97,7 @@ def _reinterpreted(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
 
 
 def _values_and_specs(
-    session: Session,
-    request: proxy_pb2.BitcastArraysRequest | proxy_pb2.ReshardArraysRequest,
+    session: Session, request: proxy_pb2.BitcastArraysRequest | proxy_pb2.ReshardArraysRequest
 ) -> tuple[list[Value], list[Spec]]:
     if len(request.array_handles) != len(request.array_specs):
         raise invalid_argument(
@@ -206,11 +205,7 @@ def _within(inner: _Bounds, outer: _Bounds) -> tuple[slice, ...]:
 
 
 def _moved(
-    session: Session,
-    name: str,
-    value: Value,
-    spec: Spec,
-    make: Callable[[], Sequence[Any]],
+    session: Session, name: str, value: Value, spec: Spec, make: Callable[[], Sequence[Any]]
 ) -> Value:
     """Returns a value with memory of its own, made of another's data."""
     if spec.kind == TOKEN:

@@ -35,9 +35,7 @@ def _metadata(
         response.parameter_layouts_error,
     )
     _fill_layouts(
-        executable.get_output_layouts,
-        response.output_layouts_list,
-        response.output_layouts_error,
+        executable.get_output_layouts, response.output_layouts_list, response.output_layouts_error
     )
     response.output_memory_kinds.SetInParent()
     for kinds in executable.get_output_memory_kinds():
@@ -121,9 +119,7 @@ def _fill_attribute(attribute: core_pb2.AttributeMapProto.Value, value: object) 
 
 
 def _program_text(
-    session: Session,
-    request: proxy_pb2.LoadedExecutableHumanReadableProgramTextRequest,
-    call: Call,
+    session: Session, request: proxy_pb2.LoadedExecutableHumanReadableProgramTextRequest, call: Call
 ) -> bool:
     program = session.program(request.loaded_executable_handle)
     response = call.response.loaded_executable_human_readable_program_text_response

@@ -136,9 +136,7 @@ def _execute(
 
 
 def _describe_outputs(
-    program: Program,
-    handles: Sequence[int],
-    response: proxy_pb2.LoadedExecutableExecuteResponse,
+    program: Program, handles: Sequence[int], response: proxy_pb2.LoadedExecutableExecuteResponse
 ) -> None:
     for spec, handle in zip(program.results, handles, strict=True):
         output = response.outputs.add()
@@ -280,5 +278,5 @@ HANDLERS: dict[str, Handler] = {
 }
 
 NAMED_RESULTS: dict[str, Callable[[Any], Sequence[int]]] = {
-    "loaded_executable_execute_request": lambda r: r.result_array_handle,
+    "loaded_executable_execute_request": lambda r: r.result_array_handle
 }

@@ -35,11 +35,7 @@ class LastWords:
     """
 
     def __init__(
-        self,
-        is_drained: Callable[[Any, Any, float], bool],
-        *,
-        most: int,
-        slow_reader_s: float,
+        self, is_drained: Callable[[Any, Any, float], bool], *, most: int, slow_reader_s: float
     ) -> None:
         self._is_drained = is_drained
         self._most = most

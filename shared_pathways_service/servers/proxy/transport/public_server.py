@@ -49,9 +49,7 @@ class PublicServer:
     ) -> None:
         self._calls = calls
         self._server = grpc.server(
-            sessions,
-            options=list(options),
-            maximum_concurrent_rpcs=calls.service.limits.calls,
+            sessions, options=list(options), maximum_concurrent_rpcs=calls.service.limits.calls
         )
         self.add_insecure_port = self._server.add_insecure_port
         self.start = self._server.start

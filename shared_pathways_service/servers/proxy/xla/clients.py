@@ -30,10 +30,7 @@ class Clients:
     """
 
     def __init__(
-        self,
-        slice_of: Sequence[int],
-        let_go: Callable[[], None],
-        platform: Platform = CPU,
+        self, slice_of: Sequence[int], let_go: Callable[[], None], platform: Platform = CPU
     ) -> None:
         self._platform = platform
         self._slice_of = tuple(slice_of)

@@ -180,10 +180,7 @@ class XlaClient:
         return repr(told).encode()
 
     def options(
-        self,
-        options: bytes,
-        device_ids: Sequence[int],
-        flags: Sequence[tuple[str, str]] = (),
+        self, options: bytes, device_ids: Sequence[int], flags: Sequence[tuple[str, str]] = ()
     ) -> Any:
         """Parses a serialised xla.CompileOptionsProto, for devices of this client.
 

@@ -33,10 +33,7 @@ _SMALL = 64 << 10
 
 
 def routes(
-    calls: Calls,
-    sessions: futures.Executor,
-    plain: futures.Executor,
-    callbacks: futures.Executor,
+    calls: Calls, sessions: futures.Executor, plain: futures.Executor, callbacks: futures.Executor
 ) -> Mapping[str, Route]:
     """Returns the route of each method, on the threads for its kind of calls."""
     transfers = calls.transfers.pool
