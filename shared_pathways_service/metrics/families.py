@@ -103,20 +103,20 @@ def values_of(families: Iterable[Family]) -> dict[str, object]:
 
     A sample without labels is a number, an info its labels.
     """
-    told: dict[str, object] = {}
+    values: dict[str, object] = {}
     for family in families:
         if family.kind == "info":
-            told[family.sample_name] = dict(family.samples[0].labels)
+            values[family.sample_name] = dict(family.samples[0].labels)
         elif any(sample.labels for sample in family.samples) or not family.samples:
-            told[family.sample_name] = {
+            values[family.sample_name] = {
                 ",".join([*sample.labels.values(), *filter(None, [sample.suffix])]): _plain(
                     sample.value
                 )
                 for sample in family.samples
             }
         else:
-            told[family.sample_name] = _plain(family.samples[0].value)
-    return told
+            values[family.sample_name] = _plain(family.samples[0].value)
+    return values
 
 
 def _plain(value: float) -> float | int:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 
-__all__ = ["is_heard", "negotiate", "spoken"]
+__all__ = ["is_open", "negotiate", "version_metadata"]
 
 #: The initial metadata of an open stream, with its version.
-_SPOKEN = "sps-protocol"
+_VERSION_KEY = "sps-protocol"
 
 
 def negotiate(low: int, high: int) -> int:
@@ -34,14 +34,14 @@ def negotiate(low: int, high: int) -> int:
     )
 
 
-def spoken(version: int) -> tuple[tuple[str, str], ...]:
+def version_metadata(version: int) -> tuple[tuple[str, str], ...]:
     """Returns the initial metadata that mark a stream of a negotiated version as open."""
-    return ((_SPOKEN, str(version)),)
+    return ((_VERSION_KEY, str(version)),)
 
 
-def is_heard(metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+def is_open(metadata: Iterable[tuple[str, str | bytes]]) -> bool:
     """Returns whether a stream with these initial metadata is open.
 
     A refused stream also has initial metadata, which are empty and come before its status.
     """
-    return any(key == _SPOKEN for key, _ in metadata)
+    return any(key == _VERSION_KEY for key, _ in metadata)

@@ -11,7 +11,7 @@ import grpc.aio
 
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.protocol.versions import is_heard
+from shared_pathways_service.protocol.versions import is_open
 from shared_pathways_service.rmclient.backoff import Backoff
 from shared_pathways_service.rmclient.failures import is_final
 
@@ -89,7 +89,7 @@ class EventStream:
             request, metadata=self._metadata, wait_for_ready=self._patience_s is None
         )
         # Known at once, while the first event may take long.
-        if is_heard(await call.initial_metadata() or ()):
+        if is_open(await call.initial_metadata() or ()):
             self._note_open()
         async for message in call:
             self._note_open()

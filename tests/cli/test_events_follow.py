@@ -14,7 +14,7 @@ from shared_pathways_service.cli.commands.manager import events
 from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.versions import spoken
+from shared_pathways_service.protocol.versions import version_metadata
 from tests.protocol.hearing import HearingStub
 from tests.protocol.served import serving_stream
 
@@ -34,7 +34,7 @@ class Restarting:
             await context.send_initial_metadata(())
             await asyncio.wait_for(self.heard.wait(), DEADLINE_S)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "it is away for good")
-        await context.send_initial_metadata(spoken(2))
+        await context.send_initial_metadata(version_metadata(2))
         await asyncio.wait_for(self.heard.wait(), DEADLINE_S)
         if self.streams == 3:
             await context.write(pb.EventMessage(kind="rm.started", sequence=7))

@@ -20,7 +20,7 @@ from shared_pathways_service.homes.manager_news import ManagerNews, TenantView
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.grpc_errors import abort
-from shared_pathways_service.protocol.versions import spoken
+from shared_pathways_service.protocol.versions import version_metadata
 from shared_pathways_service.rmclient import backoff
 from shared_pathways_service.servers.resource_manager.wire import event_message
 from tests.protocol.hearing import HearingStub
@@ -158,7 +158,7 @@ class SilentManager(pb_grpc.ResourceManagerServicer):
         if request.versions.min > self._most:
             await abort(context, VersionSkew("it speaks version 1"))
         if self._most > 1:
-            await context.send_initial_metadata(spoken(2))
+            await context.send_initial_metadata(version_metadata(2))
         if not request.tenant:
             yield event_message(Event.of("slice.ready", source="rm", slice="slice-0", data={}))
         await self.tells.wait()
@@ -202,7 +202,7 @@ class FullManager(pb_grpc.ResourceManagerServicer):
             await context.send_initial_metadata(())
             await self.heard.wait()
             await abort(context, CapacityError("there are calls enough"))
-        await context.send_initial_metadata(spoken(2))
+        await context.send_initial_metadata(version_metadata(2))
         await asyncio.Event().wait()
 
 
@@ -230,7 +230,7 @@ class RestlessManager(pb_grpc.ResourceManagerServicer):
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, _request: pb.WatchRequest, context: Any
     ) -> None:
-        await context.send_initial_metadata(spoken(2))
+        await context.send_initial_metadata(version_metadata(2))
         self._left -= 1
         if not self._left:
             self.over.set()

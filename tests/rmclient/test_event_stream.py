@@ -11,7 +11,7 @@ import pytest
 
 from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.versions import spoken
+from shared_pathways_service.protocol.versions import version_metadata
 from shared_pathways_service.rmclient.event_stream import EventStream
 from tests.protocol.served import serving_stream
 
@@ -29,7 +29,7 @@ class _Scripted:
     async def watch(self, request: pb.WatchRequest, context: Any) -> None:
         self.asked.append(request.tenant)
         if self.sends:
-            await context.send_initial_metadata(spoken(2))
+            await context.send_initial_metadata(version_metadata(2))
             await context.write(pb.EventMessage(kind="rm.started", sequence=len(self.asked)))
         await context.abort(self.codes.pop(0), "scripted")
 

@@ -1,4 +1,4 @@
-"""Tells the resource manager (RM) whether the tenant works, by looking now and then.
+"""Reports to the resource manager (RM) whether the tenant works, by looking now and then.
 
 A look compares the existing counters, and the work under way, with the last look; so requests cost
 nothing more. A thread runs only if the RM asks for activity.
@@ -91,7 +91,7 @@ class ActivityReporter:
         self._period_s = 0.0
         self._hurried = False
         self._is_asked = False
-        self._told = -1
+        self._reported_count = -1
         self._thread: threading.Thread | None = None
 
     def begin(self, period_s: float, send: Callable[[pb.TenantActivity], None]) -> None:
@@ -144,7 +144,9 @@ class ActivityReporter:
             with self._lock:
                 if self._closed:
                     return
-                if self._send is not None and (self._is_asked or found.count != self._told):
+                if self._send is not None and (
+                    self._is_asked or found.count != self._reported_count
+                ):
                     self._is_asked = False
-                    self._told = found.count
+                    self._reported_count = found.count
                     self._send(found)

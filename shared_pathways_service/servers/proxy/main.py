@@ -127,7 +127,7 @@ def _serve(
 ) -> int:
     """Serves until there is a reason to end; returns the exit code."""
     ending = Ending(options.exit_report)
-    stop_signals.on_stop = lambda: ending.decide(0, "told to stop")
+    stop_signals.on_stop = lambda: ending.decide(0, "it got a signal to stop")
     with contextlib.ExitStack() as stack:
         _watch_parent(options, ending, stack)
         _keep_memory()

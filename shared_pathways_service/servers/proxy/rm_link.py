@@ -80,11 +80,11 @@ class ResourceManagerLink:
         """Handles an update."""
         kind = message.WhichOneof("update")
         if kind == "welcome":
-            self._welcomed(message.welcome)
+            self._on_welcome(message.welcome)
         elif kind == "queued":
             queued = message.queued
-            # Else an RM that lost its state would take a preempted tenant for one that only lacks
-            # failed slices.
+            # Else an RM that lost its state would take a preempted tenant for one that only waits
+            # for replacements of failed slices.
             self._slices.granted.clear()
             self._idle_count = None
             if self._reporter is not None:
@@ -106,9 +106,9 @@ class ResourceManagerLink:
         elif kind == "preempting":
             _log_notice(message.preempting)
         elif kind == "idle":
-            self._hear_idle(message.idle)
+            self._on_idle(message.idle)
         elif kind == "refused":
-            self._refused(message.refused)
+            self._on_refusal(message.refused)
 
     def on_end(self) -> None:
         """Stops reporting activity: the next stream may not ask for it."""
@@ -156,15 +156,15 @@ class ResourceManagerLink:
                 )
         return hello
 
-    def _welcomed(self, welcome: pb.TenantWelcome) -> None:
+    def _on_welcome(self, welcome: pb.TenantWelcome) -> None:
         state = "recovering" if welcome.recovering else "ready"
         glog("I", f"The RM is {state}; protocol {welcome.version}")
         if welcome.memory_limit_bytes:
             self._on_memory_limit(welcome.memory_limit_bytes)
         if self._reporter is not None and welcome.activity_s > 0:
-            self._reporter.begin(welcome.activity_s, self._tell_activity)
+            self._reporter.begin(welcome.activity_s, self._send_activity)
 
-    def _hear_idle(self, idle: pb.TenantIdle) -> None:
+    def _on_idle(self, idle: pb.TenantIdle) -> None:
         if idle.withdrawn:
             glog("I", "Slices will not be taken back after all: the tenant works")
         elif idle.released:
@@ -184,7 +184,7 @@ class ResourceManagerLink:
         if self._reporter is not None:
             self._reporter.ask(hurried=hurried)
 
-    def _tell_activity(self, found: pb.TenantActivity) -> None:
+    def _send_activity(self, found: pb.TenantActivity) -> None:
         self._stream.send(pb.TenantMessage(activity=found))
 
     def _place(self, placement: pb.Placement) -> None:
@@ -196,7 +196,7 @@ class ResourceManagerLink:
         elif placement.state == pb.Placement.UNPLACED:
             self._slices.unplace(index, placement.generation, placement.reason or "the RM took it")
 
-    def _refused(self, refused: pb.TenantRefused) -> None:
+    def _on_refusal(self, refused: pb.TenantRefused) -> None:
         glog("E", f"FAILED_PRECONDITION: {refused.message}")
         self._ending.decide(
             EXIT_REFUSED,

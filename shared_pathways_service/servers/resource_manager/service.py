@@ -12,7 +12,7 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.versions import negotiate, spoken
+from shared_pathways_service.protocol.versions import negotiate, version_metadata
 from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
@@ -87,7 +87,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         outbox = self._authority.watch(request.tenant)
         try:
             # The first event may be a long time away: confirm the stream at once.
-            await context.send_initial_metadata(spoken(version))
+            await context.send_initial_metadata(version_metadata(version))
             await outbox.send(context.write)
         finally:
             self._authority.unwatch(outbox)
@@ -141,7 +141,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         """Serves one follower of decisions, from a number of the history on."""
         wanted = follow_filter_of(request)
         # There may be no decision for hours: confirm the stream at once.
-        await context.send_initial_metadata(spoken(version))
+        await context.send_initial_metadata(version_metadata(version))
         async for message in inquiries.followed(self._authority, wanted, request.after):
             await context.write(message)
         outbox = self._authority.follow(wanted)

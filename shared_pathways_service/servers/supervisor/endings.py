@@ -53,7 +53,7 @@ def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
     """
     if not unfinished.requests:
         return reason
-    told = explained(reason, unfinished)
+    explanation = explained(reason, unfinished)
     path = log.with_suffix(".crash.json")
     report = {
         "reason": reason,
@@ -66,8 +66,8 @@ def explain_crash(reason: str, unfinished: Unfinished, log: Path) -> str:
         write_private(path, json.dumps(report, indent=2).encode() + b"\n")
     except OSError:
         # A full disk must not hide the rest.
-        return told
-    return f"{told}; report: {path}"
+        return explanation
+    return f"{explanation}; report: {path}"
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -47,11 +47,11 @@ class ManagerLink:
     async def release(self, tenant: str, reason: str) -> None:
         """Releases a tenant's slices; retries until it is answered, or this is closed."""
         # (A reason that is too long or has several lines would be refused, and the slices kept.)
-        told = "".join(c if c.isprintable() else " " for c in reason)[:TEXT_LIMIT]
+        printable = "".join(c if c.isprintable() else " " for c in reason)[:TEXT_LIMIT]
         backoff = Backoff()
         while not self._closed:
             try:
-                await self._calls.release(tenant, told, _CALL_S)
+                await self._calls.release(tenant, printable, _CALL_S)
                 return
             except grpc.aio.AioRpcError as error:
                 if is_final(error):
@@ -66,15 +66,15 @@ class ManagerLink:
             return await self._calls.status(_CALL_S, wait=False)
         return None
 
-    async def follow(self, tell: Callable[[Event], object]) -> None:
-        """Calls `tell` with the current state, then with each event, until cancelled."""
+    async def follow(self, report: Callable[[Event], object]) -> None:
+        """Calls `report` with the current state, then with each event, until cancelled."""
         request = pb.WatchRequest(versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX))
         stream = EventStream(self._calls.stub, lambda: request, metadata=self._calls.metadata)
 
         def take(message: pb.EventMessage) -> None:
             # Each watch begins with a snapshot; later ones repeat known events.
             if not message.snapshot or not stream.reconnects:
-                tell(event_of(message))
+                report(event_of(message))
 
         while True:
             try:

@@ -11,7 +11,7 @@ import pytest
 from harness.processes import KIND, VERSIONS, Service, Stream
 from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.versions import is_heard
+from shared_pathways_service.protocol.versions import is_open
 from tests.servers.conftest import MakeService
 
 PLACED = pb.Placement.PLACED
@@ -357,7 +357,7 @@ def test_a_watcher_of_one_tenant_hears_of_that_one_only(service: Service) -> Non
     service.start_ready_workers("slice-0", "slice-1")
     watcher = service.watch("eve")
     # It is told so before there is anything to tell.
-    assert is_heard(watcher.call.initial_metadata())
+    assert is_open(watcher.call.initial_metadata())
     service.tenant("ada").expect("running")
     service.tenant("eve", pid=7).expect("running")
     assert [watcher.next().kind for _ in range(2)] == ["slice.placed", "tenant.running"]

@@ -11,7 +11,7 @@ import pytest
 from harness.processes import DEADLINE_S, KIND, VERSIONS, Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import event_of
-from shared_pathways_service.protocol.versions import is_heard
+from shared_pathways_service.protocol.versions import is_open
 from tests.servers.conftest import MakeService
 
 
@@ -243,7 +243,7 @@ def test_who_follows_misses_nothing_and_hears_nothing_twice(make_service: MakeSe
         service.wait_for_states({"slice-0": "ready", "slice-1": "ready"})
     following = follow(service, last)
     # Before there is anything to tell.
-    assert is_heard(following.call.initial_metadata())
+    assert is_open(following.call.initial_metadata())
     everything = history(service)
     while last < everything[-1].sequence:
         heard.append(following.next())

@@ -210,10 +210,10 @@ class SessionCallbacks:
             program.step_aside()
             self.await_ahead(operation, None)
 
-    def release_forlorn(self) -> None:
+    def release_abandoned(self) -> None:
         """Ends calls whose operations have settled, e.g. by the loss of a slice."""
         with self._lock:
-            calls = [call for call in self._calls.values() if call.is_forlorn]
+            calls = [call for call in self._calls.values() if call.is_abandoned]
         for call in calls:
             call.fail(StatusError(Code.CANCELLED, "the program was given up"))
         self._settle(calls)
@@ -263,7 +263,7 @@ class SessionCallbacks:
         except Exception as error:  # noqa: BLE001 - whatever it is, the program fails with it
             call.fail(from_exception(error).anew())
         # (The operation may have ended before the call was registered.)
-        if call.is_forlorn:
+        if call.is_abandoned:
             call.fail(StatusError(Code.CANCELLED, "the program was given up"))
         self._settle([call])
         return call
@@ -305,7 +305,7 @@ class SessionCallbacks:
         self._send_cancelled(call)
 
     def _send_cancelled(self, call: PendingCallback) -> None:
-        if call.is_forlorn:
+        if call.is_abandoned:
             cancelled = pb.CallbackCancelled(call=call.number)
             self._send(pb.CallbackProxyMessage(cancelled=cancelled))
 

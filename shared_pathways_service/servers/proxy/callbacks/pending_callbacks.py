@@ -91,7 +91,7 @@ class PendingCallback:
         self._charge = charge
 
     @property
-    def is_forlorn(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Whether every operation that may have made the call has settled without it."""
         return bool(self.operations) and all(o.done for o in self.operations)
 

@@ -99,7 +99,7 @@ class ProgramCallbacks:
             self._calls.await_order()
         with self._lock:
             self._running = (*self._running, operation)
-        operation.add_callback(self._calls.release_forlorn, is_urgent=False)
+        operation.add_callback(self._calls.release_abandoned, is_urgent=False)
         try:
             made = work()
         except Exception as error:
@@ -127,7 +127,7 @@ class ProgramCallbacks:
         """Calls a function of the client for XLA; returns its results."""
         results = self.types[index].results
         running = self._running
-        # (XLA does not tell which run of the program calls.)
+        # (XLA does not report which run of the program calls.)
         operation = running[0] if len(running) == 1 else None
         if self._has_failed(running) and (self._is_spread or not results):
             return zeros(results)

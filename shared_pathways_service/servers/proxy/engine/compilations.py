@@ -105,7 +105,7 @@ class Compilations:
         self._place.begin("a compilation")
         try:
             function()
-        except BaseException as error:  # noqa: BLE001 - the client is told, and the thread goes on
+        except BaseException as error:  # noqa: BLE001 - the client gets it, and the thread goes on
             fail(from_exception(error))
         finally:
             self._place.end()

@@ -213,7 +213,7 @@ class CompileCache:
         fd = os.open(draft, _NEW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Under its name only now, so nobody finds it unlocked.
+            # Under its name only now, so that it is never found unlocked.
             return fd, draft.rename(self._directory / f"{_LOADING}{name}")
         except OSError:
             os.close(fd)
@@ -221,7 +221,7 @@ class CompileCache:
 
     def _say_loading(self, key: str) -> None:
         if not self._loading_path.exists():
-            # Somebody emptied the directory: nobody would find the records of this process.
+            # The directory was emptied: the records of this process would not be found.
             fd, path = self._announce()
             os.close(self._loading)
             self._loading, self._loading_path = fd, path

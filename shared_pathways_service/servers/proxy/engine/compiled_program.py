@@ -43,7 +43,7 @@ class Program:
       run: Runs it to its end.
       quick: Whether a run is sure to take next to no time, except for callbacks.
       callbacks: The functions of its client that it calls; None if there are none.
-      outputs_told: Whether the client knows the types of the results.
+      sent_result_types: Whether the client knows the types of the results.
       deleted: Whether the client has requested its deletion.
     """
 
@@ -60,7 +60,7 @@ class Program:
     run: Callable[[list[Any]], list[Any]]
     quick: bool = False
     callbacks: ProgramCallbacks | None = None
-    outputs_told: bool = False
+    sent_result_types: bool = False
     deleted: bool = False
     _accepted: list[Spec | None] = dataclasses.field(init=False)
 

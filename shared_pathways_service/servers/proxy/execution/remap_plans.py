@@ -34,9 +34,9 @@ def pieces_of(
     found: list[list[tuple[int, int] | None]] = [
         [None] * len(spec.placing.device_ids) for spec in specs
     ]
-    told = {entry.out_array for entry in plan.input_devices_for_output}
+    given_by_devices = {entry.out_array for entry in plan.input_devices_for_output}
     moves = itertools.chain(
-        _by_devices(plan, inputs, specs), _by_intervals(plan, inputs, specs, told)
+        _by_devices(plan, inputs, specs), _by_intervals(plan, inputs, specs, given_by_devices)
     )
     for in_array, source, out_array, place in moves:
         devices = inputs[in_array].placing.device_ids
@@ -70,12 +70,12 @@ def _places(spec: Spec) -> dict[int, int]:
 
 
 def _by_intervals(
-    plan: _Plan, inputs: Sequence[Spec], specs: Sequence[Spec], told: Container[int]
+    plan: _Plan, inputs: Sequence[Spec], specs: Sequence[Spec], given_by_devices: Container[int]
 ) -> Iterator[_Move]:
-    """Yields the moves to outputs that are not in `told`."""
+    """Yields the moves to outputs that are not in `given_by_devices`."""
     for mapping in plan.mappings:
         _check_pair(inputs, mapping.in_array, specs, mapping.out_array)
-        if mapping.out_array in told:
+        if mapping.out_array in given_by_devices:
             continue
         num_sources = len(inputs[mapping.in_array].placing.device_ids)
         num_places = len(specs[mapping.out_array].placing.device_ids)

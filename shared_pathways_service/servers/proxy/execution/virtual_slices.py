@@ -1,7 +1,7 @@
 """Virtual slices: their current placements, and the work under way on each.
 
 An *epoch* is one placement of one virtual slice: it begins when the slice is placed, and ends when
-the placement is lost. Data and work name their epochs; so these tell whether data is still valid,
+the placement is lost. Data and work name their epochs; so these show whether data is still valid,
 however often the slice has been placed again.
 """
 

@@ -32,7 +32,7 @@ class Kernel:
       choices: The allowed letters of each attribute; JAX writes them as numbers.
       numbers: Attributes that are whole numbers.
       switches: Attributes that are true or false.
-      rule: Tells whether sizes and attributes fit each other.
+      rule: Returns whether sizes and attributes fit each other.
     """
 
     operands: tuple[str, ...]

@@ -68,7 +68,7 @@ class Waiting(Protocol):
     """A wait for a buffer."""
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until `wake` is called, or nobody wants the buffer any more."""
+        """Waits until `wake` is called, or the client has gone."""
 
     def wake(self) -> None:
         """Ends `wait`, on any thread."""
@@ -85,7 +85,7 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
             waiting.wake()
 
     store.when_there(handle, arrive)
-    # Usually it is there: the client asks after it was told.
+    # Usually it is there: the client asks after an announcement.
     at_once = False
     if not found:
         waiting.wait(_LOOKUP_TIMEOUT_S)

@@ -94,7 +94,7 @@ class BufferStore:
             callback(buffer)
 
     def refuse(self, handle: int, error: StatusError) -> None:
-        """Tells those who wait why there will be no buffer; its sender gets the error by itself."""
+        """Calls those who wait with the error; the sender of the buffer gets it by itself."""
         with self._lock:
             waiting = self._waiting.pop(handle, ())
             self._num_waiting -= len(waiting)
@@ -168,7 +168,7 @@ def count_files(directory: Path) -> int:
 
 
 def remove_directory(directory: Path) -> None:
-    """Removes a session's directory, and the files there that nobody took."""
+    """Removes a session's directory, and the unused files in it."""
     for path in directory.glob("lt_*"):
         with contextlib.suppress(OSError):
             path.unlink()

@@ -150,7 +150,7 @@ def _reshard(session: Session, request: proxy_pb2.ReshardArraysRequest, call: Ca
             raise invalid_argument(
                 f"to reshard {known.dtype}{known.shape} to {spec.dtype}{spec.shape}"
             )
-        # Both shardings must tell which device has what.
+        # Both shardings must define which device has which part.
         known.placing.pieces(spec.shape)
         spec.placing.pieces(spec.shape)
     outputs = [

@@ -69,8 +69,8 @@ def _options(session: Session, serialized: bytes) -> bytes:
         )
     own = xla.own_debug_options()
     options.compile_options, ignored = without_files(options.compile_options, own)
-    if ignored and not session.told_ignored:
-        session.told_ignored = True
+    if ignored and not session.logged_ignored_options:
+        session.logged_ignored_options = True
         glog(
             "W",
             f"Compile options of a client are ignored, as only a proxy's own flags may make it "
@@ -130,8 +130,8 @@ def _execute(
         response.status_handle = session.new_handle()
         session.executions[response.status_handle] = operation
     operation.start()
-    if not (named and program.outputs_told and session.version >= _OUTPUTS_ONCE):
-        program.outputs_told = True
+    if not (named and program.sent_result_types and session.version >= _OUTPUTS_ONCE):
+        program.sent_result_types = True
         _describe_outputs(program, handles, response)
 
 

@@ -209,7 +209,7 @@ class ProxyService:
     def count_buffers(self) -> int:
         """Returns how many host buffers sessions hold, and how many are left as files to be read.
 
-        A client looks up a buffer after it was told of it, deletes it when it has it, and names a
+        A client looks up a buffer after its announcement, deletes it when it has it, and names a
         file that it has written: each stands for one possible call.
         """
         sessions = self.sessions

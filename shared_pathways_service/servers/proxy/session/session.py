@@ -141,7 +141,7 @@ class Session:
         #: Ended futures, each with its error if it has one.
         self.futures: dict[int, StatusError | None] = {}
         #: Whether the log has named its ignored compile options.
-        self.told_ignored = False
+        self.logged_ignored_options = False
         self._handlers = handlers
         self._named_results = named_results
         self.answers = answers
@@ -286,7 +286,7 @@ class Session:
                     self.arrays[handle] = Value.failed(error)
         if kind in _BUFFERS:
             for handle in _BUFFERS[kind](getattr(request, kind)):
-                # It may still be on its way, and nobody else will take it.
+                # It may still be on its way, and has no other user.
                 self.buffers.discard(handle)
         call.fail(error)
 

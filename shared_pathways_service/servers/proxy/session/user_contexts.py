@@ -1,7 +1,7 @@
-"""Tells a client which user contexts it may drop: the places in its program that made requests.
+"""Returns user contexts to a client: the places in its program that made requests.
 
 JAX's client names a *user context* with each request, and keeps its traceback until an answer says
-that nobody refers to it any more: half a kilobyte per execution. This server never refers to one,
+that it is no longer referred to: half a kilobyte per execution. This server never refers to one,
 so each goes back with the answer to its own request.
 
 The client (jaxlib 0.10.2) handles these notices in the order of their answers' `seq_num`, from 0
@@ -40,7 +40,7 @@ _IN_ORDER = frozenset(
 )
 #: The number of all others: its turn never comes.
 _ASIDE = (1 << 63) - 1
-#: Contexts that wait for an answer; beyond that the client is not told.
+#: Contexts that wait for an answer; beyond that they are not returned.
 _MOST_OWED = 4096
 #: Contexts that one answer gives back in addition to its own, so that it stays small.
 _AT_ONCE = 256

@@ -104,7 +104,7 @@ def _settle(future: futures.Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - whoever has the future is told
+    except BaseException as error:  # noqa: BLE001 - the owner of the future gets it
         future.set_exception(error)
         # The error refers to this frame.
         del future, call

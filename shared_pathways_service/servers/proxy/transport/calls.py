@@ -102,7 +102,7 @@ class Calls:
     def note_end(self, error: StatusError | None) -> None:
         """Logs the end of a session's requests."""
         if error is None:
-            # gRPC does not tell which of the two it was.
+            # gRPC does not report which of the two it was.
             glog(
                 "I",
                 "A session's stream has ended: its client ended it, or sent more than "

@@ -94,7 +94,7 @@ class GrpcTransport:
         return listening
 
     def stop(self) -> None:
-        """Ends every call and the server; returns when its threads have been told."""
+        """Ends every call and the server, without waiting for its threads."""
         self._server.stop()
         self._calls.close()
         for pool in (self._sessions, self._plain, self._callbacks):

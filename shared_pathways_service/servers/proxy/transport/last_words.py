@@ -71,7 +71,7 @@ class LastWords:
                     slow.append(taken)
             except queue.Empty:
                 pass
-            taken = None  # not kept while waiting for the next one
+            taken = None  # not referred to while waiting for the next one
             slow = [one for one in slow if not self._is_drained(one.call, one.events, 0.0)]
             if slow:
                 slow = self._break_off(slow)
@@ -82,18 +82,18 @@ class LastWords:
         """Ends calls that have waited too long, and the oldest beyond the limit."""
         oldest = time.monotonic() - self._slow_reader_s
         surplus = len(slow) - self._most
-        kept, count = [], 0
+        remaining, count = [], 0
         for index, one in enumerate(slow):
             if not one.broken_off and (one.since < oldest or index < surplus):
                 one.call.give_up()
-                kept.append(one._replace(broken_off=True))
+                remaining.append(one._replace(broken_off=True))
                 count += 1
             else:
-                kept.append(one)
+                remaining.append(one)
         if count:
             glog(
                 "W",
                 f"{count} calls are ended: their clients did not read the end of them "
                 f"(--slow_reader_s={self._slow_reader_s:g}, --max_calls={self._most})",
             )
-        return kept
+        return remaining

@@ -167,13 +167,13 @@ class PublicServer:
 
 def _request(requests: Iterator[bytes], call: Call, late: LateRequests) -> bytes:
     def give_up(reason: str) -> None:
-        # In gRPC nobody can end a call with a status while its thread waits for a message.
+        # gRPC cannot end a call with a status while its thread waits for a message.
         glog("W", reason)
         call.cancel()
 
     with late.awaited(give_up) as awaited:
         for raw in requests:
-            awaited.has_come = True
+            awaited.has_arrived = True
             return raw
     raise invalid_argument("the call has no request")
 

@@ -67,7 +67,7 @@ class Transfers:
 
     def _end_stalled(self) -> None:
         while not self._closed.wait(self._patience_s / _LOOKS):
-            # (One that was told to end may take a while.)
+            # (One that was cancelled may take a while to end.)
             stalled = [t for t in list(self._under_way) if t.is_still() and not t.ended]
             if not self.pool.waiting or not self._is_shared():
                 continue

@@ -33,10 +33,6 @@ _MOST_LATE = 8
 _THREADS_PER_RESERVED = 16
 
 
-def _nobody() -> int:
-    return 0
-
-
 class LateRequests:
     """Watches requests that are awaited on the threads of one pool. Thread-safe.
 
@@ -57,8 +53,8 @@ class LateRequests:
         self,
         timeout_s: float,
         *,
-        expected: Callable[[], int] = _nobody,
-        waiting: Callable[[], int] = _nobody,
+        expected: Callable[[], int] = lambda: 0,
+        waiting: Callable[[], int] = lambda: 0,
         threads: int = 1 << 16,
         most: int = _MOST_LATE,
     ) -> None:
@@ -80,7 +76,7 @@ class LateRequests:
 
     @contextlib.contextmanager
     def awaited(self, give_up: Callable[[str], object]) -> Iterator[Awaited]:
-        """Registers an awaited request; set `has_come` of the result when it has arrived.
+        """Registers an awaited request; set `has_arrived` of the result when it has arrived.
 
         `give_up` ends the wait, on another thread, with the reason; it is called at most once.
         """
@@ -93,7 +89,7 @@ class LateRequests:
         finally:
             del self._awaited[awaited]
             # (Not if the client has ended the call before.)
-            if awaited.has_come and not awaited.told:
+            if awaited.has_arrived and not awaited.given_up:
                 self._rounds_stuck = 0
 
     def close(self) -> None:
@@ -129,7 +125,7 @@ class LateRequests:
         late: list[Awaited] = []
         self._rounds_stuck += 1
         for one in list(self._awaited):
-            if one.rounds and not one.told:
+            if one.rounds and not one.given_up:
                 late.append(one)
             one.rounds += 1
         if len(late) > self._most or (late and late[0].rounds > self._patience):
@@ -152,7 +148,7 @@ class LateRequests:
                 self._give_up(one, f"it took more than {self._timeout_s:g} s")
 
     def _give_up(self, one: Awaited, reason: str) -> None:
-        one.told = True
+        one.given_up = True
         try:
             one.give_up(
                 f"the call's request did not arrive in time: {reason} (--request_timeout_s)"
@@ -165,8 +161,8 @@ class Awaited:
     """A request that is awaited."""
 
     def __init__(self, give_up: Callable[[str], object]) -> None:
-        self.has_come = False
+        self.has_arrived = False
         self.give_up = give_up
         # The rounds whose end it has seen.
         self.rounds = 0
-        self.told = False
+        self.given_up = False

@@ -44,13 +44,13 @@ class Clients:
     def get(self, slices: tuple[int, ...]) -> xla.XlaClient:
         """Returns the client of a set of slices, ascending."""
         with self._lock:
-            kept = self._of_one if len(slices) == 1 else self._of_several
-            found = kept.get(slices)
+            clients = self._of_one if len(slices) == 1 else self._of_several
+            found = clients.get(slices)
             if found is None:
                 if len(slices) > 1:
                     self._make_room()
                 ids = [i for i, index in enumerate(self._slice_of) if index in slices]
-                found = kept[slices] = xla.XlaClient(ids, self._platform)
+                found = clients[slices] = xla.XlaClient(ids, self._platform)
             return found
 
     def _make_room(self) -> None:

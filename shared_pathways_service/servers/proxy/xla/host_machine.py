@@ -31,16 +31,16 @@ def machine_identity(cpuinfo: Callable[[], str] | None = None) -> bytes | None:
         text = (cpuinfo or _cpuinfo)()
     except (OSError, subprocess.SubprocessError):
         return None
-    told = set()
+    properties = set()
     for line in text.splitlines():
         name, _, value = line.partition(":")
         if sys.platform == "darwin" or name.strip() in _CPU_LINES:
-            told.add(f"{name.strip()}={value.strip()}")
-    if not told:
+            properties.add(f"{name.strip()}={value.strip()}")
+    if not properties:
         return None
     # XLA splits its work among as many threads.
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return "\n".join([platform.machine(), sys.platform, str(cpus), *sorted(told)]).encode()
+    return "\n".join([platform.machine(), sys.platform, str(cpus), *sorted(properties)]).encode()
 
 
 def _cpuinfo() -> str:

@@ -57,7 +57,7 @@ def _threads_that_compute() -> Iterator[None]:
     """
     # (0 is the calling thread; its new threads inherit the policy.)
     if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield  # on Linux only; or somebody has chosen already
+        yield  # on Linux only; or a policy was set already
         return
     try:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -41,7 +41,7 @@ def check_bytecode(program: bytes) -> None:
             raise _wrong("has custom calls, but is not a portable artifact of StableHLO")
     try:
         module = ir.Module.parse(program)
-    except Exception:  # noqa: BLE001 - its type is jaxlib's; whoever reads it next says what is wrong
+    except Exception:  # noqa: BLE001 - its type is jaxlib's; its next reader reports what is wrong
         return
     wrong = False
 

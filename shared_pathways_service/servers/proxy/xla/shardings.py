@@ -41,8 +41,8 @@ class Placing:
       proto: The protocol's form.
       sharding: XLA's form, for arrays.
       op_sharding: The serialised xla.OpSharding; None for a single device, and if the protocol's
-        form does not tell how the pieces make up the whole.
-      shard: The shape of each piece, if the protocol's form tells only that.
+        form does not define how the pieces make up the whole.
+      shard: The shape of each piece, if the protocol's form has only that.
     """
 
     __slots__ = (

@@ -168,7 +168,7 @@ class XlaClient:
     def identity(self) -> bytes:
         """Returns what programs compiled here depend on, besides themselves and the machine."""
         topology = xla_client.get_topology_for_devices(list(self._devices.values()))
-        told = (
+        parts = (
             jaxlib.version.__version__,
             topology.platform,
             topology.platform_version,
@@ -177,7 +177,7 @@ class XlaClient:
             *sorted({device.device_kind for device in self._devices.values()}),
             os.environ.get("XLA_FLAGS", ""),
         )
-        return repr(told).encode()
+        return repr(parts).encode()
 
     def options(
         self, options: bytes, device_ids: Sequence[int], flags: Sequence[tuple[str, str]] = ()

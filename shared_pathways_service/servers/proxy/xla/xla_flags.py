@@ -81,8 +81,8 @@ def check_debug_options(
     options: xla_pb2.DebugOptions, overrides: Iterable[tuple[str, object]]
 ) -> None:
     """Refuses options of a program, and overrides, that XLA does not check and that crash it."""
-    told = [(name, getattr(options, name)) for name in (*_RANGES, *_NEVER_ON)]
-    for name, value in (*told, *overrides):
+    given = [(name, getattr(options, name)) for name in (*_RANGES, *_NEVER_ON)]
+    for name, value in (*given, *overrides):
         if expected := _expected(name, value):
             raise invalid_argument(f"{name}={value} would crash or block XLA: expected {expected}")
 

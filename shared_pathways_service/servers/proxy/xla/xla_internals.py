@@ -1,8 +1,8 @@
 """The private parts of jaxlib and JAX that the proxy uses, and differences between releases.
 
 Tested with the releases that `pyproject.toml` allows. `check` names the parts that another release
-lacks, for all uses in the proxy. Calls that differ between releases are made only here, so that the
-rest of the proxy has one form.
+does not have, for all uses in the proxy. Calls that differ between releases are made only here, so
+that the rest of the proxy has one form.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def _module(name: str) -> Any:
-    """Returns a module; None if this release lacks it."""
+    """Returns a module; None if this release does not have it."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -96,15 +96,16 @@ _RELEASE = release_of(jaxlib.version.__version__)
 
 def check() -> None:
     """Raises a VersionSkew that names the private parts which this release does not have."""
-    lacking = [
+    missing = [
         f"{place}.{name} ({purpose})"
         for module, place, name, purpose in _PARTS
         if not hasattr(module, name)
     ]
-    if lacking:
+    if missing:
+        version = jaxlib.version.__version__
         raise VersionSkew(
-            f"jaxlib {jaxlib.version.__version__} lacks what a proxy needs: {', '.join(lacking)}",
-            service=f"jaxlib {jaxlib.version.__version__}",
+            f"jaxlib {version} is missing what a proxy needs: {', '.join(missing)}",
+            service=f"jaxlib {version}",
             hint="install a version of jax that this package names in its requirements",
         )
 

@@ -115,7 +115,7 @@ def test_fewer_are_spared_than_a_pool_has_threads_while_calls_wait() -> None:
 
         def others_get_through() -> None:
             with watch.awaited(lambda _reason: None) as awaited:
-                awaited.has_come = True
+                awaited.has_arrived = True
 
         def is_looked_at() -> bool:
             others_get_through()

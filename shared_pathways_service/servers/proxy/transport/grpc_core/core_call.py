@@ -22,7 +22,7 @@ RECEIVED, SENT = "received", "sent"
 _CLOSED, _ENDED, _WOKEN = "closed", "ended", "woken"
 
 
-class CallOver(Exception):  # noqa: N818 - not an error: nobody waits for the call any more
+class CallOver(Exception):  # noqa: N818 - not an error
     """The client has gone, or the server stops."""
 
 

@@ -27,8 +27,8 @@ from shared_pathways_service.servers.proxy.transport.unproven_requests import La
 
 __all__ = ["routes"]
 
-#: A message up to this size is kept until it is known whether it is the last of a download, which
-#: is sent together with the status.
+#: A message up to this size is held back: if it is the last of a download, it is sent together with
+#: the status.
 _SMALL = 64 << 10
 
 
@@ -55,16 +55,16 @@ def _download(
     bring: Callable[[bytes, Call], Iterator[bytes]], late: LateRequests
 ) -> Callable[[CoreCall], bytes | None]:
     def behave(call: CoreCall) -> bytes | None:
-        kept: bytes | None = None
+        held_back: bytes | None = None
         for message in bring(_request(call, late), call):
-            if kept is not None:
-                call.send(kept)
-                kept = None
+            if held_back is not None:
+                call.send(held_back)
+                held_back = None
             if len(message) <= _SMALL:
-                kept = message
+                held_back = message
             else:
                 call.send(message)
-        return kept
+        return held_back
 
     return behave
 
@@ -99,7 +99,7 @@ def _request(call: CoreCall, late: LateRequests) -> bytes:
 
     with late.awaited(give_up) as awaited:
         request = call.receive()
-        awaited.has_come = request is not None
+        awaited.has_arrived = request is not None
     if request is None:
         raise invalid_argument("the call has no request")
     return request
