@@ -81,11 +81,8 @@ def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = 
 
 def _stand_by(options: _StandbyOptions) -> list[str]:
     with contextlib.ExitStack() as stack:
-        if options.parent_pid:
-            # Before slow imports: if the supervisor dies, a loading proxy ends as well.
-            watch = exit_with_parent(options.parent_pid, lambda: _exit(0))
-            if watch is not None:
-                stack.callback(watch.close)
+        # Before slow imports: if the supervisor dies, a loading proxy ends as well.
+        _watch_parent(options.parent_pid, lambda: _exit(0), stack)
         return _load_and_read()
 
 
@@ -129,7 +126,7 @@ def _serve(
     ending = Ending(options.exit_report)
     stop_signals.on_stop = lambda: ending.decide(0, "it got a signal to stop")
     with contextlib.ExitStack() as stack:
-        _watch_parent(options, ending, stack)
+        _watch_parent(options.parent_pid, lambda: ending.decide(0, "the parent has ended"), stack)
         _keep_memory()
         token = read_token(options.token_file)
         rm_token = read_token(
@@ -175,13 +172,10 @@ def _serve(
         return code
 
 
-def _watch_parent(options: ProxyServerOptions, ending: Ending, stack: contextlib.ExitStack) -> None:
-    if options.parent_pid:
-        watch = exit_with_parent(
-            options.parent_pid, lambda: ending.decide(0, "the parent has ended")
-        )
-        if watch is not None:
-            stack.callback(watch.close)
+def _watch_parent(pid: int, on_end: Callable[[], None], stack: contextlib.ExitStack) -> None:
+    watch = exit_with_parent(pid, on_end) if pid else None
+    if watch is not None:
+        stack.callback(watch.close)
 
 
 def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
@@ -204,6 +198,7 @@ def _make_engine(
 ) -> Engine:
     """Makes the engine; the stack closes it, and what it uses."""
     from shared_pathways_service.servers.proxy.engine.engine import Engine  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.ffi_handlers import load_handlers  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.xla.platforms import make_platform  # noqa: PLC0415
 
     last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
@@ -222,7 +217,9 @@ def _make_engine(
         platform=make_platform(options.platform, sum(t.chips for t in instance_types)),
     )
     stack.callback(engine.close)
-    engine.compiler.ffi_names = _load_handlers(options)
+    engine.compiler.ffi_names = load_handlers(
+        options.ffi_library_dir, options.ffi_targets, options.platform
+    )
     return engine
 
 
@@ -251,14 +248,6 @@ def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
     except (SharedPathwaysError, OSError) as error:
         glog("W", f"Compiled programs are not cached: {error}")
         return None
-
-
-def _load_handlers(options: ProxyServerOptions) -> frozenset[str]:
-    from shared_pathways_service.servers.proxy import ffi_handlers  # noqa: PLC0415
-
-    return ffi_handlers.load_handlers(
-        options.ffi_library_dir, options.ffi_targets, options.platform
-    )
 
 
 def _link(

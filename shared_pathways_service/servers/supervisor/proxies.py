@@ -158,7 +158,8 @@ class Proxies:
     async def _live(self, proxy: TenantProxy) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._on_change)
-            stack.callback(self._leave)
+            loop = asyncio.get_running_loop()
+            stack.callback(lambda: self._occupancy.leave(loop.time()))
             stack.callback(self._lives.pop, proxy)
             code: int | None = None
             try:
@@ -267,9 +268,6 @@ class Proxies:
             ):
                 path.unlink(missing_ok=True)
             self._shared_memory.remove(proxy.uid)
-
-    def _leave(self) -> None:
-        self._occupancy.leave(asyncio.get_running_loop().time())
 
     def _forget_old(self) -> None:
         ended = [p for p in self._by_name.values() if p.ended_at and p not in self._lives]

@@ -126,7 +126,7 @@ class Supervisor:
             stack.push_async_callback(self._proxies.stop)
             self._background.start(self._end_when_idle())
             self._background.start(self._keep_house())
-            self._background.start(self._pass_events_on())
+            self._background.start(self._manager.follow(self._on_event))
             await self._wait_for_resource_manager()
             self._on_event(EmbeddedServiceStarted(address=self._address, pid=os.getpid()))
             report_ready(self._options.ready_fd, socket=str(self._paths.supervisor_socket))
@@ -244,9 +244,6 @@ class Supervisor:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
             self._logs.keep_small()
-
-    async def _pass_events_on(self) -> None:
-        await self._manager.follow(self._on_event)
 
     def _welcome(self) -> pb.JoinReply:
         return pb.JoinReply(

@@ -40,7 +40,8 @@ class TenantProxy:
         )
         self._watchers: set[asyncio.Queue[pb.Proxy]] = set()
         self._end_asked = asyncio.Event()
-        self._end_reason = ""
+        #: Why it was requested to end; empty: it was not.
+        self.end_reason = ""
 
     @property
     def uid(self) -> str:
@@ -57,14 +58,9 @@ class TenantProxy:
         """Whether its process has ended."""
         return self._message.state in _FINAL
 
-    @property
-    def end_reason(self) -> str:
-        """Why it was requested to end; empty: it was not."""
-        return self._end_reason
-
     def end(self, reason: str) -> None:
         """Requests its end; only the first reason counts."""
-        self._end_reason = self._end_reason or reason
+        self.end_reason = self.end_reason or reason
         self._end_asked.set()
 
     async def end_asked(self) -> None:

@@ -126,10 +126,6 @@ def _problem(call: Any, num_devices: int) -> str:
         return f"it has the attribute {unknown[0][:100]}"
     if attr.has_items(call, attr.ALIASES):
         return "its results share memory with its operands"
-    return _sharding_problem(call, num_devices)
-
-
-def _sharding_problem(call: Any, num_devices: int) -> str:
     attributes = call.attributes
     # Only the axes of a mesh are in quotes.
     if _SHARDY in attributes and '"' in str(attributes[_SHARDY]):

@@ -171,7 +171,7 @@ class _Asking:
         self.name = program.name
         self.names = program.mark.names
         self.error_prefix = error_prefix
-        self.types = [_TYPES] * (index + 1)
+        self.types: Sequence[CallbackTypes] = [_TYPES] * (index + 1)
         self._turns = turns
         self._is_aside = False
 

@@ -99,8 +99,7 @@ def _types_problem(operation: Any, name: str) -> str:
 
 
 def _types(values: Any) -> Sequence[str | None]:
-    return [str(value.type) if _is_known(value.type) else None for value in values]
-
-
-def _is_known(mlir_type: Any) -> bool:
-    return isinstance(mlir_type, ir.RankedTensorType) and min(mlir_type.shape, default=0) >= 0
+    return [
+        str(t) if isinstance(t, ir.RankedTensorType) and min(t.shape, default=0) >= 0 else None
+        for t in (value.type for value in values)
+    ]

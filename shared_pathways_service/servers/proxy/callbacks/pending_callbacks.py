@@ -20,27 +20,20 @@ __all__ = ["Caller", "OpenCallback", "PendingCallback", "log_late"]
 
 
 class Caller(Protocol):
-    """A program that calls functions of its client, at run time or at compile time."""
+    """A program that calls functions of its client, at run time or at compile time.
 
-    @property
-    def key(self) -> int:
-        """The client's number of the program."""
+    Attributes:
+      key: The client's number of the program.
+      names: The names of its functions.
+      types: The types of its functions.
+      error_prefix: The prefix of a function's error text.
+    """
 
-    @property
-    def name(self) -> str:
-        """The program's name, for messages."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of its functions."""
-
-    @property
-    def types(self) -> Sequence[CallbackTypes]:
-        """The types of its functions."""
-
-    @property
-    def error_prefix(self) -> str:
-        """The prefix of a function's error text."""
+    key: int
+    name: str
+    names: Sequence[str]
+    types: Sequence[CallbackTypes]
+    error_prefix: str
 
     @property
     def running(self) -> Sequence[Operation]:
@@ -121,14 +114,16 @@ class PendingCallback:
             if message.HasField("piece"):
                 self._add(message.piece.data)
             elif message.answer.HasField("error"):
-                self.fail(_error_of(self.program.error_prefix, message.answer.error))
+                error = message.answer.error
+                text = error.traceback or f"{error.type}: {error.text}"
+                self.fail(StatusError(Code.INTERNAL, self.program.error_prefix + text))
             elif self._results is None:
                 self._results = Results(self._expected, message.answer)
                 self._add(b"")
-        except StatusError as error:
-            self.fail(error.anew())
-        except MemoryError as error:
-            self.fail(StatusError(Code.RESOURCE_EXHAUSTED, f"no memory for results: {error}"))
+        except StatusError as raised:
+            self.fail(raised.anew())
+        except MemoryError as raised:
+            self.fail(StatusError(Code.RESOURCE_EXHAUSTED, f"no memory for results: {raised}"))
 
     def _add(self, data: bytes) -> None:
         results = self._results
@@ -156,8 +151,3 @@ def log_late(calls: Iterable[PendingCallback], late_s: float) -> None:
                 f"The callback {call.function} of program {call.program.name} has not returned "
                 f"for {late_s:g} s: the program waits for its client",
             )
-
-
-def _error_of(prefix: str, error: pb.CallbackError) -> StatusError:
-    text = error.traceback or f"{error.type}: {error.text}"
-    return StatusError(Code.INTERNAL, prefix + text)

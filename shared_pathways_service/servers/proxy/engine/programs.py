@@ -13,7 +13,6 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES as CALLBACK_NAMES
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
     CallbackChecker,
-    CallbackMark,
     take_mark,
 )
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
@@ -103,9 +102,16 @@ class Compiler:
             executable = self._executable(client, program, module, parsed, device_ids)
         else:
             if calls is None:
-                raise _no_callbacks()
+                raise StatusError(
+                    Code.FAILED_PRECONDITION,
+                    "the program calls functions of its client, but the session named no "
+                    "sps_callbacks",
+                )
             if checker.runs_callbacks or not checker.compile_calls.found:
-                callbacks = _callbacks(calls, mark, checker)
+                is_spread = len(device_ids) > 1
+                callbacks = ProgramCallbacks(
+                    calls, mark.program, checker.types(), mark.names, is_spread=is_spread
+                )
             at_compile_time = CompileCallbacks(
                 calls, mark, module, checker, check=check, turns=self.turns
             )
@@ -228,21 +234,6 @@ class Compiler:
             placing = self._placings.hlo(device_ids, xla_executables.op_sharding(sharding))
             found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
         return tuple(found)
-
-
-def _no_callbacks() -> StatusError:
-    return StatusError(
-        Code.FAILED_PRECONDITION,
-        "the program calls functions of its client, but the session named no sps_callbacks",
-    )
-
-
-def _callbacks(
-    calls: SessionCallbacks, mark: CallbackMark, checker: CallbackChecker
-) -> ProgramCallbacks:
-    return ProgramCallbacks(
-        calls, mark.program, checker.types(), mark.names, is_spread=checker.num_devices > 1
-    )
 
 
 def _check_options(build: Any, main: mlir.MainTypes) -> None:

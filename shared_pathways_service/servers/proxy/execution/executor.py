@@ -16,9 +16,7 @@ __all__ = ["Executor", "Meeting", "Task"]
 class Task(Protocol):
     """Work that an executor runs."""
 
-    @property
-    def name(self) -> str:
-        """The name of the work, for messages."""
+    name: str
 
     def arrive(self, executor: Executor) -> None:
         """Runs on the calling thread, which belongs to `executor`."""

@@ -21,19 +21,16 @@ __all__ = ["PendingWork", "Spec", "Value", "when_all_settled"]
 
 
 class PendingWork(Protocol):
-    """Work that makes values or reads them."""
+    """Work that makes values or reads them, on some placements.
 
-    @property
-    def done(self) -> bool:
-        """Whether it has settled, with data or an error."""
+    Attributes:
+      done: Whether it has settled, with data or an error.
+      enqueued: Whether it is in the queues of its placements, so that later work comes after it.
+    """
 
-    @property
-    def enqueued(self) -> bool:
-        """Whether it is in the queues of its placements, so that later work comes after it."""
-
-    @property
-    def epochs(self) -> tuple[Epoch, ...]:
-        """The placements that it runs on."""
+    done: bool
+    enqueued: bool
+    epochs: tuple[Epoch, ...]
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Calls `callback` when the work settles; False if it has already."""

@@ -23,17 +23,9 @@ __all__ = ["Epoch", "SliceChange", "SliceTable", "Work"]
 class Work(Protocol):
     """Work under way on placements, until it settles or a placement or its session ends."""
 
-    @property
-    def name(self) -> str:
-        """The name of the work, for messages."""
-
-    @property
-    def session_id(self) -> int:
-        """The session that requested it."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it computes now."""
+    name: str
+    session_id: int
+    running: bool
 
     def abandon(self, error: StatusError) -> bool:
         """Settles with an error; returns whether it still runs."""

@@ -121,8 +121,9 @@ class _Walk:
         if name == _FUNCTION:
             self._types.add(operation.attributes[_FUNCTION_TYPE].value)
         if name == _MODULE:
-            named = (attribute.name for attribute in entries(operation))
-            self._unknown = next((name for name in named if _is_unknown(name)), "")
+            names = [attribute.name for attribute in entries(operation)]
+            unknown = (n for n in names if n.startswith("mhlo.") and n not in _OF_JAX)
+            self._unknown = next(unknown, "")
         if wrong := problem_of_sdy(operation, self._num_devices):
             self._wrong_shardy = wrong
             return ir.WalkResult.INTERRUPT
@@ -150,18 +151,11 @@ class _Walk:
             raise invalid_argument(f"shardings of Shardy are wrong: {self._wrong_shardy}")
         if wrong := self._graph.problem():
             raise invalid_argument(f"a program's calls are wrong: {wrong}")
-        _check_elements(self._types)
-
-
-def _is_unknown(name: str) -> bool:
-    return name.startswith("mhlo.") and name not in _OF_JAX
+        for mlir_type in self._types:
+            if found := _UNSUPPORTED.search(str(mlir_type)):
+                text = f"arrays of type {found[0]} are not supported"
+                raise StatusError(Code.UNIMPLEMENTED, text)
 
 
 def _not_utf8() -> StatusError:
     return invalid_argument("a program has text that is not UTF-8")
-
-
-def _check_elements(types: set[Any]) -> None:
-    for mlir_type in types:
-        if found := _UNSUPPORTED.search(str(mlir_type)):
-            raise StatusError(Code.UNIMPLEMENTED, f"arrays of type {found[0]} are not supported")

@@ -131,13 +131,9 @@ def _check_operation(operation: Any, meshes: _Meshes) -> None:
     if _SHARDING in texts:
         _check_shardings(texts[_SHARDING], operation.results, meshes)
     if _RULE in texts:
-        _check_rule(texts[_RULE], operation)
-
-
-def _check_rule(text: str, operation: Any) -> None:
-    """Checks a rule that relates the dimensions of a call's values."""
-    if problem := problem_of_rule(sdy.OpShardingRuleAttr(ir.Attribute.parse(text)), operation):
-        raise _Wrong(problem)
+        parsed = sdy.OpShardingRuleAttr(ir.Attribute.parse(texts[_RULE]))
+        if problem := problem_of_rule(parsed, operation):
+            raise _Wrong(problem)
 
 
 def _to_local(call: Any, texts: Mapping[str, str], meshes: _Meshes) -> None:

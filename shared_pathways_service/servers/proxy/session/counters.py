@@ -44,10 +44,13 @@ def families(
     live = [value for session in sessions for value in list(session.arrays.values())]
     live = [value for value in live if not value.deleted and value.error is None]
     programs = sum(len(session.programs) for session in sessions)
+    executions = (count for kind, count in requests.items() if kind == _EXECUTE)
+    dispatches = sum(count[0] - count[1] for count in executions)
+    versions = {"version": __version__, "jaxlib_version": jaxlib.version.__version__}
     return [
-        Family("sps_proxy", "info", "What runs.", [Sample(1, _versions())]),
+        Family("sps_proxy", "info", "What runs.", [Sample(1, versions)]),
         *_of_requests(requests),
-        _counter("dispatches", "Executions that were accepted.", _dispatches(requests)),
+        _counter("dispatches", "Executions that were accepted.", dispatches),
         _counter("received_buffers", "Host buffers from clients.", received.buffers),
         _counter("received_bytes", "Bytes of host buffers from clients.", received.bytes, "bytes"),
         _counter("sent_buffers", "Host buffers to clients.", sent.buffers),
@@ -82,10 +85,6 @@ def _of_requests(requests: RequestCounts) -> list[Family]:
         by_kind("request_bytes", "Bytes of requests.", 3, "bytes"),
         _counter("answer_bytes", "Bytes of answers.", requests.answer_bytes, "bytes"),
     ]
-
-
-def _dispatches(requests: RequestCounts) -> int:
-    return sum(count[0] - count[1] for kind, count in requests.items() if kind == _EXECUTE)
 
 
 def _of_callbacks(sessions: Sequence[Session], ended: int) -> list[Family]:
@@ -189,10 +188,6 @@ def _device_memory(engine: Engine, live: Iterable[Value]) -> list[int]:
         except Exception:  # noqa: BLE001, S112 - XLA's own: deleted meanwhile
             continue
     return held
-
-
-def _versions() -> dict[str, str]:
-    return {"version": __version__, "jaxlib_version": jaxlib.version.__version__}
 
 
 def _counter(name: str, text: str, value: float, unit: str = "") -> Family:

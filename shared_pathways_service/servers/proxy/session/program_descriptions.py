@@ -19,7 +19,8 @@ _LayoutList = proxy_pb2.LoadedExecutableMetadataResponse.LayoutList
 def _metadata(
     session: Session, request: proxy_pb2.LoadedExecutableMetadataRequest, call: Call
 ) -> None:
-    executable = session.program(request.loaded_executable_handle).executable
+    program = session.program(request.loaded_executable_handle)
+    executable = program.executable
     response = call.response.loaded_executable_metadata_response
     parameters = executable.get_parameter_shardings()
     if parameters is not None:
@@ -40,7 +41,6 @@ def _metadata(
     response.output_memory_kinds.SetInParent()
     for kinds in executable.get_output_memory_kinds():
         response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
-    program = session.program(request.loaded_executable_handle)
     response.donated_input_indices.SetInParent()
     response.donated_input_indices.donated_input_indices.extend(sorted(program.donated))
     _fill_stats(executable.get_compiled_memory_stats(), response.compiled_memory_stats)
@@ -93,15 +93,24 @@ def _cost_analysis(
     response = call.response.loaded_executable_cost_analysis_response
 
     def analyse() -> None:
+        for name, value in program.executable.cost_analysis().items():
+            _fill_attribute(response.attributes.attributes[name], value)
+        response.attributes.SetInParent()
+
+    return _answer_aside(session, call, response.status, analyse)
+
+
+def _answer_aside(
+    session: Session, call: Call, status: status_pb2.StatusProto, fill: Callable[[], None]
+) -> bool:
+    def fill_and_answer() -> None:
         try:
-            for name, value in program.executable.cost_analysis().items():
-                _fill_attribute(response.attributes.attributes[name], value)
-            response.attributes.SetInParent()
+            fill()
         except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
-            from_exception(error).fill(response.status)
+            from_exception(error).fill(status)
         call.answer()
 
-    session.engine.run_aside(analyse)
+    session.engine.run_aside(fill_and_answer)
     return True
 
 
@@ -125,14 +134,9 @@ def _program_text(
     response = call.response.loaded_executable_human_readable_program_text_response
 
     def print_program() -> None:
-        try:
-            response.human_readable_program_text = program.executable.get_hlo_text()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
-            from_exception(error).fill(response.status)
-        call.answer()
+        response.human_readable_program_text = program.executable.get_hlo_text()
 
-    session.engine.run_aside(print_program)
-    return True
+    return _answer_aside(session, call, response.status, print_program)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -105,17 +105,18 @@ def _execute(
         _check_donated(arguments, donated)
     session.check_room(len(results))
     work = _run(session, program, arguments, results, donated)
+    callbacks = program.callbacks
     operation = Operation(
         program.name,
         # (Called once the operation exists, which callbacks refer to.)
-        work if program.callbacks is None else lambda: _call_back(program, operation, work),
+        work if callbacks is None else lambda: callbacks.run(operation, work),
         inputs=arguments,
         outputs=results,
         epochs=epochs,
         session_id=session.session_id,
         after=[r for index in donated for r in arguments[index].readers or ()],
-        quick=program.quick and (program.callbacks is None or program.callbacks.never_wait),
-        steps_aside=program.callbacks is not None,
+        quick=program.quick and (callbacks is None or callbacks.never_wait),
+        steps_aside=callbacks is not None,
     )
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()
@@ -144,13 +145,6 @@ def _describe_outputs(
         output.shape.dims.extend(spec.shape)
         output.sharding.CopyFrom(spec.placing.proto)
         output.array_handle = handle
-
-
-def _call_back(
-    program: Program, operation: Operation, work: Callable[[], Sequence[Any]]
-) -> Sequence[Any]:
-    assert program.callbacks is not None
-    return program.callbacks.run(operation, work)
 
 
 def _run(

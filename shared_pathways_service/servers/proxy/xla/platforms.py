@@ -19,15 +19,9 @@ _PLUGIN: Final = "cuda"
 
 
 class Platform(Protocol):
-    """The source of XLA's clients.
+    """The source of XLA's clients; its name is that for which JAX lowers programs."""
 
-    Attributes:
-      name: The platform for which JAX lowers programs.
-    """
-
-    @property
-    def name(self) -> str:
-        """See above."""
+    name: str
 
     def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
         """Returns a client of XLA's, and its device for each of the proxy's."""
