@@ -20,11 +20,7 @@ EXIT_LOST_PROGRAM = 75
 
 
 class Ending:
-    """The end of this process; the first decision stands. Thread-safe.
-
-    Args:
-      report: The file for the reason, as JSON; empty: none.
-    """
+    """The end of this process; the first decision stands, with a report in a file. Thread-safe."""
 
     def __init__(self, report: str) -> None:
         self._report = report
@@ -33,10 +29,7 @@ class Ending:
         self.code = 0
 
     def decide(self, code: int, reason: str, **details: object) -> None:
-        """Ends the process with an exit code, of which 0 leaves no report.
-
-        `details` are more fields of the report.
-        """
+        """Ends the process; with code 0 there is no report, else it has these details as fields."""
         with self._lock:
             if self._decided.is_set():
                 return

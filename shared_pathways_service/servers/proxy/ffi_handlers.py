@@ -17,10 +17,7 @@ _FIELD = "--ffi_targets"
 
 
 def load_handlers(directory: str, texts: Sequence[str], platform: str) -> frozenset[str]:
-    """Loads libraries, and registers their handlers, each given as ``NAME=LIBRARY:SYMBOL``.
-
-    Returns:
-      The names by which programs call them.
+    """Registers handlers, each given as ``NAME=LIBRARY:SYMBOL``; returns their names.
 
     Raises:
       InvalidRequestError: A library or its function cannot be used, or the name is taken.

@@ -13,9 +13,7 @@ __all__ = ["Charge", "DeviceMemory", "HostCharge", "HostMemory"]
 class DeviceMemory:
     """Bytes held on each device, against a limit per device. Thread-safe.
 
-    Args:
-      num_devices: The number of devices, numbered from 0.
-      limit: The most bytes on a device; 0: no limit, and nothing is counted.
+    Without a limit, or with 0, nothing is counted.
     """
 
     def __init__(self, num_devices: int, limit: int) -> None:
@@ -26,22 +24,15 @@ class DeviceMemory:
         self._lock = threading.RLock()
 
     def lower(self, limit: int, name: str) -> None:
-        """Lowers the limit, if the current one is higher; held memory stays.
-
-        `name` is that of its setting, for messages.
-        """
+        """Lowers the limit of this name, if the current one is higher; held memory stays."""
         with self._lock:
             if not self.limit or limit < self.limit:
                 self.limit, self._named = limit, name
 
     def charge(self, device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
-        """Charges memory on each of some devices, for a purpose that a refusal names.
+        """Charges memory on each device, or none with a StatusError that names the purpose.
 
-        Returns:
-          The charge, which ends with the last reference to it; None without a limit.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED; then nothing was charged.
+        The charge ends with the last reference to it; it is None without a limit.
         """
         if not self.limit:
             return None
@@ -93,9 +84,6 @@ class HostMemory:
     """Bytes of host buffers of all sessions that arrive, wait or leave. Thread-safe.
 
     What becomes an array's memory counts as the devices', even if XLA uses the buffer as it is.
-
-    Args:
-      limit: The most bytes; 0: no limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -105,11 +93,7 @@ class HostMemory:
         self._lock = threading.RLock()
 
     def charge(self, nbytes: int, what: str) -> HostCharge:
-        """Charges memory, until the last reference to the charge is dropped.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED; then nothing was charged.
-        """
+        """Charges memory until the last reference to the charge is dropped, or refuses it."""
         with self._lock:
             if self.limit and self.held + nbytes > self.limit:
                 raise StatusError(

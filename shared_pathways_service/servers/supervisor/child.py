@@ -79,12 +79,7 @@ class Child:
     ) -> Child:
         """Starts a child; call it on a thread that lives as long as the child should.
 
-        Args:
-          command: Returns the command line for a number of the ready descriptor.
-          role: The role, for messages.
-          name: The name, for messages.
-          log: The file to append to.
-          with_stdin: Whether `write_line` will be called.
+        `command` returns the command line for a number of the ready descriptor.
         """
         with contextlib.ExitStack() as stack:
             ours, theirs = os.pipe()
@@ -125,11 +120,7 @@ class Child:
         return time.monotonic() - self._began
 
     async def serving(self) -> Serving:
-        """Returns its addresses once it serves.
-
-        Raises:
-          ChildEnded: It ended before, or closed the descriptor without a report.
-        """
+        """Returns its addresses once it serves; raises ChildEnded if it does not."""
         return await asyncio.shield(self._serving)
 
     async def wait(self) -> int:

@@ -31,10 +31,7 @@ def read_exit_report(path: Path) -> str:
 
 
 def reason_of(code: int | None, report: str) -> str:
-    """Returns in words why a proxy ended, with this exit code and exit report.
-
-    A negative code is a signal; with None it never ran.
-    """
+    """Returns in words why a proxy ended; a negative code is a signal, with None it never ran."""
     said = _parsed(report).get("reason")
     if isinstance(said, str) and said:
         return said

@@ -29,11 +29,9 @@ _GRACE_S = 3.0
 
 
 class Member:
-    """A process that is restarted when it ends.
+    """A process that is restarted when it ends: ``rm``, or a worker such as ``slice-0-0``.
 
     Attributes:
-      role: ``rm`` or ``worker``.
-      name: e.g. ``rm``, ``slice-0-0``.
       slice_id: Empty for the resource manager.
       child: The current process, or the last one; None: not started yet.
     """
@@ -98,7 +96,7 @@ class Member:
                 return
             await asyncio.sleep(delay)
             if self._hold is not None:
-                await self._hold.wait_until_over()
+                await self._hold.ended.wait()
             self.restarts += 1
             child = await self.start(logs)
             on_change()
@@ -166,11 +164,7 @@ class Fleet:
             self._background.start(member.keep_up(child, self._logs, self._report, self._on_change))
 
     def disturb(self, slice_id: str, kind: Disturbance, hold_s: float) -> int:
-        """Kills or stops the workers of a slice for some seconds, or restores it; see `Hold`.
-
-        Returns:
-          The number of affected workers; 0 for a slice that is down or was given up.
-        """
+        """Kills or stops the workers of a slice, or restores it (see `Hold`); returns how many."""
         if slice_id not in self._holds:
             raise ServiceNotFound(
                 f"the service has no slice {slice_id[:100]!r}",

@@ -32,8 +32,9 @@ class Hold:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._free = asyncio.Event()
-        self._free.set()
+        #: Set while there is no disturbance.
+        self.ended = asyncio.Event()
+        self.ended.set()
         self._until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._kind = Disturbance.LET_GO
@@ -50,9 +51,9 @@ class Hold:
             going_on = len(self._stopped)
             self.end()
             return going_on
-        if self._free.is_set() or self._kind is not Disturbance.KILL:
+        if self.ended.is_set() or self._kind is not Disturbance.KILL:
             self._kind = kind
-        self._free.clear()
+        self.ended.clear()
         self._until = max(self._until, self._loop.time() + hold_s)
         if self._timer is not None:
             self._timer.cancel()
@@ -61,7 +62,7 @@ class Hold:
 
     def apply_to(self, worker: Child) -> bool:
         """Applies the slice's disturbance to a worker, if there is one; returns whether it did."""
-        if self._free.is_set() or worker.exit_code is not None:
+        if self.ended.is_set() or worker.exit_code is not None:
             return False
         self._disturbed.add(worker)
         if self._kind is Disturbance.KILL:
@@ -78,10 +79,6 @@ class Hold:
         self._disturbed.discard(worker)
         return excused
 
-    async def wait_until_over(self) -> None:
-        """Returns when the disturbance has ended."""
-        await self._free.wait()
-
     def end(self) -> None:
         """Lets the workers run, or be restarted."""
         if self._timer is not None:
@@ -91,4 +88,4 @@ class Hold:
             worker.resume()
         self._stopped.clear()
         self._until = 0.0
-        self._free.set()
+        self.ended.set()

@@ -12,25 +12,18 @@ __all__ = ["Occupancy"]
 
 
 class Occupancy:
-    """Counts the users of the service, and measures its idle time.
-
-    After `idle_s` seconds of it the service ends; infinity: never.
-    """
+    """Counts the users of the service, and ends it after `idle_s` seconds without; inf: never."""
 
     def __init__(self, idle_s: float, now: float) -> None:
         self._idle_s = idle_s
         self._users = 0
         self._idle_since = now
-        self._ending = False
-
-    @property
-    def ending(self) -> bool:
-        """Whether the service is ending; never reset."""
-        return self._ending
+        #: Whether the service is ending; never reset.
+        self.ending = False
 
     def enter(self) -> bool:
         """Counts one more user; returns False if the service is ending."""
-        if self._ending:
+        if self.ending:
             return False
         self._users += 1
         return True
@@ -43,13 +36,13 @@ class Occupancy:
 
     def end(self) -> None:
         """Decides to end, even if there are users."""
-        self._ending = True
+        self.ending = True
 
     def end_if_idle(self, now: float) -> bool:
         """Decides to end if the service has been idle for long enough; returns `ending`."""
         if now >= self.deadline():
-            self._ending = True
-        return self._ending
+            self.ending = True
+        return self.ending
 
     def deadline(self) -> float:
         """When the service ends without a user; infinity while it is in use."""

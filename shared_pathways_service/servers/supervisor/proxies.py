@@ -91,13 +91,7 @@ class Proxies:
         return self._by_name.get(name)
 
     async def create(self, request: ProxyRequest) -> TenantProxy:
-        """Starts a proxy, or returns the one that the same session requested before.
-
-        Raises:
-          NameTaken: Another session has a proxy of this name.
-          InvalidRequestError: Its owner's process does not run.
-          ServiceNotReady: The service is ending.
-        """
+        """Starts a proxy, or returns the one that the same session requested before."""
         while known := self._by_name.get(request.tenant.name):
             if known.request.session == request.session:
                 return known
@@ -120,11 +114,7 @@ class Proxies:
         return proxy
 
     async def delete(self, name: str, reason: str, *, uid: str = "", session: str = "") -> bool:
-        """Ends a proxy, of this uid and session if given, and waits for its end.
-
-        Returns:
-          False if there is no such running proxy.
-        """
+        """Ends a running proxy, of this uid and session if given; returns whether there was one."""
         proxy = self._by_name.get(name)
         if proxy is None or uid not in {"", proxy.uid}:
             return False
@@ -185,7 +175,7 @@ class Proxies:
             self._report(ProxyStarted(tenant=proxy.request.tenant.name, pid=child.identity.pid))
             serving = asyncio.create_task(self._wait_until_serving(proxy, child))
             ended = asyncio.create_task(child.wait())
-            asked = asyncio.create_task(proxy.end_asked())
+            asked = asyncio.create_task(proxy.end_requested.wait())
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
             await child.stop(_GRACE_S)

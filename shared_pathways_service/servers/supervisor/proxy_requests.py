@@ -34,13 +34,9 @@ def read_proxy_request(
     most: ProxyLimits,
     ffi_library_dir: str = "",
 ) -> ProxyRequest:
-    """Checks a request.
+    """Checks a request for a service with these instance types, of which the first is the default.
 
-    Args:
-      message: The request.
-      types: The instance types of the service; the first one is the default.
-      most: The operator's limits of a proxy.
-      ffi_library_dir: The directory of libraries that proxies may load; empty: none.
+    `most` are the operator's limits; without a directory, proxies load no libraries.
     """
     tenant = tenant_of(message)
     if not tenant.virtual_slices:

@@ -37,15 +37,10 @@ class SupervisorService(pb_grpc.SupervisorServicer):
 
     Args:
       welcome: The answer to a Join, without the protocol's version.
-      occupancy: Decides about joining and ending.
-      proxies: The proxies of the service.
-      fleet: The workers that calls may disturb.
-      report: Called with events.
       processes: Lists the service's processes.
       on_leave: Called when a Join has ended.
       on_shutdown: Called with a request to end.
       limits: The operator's limits of a proxy.
-      ffi_library_dir: The directory of libraries that proxies may load; empty: none.
     """
 
     def __init__(

@@ -54,10 +54,7 @@ class StandbyPool:
         return self._logs.path(f"proxy-{name}")
 
     async def launch(self, name: str, arguments: Callable[[int], Sequence[str]]) -> Child:
-        """Starts a proxy from a waiting one, if there is one, otherwise from scratch.
-
-        `arguments` returns its arguments for a number of the ready descriptor.
-        """
+        """Starts a proxy from a waiting one, if there is one; `arguments` gets the ready_fd."""
         if not self.children:
             return await self.launch_cold(name, arguments)
         child = self.children[0]

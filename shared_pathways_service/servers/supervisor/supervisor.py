@@ -50,10 +50,7 @@ _HOUSEKEEPING_S = 10.0
 
 
 class Supervisor:
-    """One embedded service; make it on the main thread, whose end would end its children.
-
-    `on_event` is called with events, including those of the resource manager.
-    """
+    """One embedded service; make it on the main thread, whose end would end its children."""
 
     def __init__(
         self,

@@ -28,10 +28,11 @@ class TenantProxy:
         self.token = secrets.token_urlsafe(32)
         self.child: Child | None = None
         self.ended_at: float | None = None
+        self.uid = secrets.token_hex(4)
         self._message = pb.Proxy(
             name=request.tenant.name,
             session=request.session,
-            uid=secrets.token_hex(4),
+            uid=self.uid,
             log_path=str(log),
             state=pb.Proxy.STARTING,
             created=rfc3339(time.time()),
@@ -39,14 +40,9 @@ class TenantProxy:
             limits=pb.ProxyLimits(**dataclasses.asdict(request.limits)),
         )
         self._watchers: set[asyncio.Queue[pb.Proxy]] = set()
-        self._end_asked = asyncio.Event()
+        self.end_requested = asyncio.Event()
         #: Why it was requested to end; empty: it was not.
         self.end_reason = ""
-
-    @property
-    def uid(self) -> str:
-        """A unique id of this proxy."""
-        return self._message.uid
 
     @property
     def transfer_dir(self) -> str:
@@ -61,11 +57,7 @@ class TenantProxy:
     def end(self, reason: str) -> None:
         """Requests its end; only the first reason counts."""
         self.end_reason = self.end_reason or reason
-        self._end_asked.set()
-
-    async def end_asked(self) -> None:
-        """Returns once its end is requested."""
-        await self._end_asked.wait()
+        self.end_requested.set()
 
     def message(self) -> pb.Proxy:
         """Returns its state, without its token."""

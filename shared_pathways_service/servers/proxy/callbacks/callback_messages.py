@@ -66,14 +66,9 @@ def argument_bytes(arguments: Sequence[Any]) -> int:
 def call_messages(
     call: int, program: int, callback: int, arguments: Sequence[Any], lane: int = 0
 ) -> Iterator[bytes]:
-    """Yields the messages of one call.
+    """Yields the messages of one call, whose arguments are numpy arrays, or None for tokens.
 
-    Args:
-      call: The number of the call.
-      program: The client's number of the program.
-      callback: The index of the callback.
-      arguments: numpy arrays; None for tokens.
-      lane: Calls of the same lane are made one after another; 0: none.
+    Calls of the same lane are made one after another; lane 0 is none.
     """
     message = pb.CallbackProxyMessage()
     invocation = message.invocation

@@ -85,11 +85,7 @@ class _Lanes:
 
 
 class SessionCallbacks:
-    """The calls of one session's programs to its client. Thread-safe.
-
-    Attributes:
-      total: The number of calls ever made.
-    """
+    """The calls of one session's programs to its client. Thread-safe."""
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
@@ -177,10 +173,9 @@ class SessionCallbacks:
     def call_ahead(
         self, program: Caller, index: int, arguments: Sequence[Any], operation: Operation
     ) -> bool:
-        """Calls a function without results; the operation settles once the call is answered.
+        """Calls a function without results, whose answer settles the operation.
 
-        Returns:
-          False: XLA must wait, as too many calls are open, or this one is large.
+        Returns False if XLA must wait, as too many calls are open, or this one is large.
         """
         if argument_bytes(arguments) > AHEAD_BYTES:
             return False

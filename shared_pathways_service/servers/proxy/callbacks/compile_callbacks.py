@@ -75,10 +75,7 @@ class CompileCallbacks:
     """One program's calls at compile time.
 
     Args:
-      calls: The session's calls.
-      mark: The client's mark of the program.
       module: The checked program; `bound` changes it.
-      checker: The checker of the program.
       check: Refuses a parsed program that the proxy does not accept.
       turns: The turns of the compiling thread; required if the program has such functions.
     """
@@ -106,11 +103,7 @@ class CompileCallbacks:
 
     @contextlib.contextmanager
     def bound(self) -> Iterator[None]:
-        """Registers the functions with XLA while it compiles the program.
-
-        Raises:
-          StatusError: The error of a function, instead of XLA's text of it.
-        """
+        """Registers the functions with XLA while it compiles; raises their first error."""
         if self._found:
             _register()
         self._bound = [self._bind(call) for call in self._found]

@@ -46,11 +46,7 @@ class CompileCall:
 
 
 class CompileCalls:
-    """One program's calls at compile time of the client's `count` functions.
-
-    Attributes:
-      found: The checked calls.
-    """
+    """The checked calls at compile time of a program, of the client's `count` functions."""
 
     def __init__(self, count: int, num_devices: int) -> None:
         self._count = count

@@ -24,8 +24,6 @@ class Caller(Protocol):
 
     Attributes:
       key: The client's number of the program.
-      names: The names of its functions.
-      types: The types of its functions.
       error_prefix: The prefix of a function's error text.
     """
 
@@ -56,7 +54,6 @@ class PendingCallback:
 
     Attributes:
       held: The operation that settles with the answer; None: XLA waits for the answer.
-      began: The start of the call, by `time.monotonic`.
       operations: The operations of which one has made the call.
       is_done: Whether there are results, or an error.
       is_reported: Whether the log has named it as late.

@@ -90,11 +90,7 @@ class ProgramCallbacks:
         return [functools.partial(_call, program, index) for index in range(len(self.types))]
 
     def run(self, operation: Operation, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-        """Runs the program as a part of an operation, whose end releases its calls.
-
-        Raises:
-          StatusError: The callback's own error.
-        """
+        """Runs the program as a part of an operation, whose end releases its calls."""
         if not operation.runs_here:
             self._calls.await_order()
         with self._lock:

@@ -66,14 +66,10 @@ class CompileCache:
     """Serialised programs in a directory that several proxies share. Use by one thread at a time.
 
     Args:
-      directory: Created if missing.
+      directory: Created if missing; refused if others can access it.
       limit_bytes: The limit of all entries; the least recently used are evicted. Each proxy that
         writes at the same time may exceed it by a sixteenth for a moment.
       identity: What programs depend on besides the arguments of `key`: the machine.
-
-    Raises:
-      AccessDenied: The directory is another user's, or others can access it.
-      InvalidRequestError: It cannot be created.
     """
 
     def __init__(self, directory: Path, limit_bytes: int, identity: bytes) -> None:

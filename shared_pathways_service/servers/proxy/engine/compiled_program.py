@@ -42,8 +42,6 @@ class Program:
         donations.
       run: Runs it to its end.
       quick: Whether a run is sure to take next to no time, except for callbacks.
-      callbacks: The functions of its client that it calls; None if there are none.
-      sent_result_types: Whether the client knows the types of the results.
       deleted: Whether the client has requested its deletion.
     """
 
@@ -98,14 +96,9 @@ class Program:
             )
 
     def admit(self, memory: DeviceMemory, copied: int) -> tuple[Charge | None, list[Charge | None]]:
-        """Charges the memory that one run needs.
+        """Charges the memory that one run needs, with so many `copied` bytes on each device.
 
-        Args:
-          memory: The devices' memory.
-          copied: The bytes on each device of arguments that could be donated, but may not be.
-
-        Returns:
-          The charges to hold while the program runs, and those to hold with each result.
+        Returns the charges to hold while the program runs, and those to hold with each result.
         """
         needed = max(sum(self.result_bytes) + self.extra_bytes + copied, 0)
         charge = memory.charge(self.device_ids, needed, f"program {self.name}")

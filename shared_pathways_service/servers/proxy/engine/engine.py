@@ -26,12 +26,7 @@ _HELPERS = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device, as clients see it.
-
-    Attributes:
-      coords: The coordinates of the chip in the slice's topology.
-      kind: Its kind, as JAX names it.
-    """
+    """One device, as clients see it, with its coordinates in the slice's topology."""
 
     id: int
     slice_index: int
@@ -46,9 +41,6 @@ class Engine:
       virtual_slices: The tenant's slices; each chip is a device.
       memory_limit: The most bytes on a device; 0: no limit.
       xla_flags: Names and values of flags, for every program.
-      compile_cache: The cache of compiled programs.
-      last_requests: Records what is done, for a report after a crash.
-      platform: The platform of the devices.
     """
 
     def __init__(

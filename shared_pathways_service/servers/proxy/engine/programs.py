@@ -41,14 +41,12 @@ __all__ = ["Compiler"]
 
 
 class Compiler:
-    """Compiles programs. Use by one thread at a time.
+    """Compiles programs, and counts them and the nanoseconds. Use by one thread at a time.
 
     Attributes:
       place: Records what is compiled.
       ffi_names: Functions of the user's own libraries that programs may call.
       turns: Lets other programs compile while one waits for its client.
-      compiled: The number of programs that XLA compiled.
-      compile_ns: The nanoseconds that this took.
     """
 
     def __init__(
@@ -69,10 +67,7 @@ class Compiler:
     def compile(
         self, program: bytes, options: bytes, calls: SessionCallbacks | None = None
     ) -> Program:
-        """Compiles portable StableHLO with a serialised XlaCompileOptionsProto.
-
-        `calls` calls functions of the client; None: the client serves no callbacks.
-        """
+        """Compiles portable StableHLO; without `calls` the client serves no callbacks."""
         raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
         device_ids = self._devices(xla_pb2.CompileOptionsProto.FromString(raw))
         module = mlir.parse(program)

@@ -139,10 +139,7 @@ class Operation:
                 readers.append(self)
 
     def add_callback(self, callback: Callable[[], None], *, is_urgent: bool = True) -> bool:
-        """Calls `callback` when the operation settles; False if it has already.
-
-        Urgent callbacks are called before all others.
-        """
+        """Calls back when the operation settles, first if urgent; False if it has settled."""
         with self._lock:
             if self.done:
                 return False

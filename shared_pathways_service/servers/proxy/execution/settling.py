@@ -45,12 +45,9 @@ def call_in_turn(callbacks: Iterable[Callable[[], None]]) -> None:
 
 
 class Hold:
-    """Parts of one operation that have not ended. Its operation's lock guards it.
+    """Parts of one operation that have not ended; `made` is what the work made before they did.
 
-    Attributes:
-      count: How many parts have not ended.
-      error: The first error of a part, or of the work itself.
-      made: What the work made, if it has ended before the parts.
+    Its operation's lock guards it.
     """
 
     __slots__ = ("count", "error", "made")

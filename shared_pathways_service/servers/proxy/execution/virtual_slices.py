@@ -42,7 +42,6 @@ class Epoch:
       slice_id: The physical slice; empty while unplaced.
       lost: Why data and work of this epoch are lost; None while they are not.
       operations: The work under way here. Added by sessions, removed by threads that settle it.
-      executor: Runs the programs of this placement; None while unplaced.
     """
 
     __slots__ = ("executor", "generation", "index", "lost", "operations", "slice_id")
@@ -58,11 +57,7 @@ class Epoch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceChange:
-    """The change of a virtual slice from one epoch to another.
-
-    Attributes:
-      running: What was still computing on the lost epoch.
-    """
+    """The change of a virtual slice to another epoch, and what was running on the old one."""
 
     index: int
     old: Epoch

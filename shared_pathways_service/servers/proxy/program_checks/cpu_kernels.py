@@ -28,7 +28,6 @@ class Kernel:
     Attributes:
       operands: Their last dimensions; the first ones, equal in all buffers, are the batch.
         A letter stands for a size, `k` for the smaller of `m` and `n`, `1n` for `n` minus 1.
-      results: The last dimensions of the results.
       choices: The allowed letters of each attribute; JAX writes them as numbers.
       numbers: Attributes that are whole numbers.
       switches: Attributes that are true or false.
@@ -138,12 +137,8 @@ def check_kernel(
 ) -> str:
     """Returns what is wrong with a call; empty if it is right.
 
-    Args:
-      kernel: The called kernel.
-      operands: The shapes of its operands; a negative dimension is unknown.
-      results: The shapes of its results.
-      attributes: The attributes in the program; switches are 0 or 1.
-      batch_dims: How many of the first dimensions XLA may split among devices.
+    A negative dimension is unknown, a switch 0 or 1, and `batch_dims` the number of first
+    dimensions that XLA may split among devices.
     """
     if any(size < 0 for shape in (*operands, *results) for size in shape):
         return "all sizes must be known"

@@ -114,10 +114,7 @@ def check_custom_call(
 ) -> bool:
     """Refuses a custom call that a proxy does not accept; see `check_program`.
 
-    If a kernel trusts indices, they are limited to valid ones.
-
-    Returns:
-      Whether the program was changed.
+    If a kernel trusts indices, they are limited to valid ones; returns whether it was changed.
     """
     name = call.attributes[attr.TARGET].value
     if callbacks is not None and platform == CPU.name and name in NAMES:

@@ -60,10 +60,6 @@ def check_program(
 
     Returns:
       Whether the module was changed.
-
-    Raises:
-      StatusError: UNIMPLEMENTED, with an element type, or a custom call and an alternative;
-        INVALID_ARGUMENT, with a custom call that has not JAX's form, or an operation.
     """
     found = _Walk(num_devices)
     with module.context:
@@ -83,12 +79,7 @@ def check_program(
 
 
 class _Walk:
-    """The findings of one walk over a program.
-
-    Attributes:
-      calls: Custom calls, except Shardy's.
-      shardys: Operations with attributes of Shardy as text.
-    """
+    """The findings of one walk over a program; `shardys` have attributes of Shardy as text."""
 
     def __init__(self, num_devices: int) -> None:
         self._num_devices = num_devices

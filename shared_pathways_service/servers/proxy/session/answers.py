@@ -28,12 +28,7 @@ _LARGE = 4096
 
 
 class Answer(NamedTuple):
-    """One serialised answer that waits to be written.
-
-    Attributes:
-      units: The requests for which it counts.
-      counted: Its bytes if it is large, else 0.
-    """
+    """One serialised answer that waits to be written; `counted` are its bytes if it is large."""
 
     message: bytes
     units: int
@@ -105,12 +100,7 @@ class Answers(ABC):
     # ---- any thread
 
     def _send(self, message: bytes, units: int = 1) -> None:
-        """Sends an answer.
-
-        Raises:
-          StatusError: RESOURCE_EXHAUSTED: it is large, and too many large ones are unread. A small
-            one must take its place.
-        """
+        """Sends an answer, unless too many large ones are unread: then a small one must follow."""
         nbytes = len(message)
         counted = nbytes if nbytes > _LARGE else 0
         if counted:

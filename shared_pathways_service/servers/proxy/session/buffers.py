@@ -54,12 +54,7 @@ Arrived = HostBuffer | StatusError
 
 
 class BufferStore:
-    """The host buffers of one session. Thread-safe.
-
-    Args:
-      memory: The memory to which the buffers are charged.
-      limit: The most buffers, errors and waiting downloads together.
-    """
+    """The host buffers of one session: so many, with errors and waiting downloads. Thread-safe."""
 
     def __init__(self, memory: HostMemory, limit: int) -> None:
         self._memory = memory

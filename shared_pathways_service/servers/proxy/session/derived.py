@@ -39,14 +39,8 @@ def derive(
 ) -> list[Value]:
     """Makes values of the inputs' memory by `run`.
 
-    Args:
-      session: The session.
-      name: The operation's name, for messages.
-      inputs: The values whose memory they share.
-      specs: The spec of each value.
-      run: Makes the arrays.
-      view_of: The value whose pieces the arrays are, unchanged; None: each is one of its own
-        placing's client.
+    If they are pieces of a value, unchanged, `view_of` names it; else each is one of its own
+    placing's client.
     """
     outputs = [session.new_value(spec) for spec in specs]
     epochs: dict[Epoch, None] = {}

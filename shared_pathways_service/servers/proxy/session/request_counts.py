@@ -14,10 +14,7 @@ __all__ = ["RequestCounts", "Transferred"]
 
 
 class RequestCounts:
-    """The requests of one session, written by the thread that handles them.
-
-    The thread that writes answers adds to `answer_bytes`.
-    """
+    """The requests of one session, written by the thread that handles them."""
 
     __slots__ = ("_kinds", "answer_bytes")
 

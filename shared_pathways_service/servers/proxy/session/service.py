@@ -64,11 +64,10 @@ class ProxyService:
       engine: The engine that computes.
       token: The token that a session must send; None: none.
       large_transfer_dir: The directory below which clients leave large buffers, each in the
-        directory that it names as `sps_transfer_dir` in its initialization_data; None: not
-        supported.
+        directory that it names as `sps_transfer_dir` in its initialization_data.
       on_session_end: Called at the end of each session with its operations that still run.
       limits: The limits of clients.
-      newest_version: The newest version of the protocol to offer; None: the newest supported.
+      newest_version: The newest version of the protocol to offer.
     """
 
     def __init__(

@@ -46,10 +46,7 @@ _BUFFERS: dict[str, Callable[[Any], Sequence[int]]] = {
 
 
 class Call:
-    """One request and its answer, which is given once, now or later, on any thread.
-
-    `response` is to be filled in before `answer`.
-    """
+    """One request and its answer, which is given once, now or later, on any thread."""
 
     __slots__ = ("_context", "_contexts", "_send", "response")
 
@@ -155,8 +152,7 @@ class Session:
     def handle(self, raw: bytes) -> None:
         """Handles one request; waits first while too many are open.
 
-        Raises:
-          StatusError: The bytes are not a request: the session cannot continue.
+        After an error that this raises the session cannot continue.
         """
         units = self.answers.admit(len(raw))
         began_ns = perf_counter_ns()

@@ -47,11 +47,7 @@ class CallThreads(futures.ThreadPoolExecutor):
         return len(self._waiting)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
-        """Runs a function on a thread of its own, as soon as there is one.
-
-        Raises:
-          RuntimeError: The executor is shut down, or the system has no thread.
-        """
+        """Runs a function on a thread as soon as there is one; raises if there cannot be one."""
         future: futures.Future[T] = futures.Future()
         work = (future, functools.partial(fn, *args, **kwargs))
         with self._lock:

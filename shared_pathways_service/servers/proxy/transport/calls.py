@@ -50,7 +50,6 @@ class Calls:
     """The methods of one proxy. Each may raise `StatusError`, the status of the call.
 
     Attributes:
-      transfers: The threads of uploads and downloads.
       late: Watches requests that are awaited on the threads of calls with one request and answer.
       late_downloads: Watches those on the threads of uploads and downloads.
       plain: The methods with one request and one answer, by their paths.

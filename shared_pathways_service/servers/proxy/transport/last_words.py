@@ -29,10 +29,7 @@ class _Slow(NamedTuple):
 
 
 class LastWords:
-    """Waits for clients that read the end of a call slowly: a limited number, for a limited time.
-
-    `is_drained` returns whether a call is over; it gets the time that it may wait, in seconds.
-    """
+    """Waits for clients that read the end of a call slowly: limited in number and in time."""
 
     def __init__(
         self, is_drained: Callable[[Any, Any, float], bool], *, most: int, slow_reader_s: float

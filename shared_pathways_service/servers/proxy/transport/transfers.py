@@ -25,10 +25,10 @@ _LOOKS = 4
 
 
 class Transfers:
-    """The transfers of all sessions under way.
+    """The transfers of all sessions under way, each with a thread.
 
     Args:
-      count: The most at a time; each has a thread.
+      count: The most at a time.
       patience_s: Seconds after which a stalled one is ended, if others wait. They are counted in
         checks of a thread, so time in which this process does not run does not count.
       is_shared: Whether there is more than one session.

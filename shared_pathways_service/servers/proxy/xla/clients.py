@@ -21,12 +21,8 @@ class Clients:
     """Makes clients when they are needed. Thread-safe.
 
     The client of a set of several slices lives as long as something refers to it: a placing, and so
-    an array, or a program. Until then all requests get the same client.
-
-    Args:
-      slice_of: The virtual slice of each device.
-      let_go: Called if there are too many clients: drops cached references.
-      platform: The platform of the devices.
+    an array, or a program. Until then all requests get the same client. If there are too many,
+    `let_go` drops cached references.
     """
 
     def __init__(

@@ -145,14 +145,10 @@ class _Field(NamedTuple):
 
 
 def without_files(options: bytes, own: bytes) -> tuple[bytes, list[str]]:
-    """Drops the options that concern files from a serialised xla.CompileOptionsProto.
+    """Drops options that concern files from a client's serialised xla.CompileOptionsProto.
 
-    Args:
-      options: A client's options.
-      own: The proxy's serialised debug options: its files are used instead.
-
-    Returns:
-      The options without them, and the names of those that were set.
+    The files of the proxy's own debug options are used instead. Also returns the names of the
+    dropped options.
     """
     message = xla_pb2.CompileOptionsProto.FromString(options)
     ignored: dict[str, None] = {}

@@ -40,11 +40,7 @@ class TensorType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MainTypes:
-    """The arguments and results of a program's main function, globally.
-
-    Attributes:
-      donated: The indices of arguments that are donated.
-    """
+    """The arguments, with the indices of donated ones, and results of a main function, globally."""
 
     arguments: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
@@ -60,8 +56,7 @@ def mlir_context() -> Any:
 def parse(program: bytes) -> Any:
     """Returns portable StableHLO, or MLIR as text or bytecode, as an MLIR module.
 
-    Raises:
-      StatusError: INVALID_ARGUMENT: the parser would crash.
+    A program with which the parser would crash is refused.
     """
     check_text(program)
     context = mlir_context()

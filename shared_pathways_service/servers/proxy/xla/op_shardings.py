@@ -18,14 +18,9 @@ _TYPES = frozenset(xla_pb2.OpSharding.Type.values())
 
 
 def checked_op_sharding(serialized: bytes, num_devices: int) -> bytes:
-    """Refuses shardings that jaxlib does not check: it would abort, not end, or misread them.
+    """Returns a serialised xla.OpSharding as tiles, if it is one for so many devices.
 
-    Args:
-      serialized: An xla.OpSharding.
-      num_devices: The number of its devices.
-
-    Returns:
-      The same sharding as tiles, serialised.
+    It refuses what jaxlib does not check: that would abort, not end, or misread it.
     """
     try:
         sharding = xla_pb2.OpSharding.FromString(serialized)

@@ -68,15 +68,10 @@ CPU: Final[Platform] = _Cpu()
 
 
 class Cuda:
-    """The machine's GPUs, by jaxlib's CUDA plug-in.
+    """The machine's GPUs, by jaxlib's CUDA plug-in; at least `count` are required.
 
     There is one client of all GPUs: each GPU has its own streams, so a program that does not end
     delays only its own devices; and a second client would take memory from the first.
-
-    Args:
-      count: The number of devices of the tenant's slices.
-      plugins: Finds the `jax_plugins` entry points of this environment.
-      make_client: Makes XLA's client, once the plug-in is loaded.
     """
 
     name = "cuda"

@@ -217,51 +217,50 @@ class Placings:
         device_ids = self._devices(message.devices)
         op_sharding = checked_op_sharding(message.xla_op_sharding, len(device_ids))
         message.xla_op_sharding = op_sharding
-        slices = self.slices(device_ids)
-        client = self.client(slices)
-        return Placing(
-            device_ids,
-            slices,
-            client,
-            proto=_proto(type_name, message.SerializeToString()),
-            sharding=client.hlo_sharding(device_ids, op_sharding, memory_kind),
-            memory_kind=memory_kind,
-            op_sharding=op_sharding,
-        )
+        proto = _proto(_HLO, message.SerializeToString())
+        return self._placing(device_ids, proto, memory_kind, op_sharding=op_sharding)
 
     def _make_single(self, device_id: int, memory_kind: str) -> Placing:
         message = core_pb2.SingleDeviceShardingProto(
             device_id=device_id, memory_kind=_on_the_wire(memory_kind)
         )
         proto = _proto(_SINGLE, message.SerializeToString())
-        slices = (self._slice_of[device_id],)
-        client = self.client(slices)
-        return Placing(
-            (device_id,),
-            slices,
-            client,
-            proto=proto,
-            sharding=client.single_sharding(device_id, memory_kind),
-            memory_kind=memory_kind,
-        )
+        return self._placing((device_id,), proto, memory_kind)
 
     def _make_concrete_even(self, data: bytes) -> Placing:
         message = core_pb2.ConcreteEvenShardingProto.FromString(data)
         memory_kind = self._memory_kind(message)
-        if min(message.shard_shape.dims, default=0) < 0:
+        shard = tuple(message.shard_shape.dims)
+        if min(shard, default=0) < 0:
             raise invalid_argument("a shard shape with a negative dimension")
         device_ids = self._devices(message.devices)
+        return self._placing(device_ids, _proto(_CONCRETE_EVEN, data), memory_kind, shard=shard)
+
+    def _placing(
+        self,
+        device_ids: tuple[int, ...],
+        proto: core_pb2.ShardingProto,
+        memory_kind: str,
+        *,
+        op_sharding: bytes | None = None,
+        shard: tuple[int, ...] | None = None,
+    ) -> Placing:
         slices = self.slices(device_ids)
         client = self.client(slices)
+        if proto.serialized_sharding.type_name == _SINGLE:
+            sharding = client.single_sharding(device_ids[0], memory_kind)
+        else:
+            # Without an op_sharding for XLA's bookkeeping only: programs use the pieces.
+            sharding = client.hlo_sharding(device_ids, op_sharding or _REPLICATED, memory_kind)
         return Placing(
             device_ids,
             slices,
             client,
-            proto=_proto(_CONCRETE_EVEN, data),
-            # For XLA's bookkeeping only: programs use the pieces.
-            sharding=client.hlo_sharding(device_ids, _REPLICATED, memory_kind),
+            proto=proto,
+            sharding=sharding,
             memory_kind=memory_kind,
-            shard=tuple(message.shard_shape.dims),
+            op_sharding=op_sharding,
+            shard=shard,
         )
 
     def _concrete_even_on(

@@ -182,15 +182,10 @@ class XlaClient:
     def options(
         self, options: bytes, device_ids: Sequence[int], flags: Sequence[tuple[str, str]] = ()
     ) -> Any:
-        """Parses a serialised xla.CompileOptionsProto, for devices of this client.
+        """Parses a serialised xla.CompileOptionsProto, for devices of this client in this order.
 
-        Args:
-          options: The options.
-          device_ids: The devices in the order of the device assignment.
-          flags: XLA's flags, names and values, which override the options.
-
-        Raises:
-          StatusError: XLA would crash with one of them, or write or read files.
+        XLA's flags override the options. Options that would crash XLA, or make it write or read
+        files, are refused.
         """
         message = xla_pb2.CompileOptionsProto.FromString(options)
         # XLA crashes with another negative number, or one beyond the devices, and needs none with a

@@ -34,11 +34,10 @@ _PATIENCE = "xla_cpu_collective_call_terminate_timeout_seconds=3600"
 
 
 def use_xla_flags(flags: Sequence[str]) -> list[tuple[str, str]]:
-    """Puts flags into XLA_FLAGS; those of TPUs are left out with a warning.
+    """Puts flags into XLA_FLAGS, except those of TPUs; returns their names and values.
 
-    Returns:
-      Names and values of the flags used: a client's compile options have a value for every flag, so
-      that XLA_FLAGS alone would affect no program.
+    (A client's compile options have a value for every flag, so XLA_FLAGS alone would affect no
+    program.)
 
     Raises:
       InvalidRequestError: It is not a flag, or unknown to the installed jaxlib, or has a value that

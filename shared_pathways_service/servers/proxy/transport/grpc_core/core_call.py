@@ -30,10 +30,6 @@ class CoreCall:
     """One call; all but `send_soon`, `cancel`, `wake` and `fail` is for the call's own thread.
 
     `events` is the queue for the ends of its operations, and of no other call.
-
-    Attributes:
-      metadata: The client's; values of keys that end in ``-bin`` are bytes.
-      is_over: Whether the client has gone.
     """
 
     def __init__(self, call: Any, events: Any, metadata: Any) -> None:
@@ -65,12 +61,7 @@ class CoreCall:
             yield message
 
     def receive(self) -> bytes | None:
-        """Returns the next message; None if the client sends no more.
-
-        Raises:
-          CallOver: The client has gone.
-          StatusError: The argument of `fail`.
-        """
+        """Returns the next message; None if there are no more. Raises the argument of `fail`."""
         self.receive_soon()
         while (event := self.next_event()).tag is not RECEIVED:
             if self._failure is not None:
@@ -95,8 +86,7 @@ class CoreCall:
     def send_soon(self, message: bytes, *, more_follows: bool) -> bool:
         """Sends a message, on any thread, one at a time; `next_event` returns its end.
 
-        Returns:
-          False: the call has ended, and there will be no event.
+        If it returns False, the call has ended, and there will be no event.
         """
         flags = _MORE_FOLLOWS if more_follows else _NO_FLAGS
         with self._lock:
@@ -173,10 +163,7 @@ class CoreCall:
             self._call.cancel()
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits for the open operations of an ended call; returns whether none are left.
-
-        It takes as long as the client takes to read.
-        """
+        """Waits for the client to read all of an ended call; returns whether it has."""
         # (core would wait a millisecond for a deadline of now.)
         deadline = time.time() + timeout_s if timeout_s else 0.0
         while self._under_way():

@@ -36,12 +36,10 @@ _CALL, _STOPPED = "call", "stopped"
 
 
 class Route(NamedTuple):
-    """How the calls of one method are handled.
+    """The threads for the calls of one method, and what runs there.
 
-    Attributes:
-      pool: The threads; each call takes one.
-      behave: Runs there; returns the call's last message, if there is one more. An error that it
-        raises is the call's status.
+    It returns the call's last message, if there is one more; an error that it raises is the call's
+    status.
     """
 
     pool: futures.Executor
