@@ -44,7 +44,7 @@ _ENDED_KEPT = 100
 _ENDED_KEPT_S = 600.0
 
 
-class NameTaken(Exception):  # noqa: N818 - what the answer is called
+class NameTaken(Exception):  # noqa: N818 - the name of the status
     """Another session has a proxy of this name."""
 
 

@@ -149,8 +149,7 @@ class SessionCallbacks:
         try:
             message = pb.CallbackClientMessage.FromString(raw)
         except DecodeError as error:
-            text = f"not a CallbackClientMessage: {error}"
-            raise invalid_argument(text) from error
+            raise invalid_argument(f"not a CallbackClientMessage: {error}") from error
         kind = message.WhichOneof("message")
         number = getattr(message, kind).call if kind else 0
         # (Calls that were given up are no longer there.)

@@ -95,8 +95,7 @@ def read_answer(raw: bytes) -> pb.CompileAnswer:
     try:
         return pb.CompileAnswer.FromString(raw)
     except DecodeError as error:
-        text = f"not a CompileAnswer: {error}"
-        raise invalid_argument(text) from error
+        raise invalid_argument(f"not a CompileAnswer: {error}") from error
 
 
 def read_results(answer: pb.CompileAnswer, results: Values, num_devices: int) -> Sequence[Any]:

@@ -42,7 +42,7 @@ class Caller(Protocol):
 
 
 class OpenCallback(NamedTuple):
-    """What is shown of a call that is not answered yet."""
+    """A view of a call that is not answered yet."""
 
     program: str
     function: str
@@ -125,8 +125,7 @@ class PendingCallback:
     def _add(self, data: bytes) -> None:
         results = self._results
         if results is None:
-            text = "a callback failed: its answer has no first message"
-            raise invalid_argument(text)
+            raise invalid_argument("a callback failed: its answer has no first message")
         results.add(data)
         if results.is_whole:
             self._end()

@@ -60,7 +60,7 @@ class CallGraph:
         self._pending.add(symbol.value)
 
     def problem(self) -> str:
-        """Returns what is wrong with the calls; empty if nothing is."""
+        """Returns what is wrong with the calls; empty if they are right."""
         if self._wrong:
             return self._wrong
         called = set().union(*self._callees.values())

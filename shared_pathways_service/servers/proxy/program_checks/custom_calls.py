@@ -188,7 +188,7 @@ def _problem_of_kernels_attributes(call: Any, name: str) -> str:
 
 
 def _problem_of_own(call: Any, name: str) -> str:
-    """Returns what is wrong with a call of a user's own library; empty if nothing is."""
+    """Returns what is wrong with a call of a user's own library; empty if it is right."""
     _typed_attributes(call, name)
     if not has_tensors_only(call):
         return "its operands and results must be tensors"

@@ -46,7 +46,7 @@ def problem_of_sdy(operation: Any, num_devices: int) -> str:
 
 
 def problem_of_mesh(sizes: list[int], num_devices: int) -> str:
-    """Returns what is wrong with the sizes of a mesh's axes; empty if nothing is."""
+    """Returns what is wrong with the sizes of a mesh's axes; empty if they are right."""
     most = num_devices if num_devices > 1 else _MOST_ABSTRACT
     if min(sizes, default=1) < 1 or math.prod(sizes) > most:
         written = " x ".join(map(str, sizes))[:200]

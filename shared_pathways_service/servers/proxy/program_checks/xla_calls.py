@@ -129,7 +129,7 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
 
 
 def problem_of_xlas(call: Any, name: str) -> str:
-    """Returns what is wrong with a call of one of `XLAS`; empty if nothing is."""
+    """Returns what is wrong with a call of one of `XLAS`; empty if it is right."""
     if not has_tensors_only(call):
         return "its operands and results must be tensors"
     if attr.has_items(call, attr.ALIASES):

@@ -74,7 +74,7 @@ class BufferStore:
         return self._memory.charge(nbytes + _OVERHEAD, "a host buffer")
 
     def put(self, handle: int, buffer: Arrived) -> None:
-        """Stores a buffer, or its error, and calls those who wait for it."""
+        """Stores a buffer, or its error, and calls back those that wait for it."""
         with self._lock:
             if self._closed is not None:
                 return
@@ -89,7 +89,7 @@ class BufferStore:
             callback(buffer)
 
     def refuse(self, handle: int, error: StatusError) -> None:
-        """Calls those who wait with the error; the sender of the buffer gets it by itself."""
+        """Calls back those that wait with the error; the sender of the buffer has it."""
         with self._lock:
             waiting = self._waiting.pop(handle, ())
             self._num_waiting -= len(waiting)
@@ -104,7 +104,7 @@ class BufferStore:
                 found = StatusError(
                     Code.RESOURCE_EXHAUSTED,
                     "a place to wait for a host buffer is needed; the limit (--max_handles) is "
-                    f"{self._limit} a session, of which {self._num_waiting} are held",
+                    f"{self._limit} per session, of which {self._num_waiting} are held",
                 )
             if found is None:
                 self._waiting.setdefault(handle, []).append(callback)
@@ -132,7 +132,7 @@ class BufferStore:
         self.when_there(handle, lambda _buffer: self.take(handle))
 
     def close(self) -> None:
-        """Drops all buffers; those who wait get an error."""
+        """Drops all buffers; those that wait get an error."""
         with self._lock:
             self._closed = StatusError(Code.CANCELLED, "the session has ended")
             self._buffers.clear()

@@ -14,9 +14,7 @@ from shared_pathways_service.servers.proxy.session.session import Session
 from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
-__all__ = ["DONATE", "derive", "donate", "handles_for", "joined"]
-
-DONATE = proxy_pb2.ARRAY_COPY_SEMANTICS_DONATE_INPUT
+__all__ = ["derive", "donate", "handles_for", "joined"]
 
 
 def handles_for(named: Sequence[int], count: int) -> Sequence[int]:
@@ -87,7 +85,10 @@ def joined(spec: Spec, pieces: Sequence[tuple[Value, int]]) -> Any:
     return client.adopt(spec, parts)
 
 
-def donate(session: Session, handles: Sequence[int]) -> None:
-    """Gives up arrays whose memory goes, or has gone, into others."""
-    for handle in handles:
-        session.arrays[handle] = session.arrays[handle].tombstone()
+def donate(
+    session: Session, semantics: proxy_pb2.ArrayCopySemantics.ValueType, handles: Sequence[int]
+) -> None:
+    """Gives up arrays if their memory goes, or has gone, into others."""
+    if semantics == proxy_pb2.ARRAY_COPY_SEMANTICS_DONATE_INPUT:
+        for handle in handles:
+            session.arrays[handle] = session.arrays[handle].tombstone()

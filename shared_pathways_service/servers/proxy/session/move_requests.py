@@ -13,7 +13,6 @@ from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.remap_plans import pieces_of
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.session.derived import (
-    DONATE,
     derive,
     donate,
     handles_for,
@@ -50,8 +49,7 @@ def _remap(session: Session, request: proxy_pb2.RemapArraysRequest, call: Call) 
         ]
 
     outputs = derive(session, "remap", values, specs, run)
-    if request.copy_semantics == DONATE:
-        donate(session, request.array_handles)
+    donate(session, request.copy_semantics, request.array_handles)
     call.response.remap_arrays_response.array_handles.extend(map(session.store, outputs, handles))
 
 
@@ -66,8 +64,7 @@ def _bitcast(session: Session, request: proxy_pb2.BitcastArraysRequest, call: Ca
         derive(session, "bitcast", [value], [spec], _reinterpreted(value, spec))[0]
         for value, spec in zip(values, specs, strict=True)
     ]
-    if request.copy_semantics == DONATE:
-        donate(session, request.array_handles)
+    donate(session, request.copy_semantics, request.array_handles)
     call.response.bitcast_arrays_response.array_handles.extend(map(session.store, outputs, handles))
 
 
@@ -121,8 +118,7 @@ def _copy(session: Session, request: proxy_pb2.CopyArraysRequest, call: Call) ->
         placing = session.engine.placings.on(spec.placing, ids, request.memory_kind)
         copies.append((value, Spec(spec.kind, spec.dtype, spec.shape, placing)))
     outputs = [_moved(session, "copy", value, spec, _copied(value, spec)) for value, spec in copies]
-    if request.copy_semantics == DONATE:
-        donate(session, request.array_handles)
+    donate(session, request.copy_semantics, request.array_handles)
     call.response.copy_arrays_response.array_handles.extend(map(session.store, outputs, handles))
 
 
@@ -157,8 +153,7 @@ def _reshard(session: Session, request: proxy_pb2.ReshardArraysRequest, call: Ca
         _moved(session, "reshard", value, spec, _resharded(value, spec))
         for value, spec in zip(values, specs, strict=True)
     ]
-    if request.copy_semantics == DONATE:
-        donate(session, request.array_handles)
+    donate(session, request.copy_semantics, request.array_handles)
     call.response.reshard_arrays_response.array_handles.extend(map(session.store, outputs, handles))
 
 

@@ -235,7 +235,7 @@ def _fetch_result(
     if operation is None:
         raise StatusError(Code.NOT_FOUND, f"Unknown execution status handle: {handle}")
     call.response.loaded_executable_fetch_execute_result_response.SetInParent()
-    # (Clients wait for the results: those who fetch the status look at it at some time.)
+    # (Clients wait for the results, and look at a fetched status at some time.)
     if not operation.add_callback(lambda: call.finish(operation.error), is_urgent=False):
         call.finish(operation.error)
     return True

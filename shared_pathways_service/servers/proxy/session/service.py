@@ -200,8 +200,7 @@ class ProxyService:
 
     def _offer_callbacks(self, session: Session, nonce: bytes) -> None:
         if len(nonce) != _NONCE_BYTES:
-            text = f"sps_callbacks has {len(nonce)} bytes, not {_NONCE_BYTES}"
-            raise invalid_argument(text)
+            raise invalid_argument(f"sps_callbacks has {len(nonce)} bytes, not {_NONCE_BYTES}")
         # A client whose first attempt failed names the same again.
         session.callbacks = self._callbacks[nonce] = SessionCallbacks(self.host_memory)
 
@@ -312,6 +311,6 @@ def _take(path: Path, size: int, store: BufferStore) -> HostBuffer | StatusError
     try:
         charge = buffer_streams.charge_for(store, size)
         return HostBuffer(take_file(path, size), charge)
-    except Exception as error:  # noqa: BLE001 - whatever it is, what is made of it must fail
+    except Exception as error:  # noqa: BLE001 - whatever it is, uses of the buffer must fail
         # (The error refers to this frame, and so to the charge.)
         return from_exception(error).anew()

@@ -307,8 +307,8 @@ class Session:
     def _too_many_handles(self, what: str) -> StatusError:
         return StatusError(
             Code.RESOURCE_EXHAUSTED,
-            f"{what} needs handles; the limit (--max_handles) is {self._limits.handles} a session, "
-            f"of which {len(self.arrays)} arrays, {len(self.programs)} programs, "
+            f"{what} needs handles; the limit (--max_handles) is {self._limits.handles} per "
+            f"session, of which {len(self.arrays)} arrays, {len(self.programs)} programs, "
             f"{len(self.executions)} executions and {len(self.futures)} futures are held, and "
             f"{len(self.compiling)} for programs that are being compiled",
         )

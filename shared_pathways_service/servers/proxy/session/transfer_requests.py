@@ -14,6 +14,7 @@ from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.settling import Countdown
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
+from shared_pathways_service.servers.proxy.session.derived import handles_for
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status_errors import (
     Code,
@@ -46,9 +47,7 @@ def _make_array(
 
 
 def _make_arrays(session: Session, request: _Shards, call: Call) -> None:
-    if request.array_handles and len(request.array_handles) != len(request.specs):
-        raise invalid_argument("one array handle a spec, or none")
-    handles = request.array_handles or [0] * len(request.specs)
+    handles = handles_for(request.array_handles, len(request.specs))
     # All, or none: the client would not know the handles of those before a refused one.
     values = [_make_one(session, item) for item in request.specs]
     call.response.make_arrays_from_host_buffer_shards_response.array_handles.extend(

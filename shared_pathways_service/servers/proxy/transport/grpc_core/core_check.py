@@ -32,7 +32,7 @@ def fault() -> str:
     pool = CallThreads(2, "check")
     try:
         return _try(pool)
-    except Exception as error:  # noqa: BLE001 - of what is private anything may be missing
+    except Exception as error:  # noqa: BLE001 - any private part may be missing
         return f"{type(error).__name__}: {error}"
     finally:
         # Not waited for: the failure may be that a call never ends.
