@@ -91,10 +91,8 @@ def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Fa
             samples = [
                 dataclasses.replace(s, labels={label: source, **s.labels}) for s in family.samples
             ]
-            known = merged.get(family.name)
-            if known is not None:
-                samples = [*known.samples, *samples]
-            merged[family.name] = dataclasses.replace(family, samples=samples)
+            known = merged[family.name].samples if family.name in merged else ()
+            merged[family.name] = dataclasses.replace(family, samples=[*known, *samples])
     return list(merged.values())
 
 
@@ -109,10 +107,8 @@ def values_of(families: Iterable[Family]) -> dict[str, object]:
             values[family.sample_name] = dict(family.samples[0].labels)
         elif any(sample.labels for sample in family.samples) or not family.samples:
             values[family.sample_name] = {
-                ",".join([*sample.labels.values(), *filter(None, [sample.suffix])]): _plain(
-                    sample.value
-                )
-                for sample in family.samples
+                ",".join([*s.labels.values(), *filter(None, [s.suffix])]): _plain(s.value)
+                for s in family.samples
             }
         else:
             values[family.sample_name] = _plain(family.samples[0].value)

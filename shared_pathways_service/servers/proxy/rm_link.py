@@ -223,13 +223,8 @@ def _log_notice(notice: pb.TenantPreempting) -> None:
 def log_change(change: SliceChange) -> None:
     """Logs a slice's change of placement, as the real image does."""
     old, new = change.old, change.new
-    if new.generation is None:
+    if new.generation is None or old.generation is not None:
         glog("W", f"Transition slice {old.index} placed -> unplaced: {change.reason}")
-        return
-    if old.generation is not None:
-        glog("W", f"Transition slice {old.index} placed -> unplaced: {change.reason}")
-    glog(
-        "I",
-        f"Transition slice {new.index} unplaced -> placed "
-        f"(placement on {new.slice_id}, generation {new.generation})",
-    )
+    if new.generation is not None:
+        placement = f"placement on {new.slice_id}, generation {new.generation}"
+        glog("I", f"Transition slice {new.index} unplaced -> placed ({placement})")

@@ -31,9 +31,8 @@ def main() -> int:
     """Runs the service; returns the exit code."""
     options = parse_or_exit(SupervisorOptions, "supervisor", sys.argv[1:])
     send_logging_to_glog(log_format=options.log_format)
-    # Its children inherit the limit.
+    # Its children inherit both.
     os.environ["SPS_LOG_FORMAT"] = "json" if options.log_format == "json" else "text"
-    # Its children inherit it.
     descriptors.raise_limit()
     if options.detached:
         # Its working directory must not keep the starter's directory in use.

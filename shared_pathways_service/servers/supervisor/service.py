@@ -77,7 +77,8 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         except SharedPathwaysError as error:
             await abort(context, error)
         if not self._occupancy.enter():
-            await abort(context, _ending())
+            ending = ServiceNotReady("the service is ending", hint="start a new service")
+            await abort(context, ending)
         try:
             self._report(ClientJoined(who=request.who[:200]))
             reply = pb.JoinReply(protocol=protocol)
@@ -158,7 +159,3 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         self._occupancy.end()
         self._on_shutdown(request.reason or "on request")
         return pb.ShutdownResponse()
-
-
-def _ending() -> ServiceNotReady:
-    return ServiceNotReady("the service is ending", hint="start a new service")
