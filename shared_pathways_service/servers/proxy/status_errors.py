@@ -40,7 +40,7 @@ class StatusError(Exception):
         self.code = code
         self.message = message
 
-    def anew(self) -> StatusError:
+    def copy(self) -> StatusError:
         """Returns an equal error that was never raised.
 
         Use it to keep an error, or to raise one for several callers: an exception refers to all

@@ -255,7 +255,7 @@ class SessionCallbacks:
             for message in call_messages(call.number, program.key, index, arguments, lane):
                 outbox.put(message, sent)
         except Exception as error:  # noqa: BLE001 - whatever it is, the program fails with it
-            call.fail(from_exception(error).anew())
+            call.fail(from_exception(error).copy())
         # (The operation may have ended before the call was registered.)
         if call.is_abandoned:
             call.fail(StatusError(Code.CANCELLED, "the program was given up"))

@@ -115,12 +115,12 @@ class CompileCallbacks:
         finally:
             self._bound = []
         if self._error is not None:
-            raise self._error.anew() from None
+            raise self._error.copy() from None
 
     def ask(self, name: str, index: int, message: bytes) -> pb.CompileAnswer:
         """Calls a function of the client with a serialised CompileCall, unless one has failed."""
         if self._error is not None:
-            raise self._error.anew()
+            raise self._error.copy()
         assert self._turns is not None
         asking = _Asking(self, _PREFIX_OF[name], index, self._turns)
         try:
@@ -132,8 +132,8 @@ class CompileCallbacks:
     def fail(self, error: Exception) -> StatusError:
         """Keeps an error if it is the first; returns the first."""
         if self._error is None:
-            self._error = from_exception(error).anew()
-        return self._error.anew()
+            self._error = from_exception(error).copy()
+        return self._error.copy()
 
     def _bind(self, call: CompileCall) -> object:
         """Registers one function with XLA; returns what must live until the program is compiled."""

@@ -93,7 +93,7 @@ class PendingCallback:
     def results(self) -> tuple[object, ...]:
         """Returns the results, or raises the call's error."""
         if self.error is not None:
-            raise self.error.anew()
+            raise self.error.copy()
         assert self._results is not None
         return self._results.arrays()
 
@@ -118,7 +118,7 @@ class PendingCallback:
                 self._results = Results(self._expected, message.answer)
                 self._add(b"")
         except StatusError as raised:
-            self.fail(raised.anew())
+            self.fail(raised.copy())
         except MemoryError as raised:
             self.fail(StatusError(Code.RESOURCE_EXHAUSTED, f"no memory for results: {raised}"))
 

@@ -103,7 +103,7 @@ class ProgramCallbacks:
             failure = self._failures.pop(int(found[1]), None) if found else None
             if failure is None:
                 raise
-            raise failure.anew() from None
+            raise failure.copy() from None
         finally:
             with self._lock:
                 self._running = tuple(o for o in self._running if o is not operation)
@@ -111,7 +111,7 @@ class ProgramCallbacks:
                 if not self._running:
                     self._failures.clear()
         if late is not None:
-            raise late.anew()
+            raise late.copy()
         return made
 
     def step_aside(self) -> None:
@@ -135,10 +135,10 @@ class ProgramCallbacks:
                 if not self._is_spread or not results:
                     self._calls.await_before(self, operation)
                     if operation.held_error is not None and not self._is_spread:
-                        raise operation.held_error.anew()
+                        raise operation.held_error.copy()
             return self._calls.call(self, index, arguments)
         except Exception as raised:  # noqa: BLE001 - the program's, whatever it is
-            error = from_exception(raised).anew()
+            error = from_exception(raised).copy()
         if self._is_spread:
             with self._lock:
                 for operation in self._running:

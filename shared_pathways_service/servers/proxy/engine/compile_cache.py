@@ -77,9 +77,9 @@ class CompileCache:
         self._limit = limit_bytes
         self._identity = identity
         self._room = 0
-        self._complained = False
+        self._has_warned = False
         self.counts = CacheCounts()
-        self._loading, self._loading_path = self._announce()
+        self._loading, self._loading_path = self._create_record()
         with contextlib.suppress(OSError):
             self._remove_suspects()
 
@@ -114,9 +114,9 @@ class CompileCache:
             return None
         try:
             # XLA may crash the process: then the next process must not try the same again.
-            self._say_loading(key)
+            self._record_loading(key)
         except OSError as error:
-            self._complain(f"loaded from {self._directory}", error)
+            self._warn_once(f"loaded from {self._directory}", error)
             self.counts.misses += 1
             return None
         try:
@@ -152,14 +152,14 @@ class CompileCache:
         except OSError as error:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-            self._complain(f"stored in {self._directory}", error)
+            self._warn_once(f"stored in {self._directory}", error)
             return
         self._room -= size
         self.counts.stored += 1
 
-    def _complain(self, what: str, error: OSError) -> None:
-        if not self._complained:
-            self._complained = True
+    def _warn_once(self, what: str, error: OSError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             glog("W", f"Compiled programs are not {what}: {error}")
 
     # ---- the directory
@@ -202,7 +202,7 @@ class CompileCache:
 
     # ---- programs that crashed the process which loaded them
 
-    def _announce(self) -> tuple[int, Path]:
+    def _create_record(self) -> tuple[int, Path]:
         """Creates the file that lists what this process loads; locked while it lives."""
         name = secrets.token_hex(8)
         draft = self._directory / f"{_DRAFT}{name}"
@@ -215,10 +215,10 @@ class CompileCache:
             os.close(fd)
             raise
 
-    def _say_loading(self, key: str) -> None:
+    def _record_loading(self, key: str) -> None:
         if not self._loading_path.exists():
             # The directory was emptied: the records of this process would not be found.
-            fd, path = self._announce()
+            fd, path = self._create_record()
             os.close(self._loading)
             self._loading, self._loading_path = fd, path
         os.pwrite(self._loading, key.encode(), 0)

@@ -304,7 +304,7 @@ class Operation:
             for value, array in zip(self._outputs, arrays, strict=True):
                 value.array = array
             return
-        self.error = error = error.anew()
+        self.error = error = error.copy()
         for value in self._outputs:
             value.error = error
             if not self.running:

@@ -60,7 +60,7 @@ class Hold:
     def keep(self, error: StatusError | None, made: Sequence[Any]) -> None:
         """Stores how the work ended, until its parts have."""
         self.made = made
-        self.error = None if error is None else error.anew()
+        self.error = None if error is None else error.copy()
 
     def release(self, error: StatusError | None) -> Sequence[Any] | None:
         """Ends one part; returns what the work made if this was the last thing to end."""

@@ -102,7 +102,7 @@ class Value:
     def failed(cls, error: StatusError) -> Value:
         """Returns a value that has only an error."""
         value = cls(None, ())
-        value.error = error.anew()
+        value.error = error.copy()
         return value
 
     @property
@@ -123,7 +123,7 @@ class Value:
         """Returns the spec, or raises the value's own error if it never had one."""
         if self.spec is None:
             error = self.error or StatusError(Code.INTERNAL, "array without type and shape")
-            raise error.anew()
+            raise error.copy()
         return self.spec
 
     def at_home(self) -> Any:
@@ -136,7 +136,7 @@ class Value:
             self._at_home = home.adopt(spec, parts_of(self.array))
         return self._at_home
 
-    def let_go(self) -> None:
+    def free(self) -> None:
         """Frees the memory of lost data: `failure` has the reason."""
         self.array = self._at_home = self.charge = None
 

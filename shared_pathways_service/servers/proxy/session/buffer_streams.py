@@ -94,7 +94,7 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
         raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {handle}")
     buffer = found[0]
     if isinstance(buffer, StatusError):
-        raise buffer.anew()
+        raise buffer.copy()
     return buffer
 
 

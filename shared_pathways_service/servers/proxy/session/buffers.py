@@ -84,7 +84,7 @@ class BufferStore:
             if isinstance(buffer, HostBuffer):
                 self._buffers[handle] = buffer
             elif len(self._buffers) < self._limit:
-                self._buffers[handle] = buffer.anew()
+                self._buffers[handle] = buffer.copy()
         for callback in waiting:
             callback(buffer)
 

@@ -97,7 +97,7 @@ class ProxyService:
         self._received = Transferred()
         self._sent = Transferred()
         self._lock = threading.Lock()
-        engine.slices.add_listener(self._let_go)
+        engine.slices.add_listener(self._free_lost)
 
     @property
     def sessions(self) -> Sequence[Session]:
@@ -105,9 +105,9 @@ class ProxyService:
         with self._lock:
             return list(self._sessions.values())
 
-    def _let_go(self, change: SliceChange) -> None:
+    def _free_lost(self, change: SliceChange) -> None:
         for session in self.sessions:
-            session.let_go(change.old)
+            session.free_lost(change.old)
 
     def session(self, session_id: int) -> Session:
         """Returns an open session."""
@@ -266,7 +266,7 @@ class ProxyService:
         if isinstance(buffer, StatusError):
             session.buffers.put(header.handle, buffer)
             if buffer.code != Code.RESOURCE_EXHAUSTED:
-                raise buffer.anew()
+                raise buffer.copy()
             # As above.
             path.unlink(missing_ok=True)
             return b""
@@ -313,4 +313,4 @@ def _take(path: Path, size: int, store: BufferStore) -> HostBuffer | StatusError
         return HostBuffer(take_file(path, size), charge)
     except Exception as error:  # noqa: BLE001 - whatever it is, uses of the buffer must fail
         # (The error refers to this frame, and so to the charge.)
-        return from_exception(error).anew()
+        return from_exception(error).copy()

@@ -187,11 +187,11 @@ class Session:
                 call.answer()
         self.counts.add(kind, began_ns, len(raw))
 
-    def let_go(self, epoch: Epoch) -> None:
+    def free_lost(self, epoch: Epoch) -> None:
         """Frees the memory of all arrays on a lost placement."""
         for value in list(self.arrays.values()):
             if epoch in value.epochs:
-                value.let_go()
+                value.free()
 
     def close(self) -> Sequence[Work]:
         """Drops everything; open operations settle with an error. Returns those that still run."""

@@ -170,7 +170,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
         try:
             error = value.failure()
             if error is not None:
-                raise error.anew()
+                raise error.copy()
             charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
             session.buffers.put(handle, HostBuffer(_to_host(spec, pieces, strides), charge))
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
@@ -182,7 +182,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
         try:
             error = value.failure()
             if error is not None:
-                raise error.anew()
+                raise error.copy()
             spec = value.known_spec()
             # Now, before a program that takes the memory may run: XLA never overwrites memory in
             # use.

@@ -4,7 +4,7 @@
 - `public_server`: on grpcio's public API; `grpc_core`: on its private core
 - `calls`: the methods, the same for both
 - `call_threads`, `transfers`: threads for calls, uploads and downloads
-- `unproven_requests`: limits calls without a token
+- `late_requests`: limits calls without a token
 
 `session` handles the calls themselves.
 """

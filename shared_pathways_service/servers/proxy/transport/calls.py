@@ -14,8 +14,8 @@ from shared_pathways_service.servers.proxy.session.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
+from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.servers.proxy.transport.transfers import Transfers
-from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
 
 __all__ = ["CALLBACKS", "DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
 

@@ -28,7 +28,7 @@ from shared_pathways_service.servers.proxy.transport.calls import (
     Call,
     Calls,
 )
-from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
+from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.servers.serving.listening import stop_blocking_server
 
 __all__ = ["PublicServer"]
@@ -121,7 +121,7 @@ class PublicServer:
                 del raw
         except Exception as error:  # noqa: BLE001 - whatever it is; grpcio's say nothing
             if str(error):
-                end = from_exception(error).anew()
+                end = from_exception(error).copy()
         self._calls.note_end(end)
         answers.end(end)
 

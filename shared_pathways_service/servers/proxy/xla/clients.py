@@ -22,15 +22,15 @@ class Clients:
 
     The client of a set of several slices lives as long as something refers to it: a placing, and so
     an array, or a program. Until then all requests get the same client. If there are too many,
-    `let_go` drops cached references.
+    `drop_cached` drops cached references.
     """
 
     def __init__(
-        self, slice_of: Sequence[int], let_go: Callable[[], None], platform: Platform = CPU
+        self, slice_of: Sequence[int], drop_cached: Callable[[], None], platform: Platform = CPU
     ) -> None:
         self._platform = platform
         self._slice_of = tuple(slice_of)
-        self._let_go = let_go
+        self._drop_cached = drop_cached
         self._lock = threading.Lock()
         self._of_one: dict[tuple[int, ...], xla.XlaClient] = {}
         self._of_several: weakref.WeakValueDictionary[tuple[int, ...], xla.XlaClient] = (
@@ -52,7 +52,7 @@ class Clients:
     def _make_room(self) -> None:
         if len(self._of_several) < _MOST_SETS:
             return
-        self._let_go()
+        self._drop_cached()
         # Reference cycles hold XLA's threads as well.
         gc.collect()
         if len(self._of_several) >= _MOST_SETS:

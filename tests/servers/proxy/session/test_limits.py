@@ -293,9 +293,9 @@ def test_handles_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) ->
         client.call("loaded_executable_execute", result_array_handle=[900], **execute)
     assert raised.value.code == EXHAUSTED
     assert raised.value.message == (
-        "a loaded_executable_execute needs handles; the limit (--max_handles) is 10 per session, of "
-        "which 8 arrays, 1 programs, 0 executions and 1 futures are held, and 0 for programs that "
-        "are being compiled"
+        "a loaded_executable_execute needs handles; the limit (--max_handles) is 10 per session, "
+        "of which 8 arrays, 1 programs, 0 executions and 1 futures are held, and 0 for programs "
+        "that are being compiled"
     )
     # The error is behind the handle that the request named.
     with pytest.raises(Failed, match="--max_handles"):

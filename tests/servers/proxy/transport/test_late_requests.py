@@ -19,7 +19,7 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session.buffers import count_files
-from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
+from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.testing.attacks.peer import DATA, ENDED, Peer
 from tests.servers.attacking import wait_until
 from tests.servers.proxy.conftest import MakeClient, MakeProxy

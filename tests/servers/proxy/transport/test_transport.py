@@ -328,16 +328,16 @@ def test_a_call_that_cannot_be_taken_is_not_the_last(
     serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = serve(lambda _call: b"well")
-    hand_on = CoreServer._hand_on
+    dispatch = CoreServer._dispatch
     failed = threading.Event()
 
     def fail_once(server: CoreServer, event: Any, events: Any) -> None:
         if not failed.is_set():
             failed.set()
             raise MemoryError
-        hand_on(server, event, events)
+        dispatch(server, event, events)
 
-    monkeypatch.setattr(CoreServer, "_hand_on", fail_once)
+    monkeypatch.setattr(CoreServer, "_dispatch", fail_once)
     lost = call.future(b"", timeout=DEADLINE_S)
     assert failed.wait(DEADLINE_S)
     assert call(b"", timeout=DEADLINE_S) == b"well"
@@ -377,13 +377,13 @@ def test_a_call_that_cannot_even_be_turned_away_does_not_count(
     def no_thread(*_arguments: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    def turn_away(server: CoreServer, *_arguments: Any) -> None:
+    def reject(server: CoreServer, *_arguments: Any) -> None:
         servers.append(server)
         raise MemoryError
 
     with monkeypatch.context() as patch:
         patch.setattr(CallThreads, "submit", no_thread)
-        patch.setattr(CoreServer, "_turn_away", turn_away)
+        patch.setattr(CoreServer, "_reject", reject)
         lost = call.future(b"", timeout=DEADLINE_S)
         wait_until(lambda: bool(servers))
     wait_until(lambda: not servers[0]._open)

@@ -119,7 +119,7 @@ class CoreCall:
     def wake(self) -> None:
         """Ends `wait`, on any thread."""
         self._woken = True
-        self._stir()
+        self._post_event()
 
     def fail(self, error: StatusError) -> None:
         """Lets the waiting `receive` raise an error, on any thread.
@@ -127,9 +127,9 @@ class CoreCall:
         If the message came first, nothing happens: the next wait ignores the event.
         """
         self._failure = error
-        self._stir()
+        self._post_event()
 
-    def _stir(self) -> None:
+    def _post_event(self) -> None:
         with self._lock:
             if not self._ended:
                 # An empty batch ends at once.

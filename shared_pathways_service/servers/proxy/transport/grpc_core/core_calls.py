@@ -23,7 +23,7 @@ from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import 
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_callbacks import CoreOutbox
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import Route
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_sessions import CoreAnswers
-from shared_pathways_service.servers.proxy.transport.unproven_requests import LateRequests
+from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 
 __all__ = ["routes"]
 
@@ -77,7 +77,7 @@ def _session(calls: Calls, call: CoreCall) -> None:
         try:
             answers.serve(session)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
-            end = from_exception(error).anew()
+            end = from_exception(error).copy()
         calls.note_end(end)
         answers.flush()
         if end is not None:

@@ -21,13 +21,13 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CallOver, CoreCall
-from shared_pathways_service.servers.proxy.transport.last_words import LastWords
+from shared_pathways_service.servers.proxy.transport.slow_readers import SlowReaders
 from shared_pathways_service.servers.serving.listening import STOP_S
 
 __all__ = ["CoreServer", "Route"]
 
 #: Seconds that a call's thread waits until its last message is read.
-_LAST_WORDS_S = 0.2
+_LAST_READ_S = 0.2
 #: Seconds to wait after a failure to accept calls.
 _PAUSE_S = 0.1
 #: The number of queues that are kept for later calls.
@@ -83,7 +83,9 @@ class CoreServer:
         self._spare: deque[Any] = deque(maxlen=_SPARE_QUEUES)
         self._thread = threading.Thread(target=self._accept, name="calls", daemon=True)
         self._serves = False
-        self._last_words = LastWords(self._is_drained, most=max_calls, slow_reader_s=slow_reader_s)
+        self._slow_readers = SlowReaders(
+            self._is_drained, most=max_calls, slow_reader_s=slow_reader_s
+        )
 
     def add_insecure_port(self, address: str) -> int:
         """Binds an address; returns the port, or raises a RuntimeError."""
@@ -97,7 +99,7 @@ class CoreServer:
         self._server.start()
         self._serves = True
         self._thread.start()
-        self._last_words.start()
+        self._slow_readers.start()
 
     def stop(self) -> None:
         """Ends every call, and the server if it serves."""
@@ -109,7 +111,7 @@ class CoreServer:
         end = time.monotonic() + STOP_S
         if self._thread.ident is not None:
             self._thread.join(STOP_S)
-        self._last_words.close(max(0.0, end - time.monotonic()))
+        self._slow_readers.close(max(0.0, end - time.monotonic()))
         if not self._thread.is_alive():
             self._server.destroy()
 
@@ -118,7 +120,7 @@ class CoreServer:
         while True:
             try:
                 if wants:
-                    events = self._take_queue()
+                    events = self._next_queue()
                     self._server.request_call(events, self._calls, _CALL)
                     wants = False
                 event = self._calls.poll()
@@ -126,7 +128,7 @@ class CoreServer:
                     return
                 wants = self._serves
                 if event.success:
-                    self._hand_on(event, events)
+                    self._dispatch(event, events)
                 # The event refers to its call.
                 del event
             except Exception as error:  # noqa: BLE001 - other calls are to be taken all the same
@@ -135,27 +137,27 @@ class CoreServer:
                     glog("E", f"a call was not accepted: {type(error).__name__}: {error}")
                     time.sleep(_PAUSE_S)
 
-    def _hand_on(self, event: Any, events: Any) -> None:
+    def _dispatch(self, event: Any, events: Any) -> None:
         call = CoreCall(event.call, events, event.invocation_metadata)
         route = self._routes.get(event.call_details.method, self._unknown)
         if len(self._open) >= self._max_calls:
             text = f"the limit of concurrent calls (--max_calls) is {self._max_calls}"
-            self._turn_away(call, events, f"{text}, which are all under way")
+            self._reject(call, events, f"{text}, which are all under way")
             return
         self._open.add(call)
         try:
             route.pool.submit(self._run, call, events, route.behave)
         except RuntimeError as error:
             try:
-                self._turn_away(call, events, f"no thread for a call: {error}")
+                self._reject(call, events, f"no thread for a call: {error}")
             except BaseException:
                 self._open.discard(call)  # else it would count for ever
                 raise
 
-    def _turn_away(self, call: CoreCall, events: Any, text: str) -> None:
+    def _reject(self, call: CoreCall, events: Any, text: str) -> None:
         call.begin()
         call.end(StatusError(Code.RESOURCE_EXHAUSTED, text))
-        self._last_words.put(call, events)
+        self._slow_readers.put(call, events)
 
     def _run(self, call: CoreCall, events: Any, behave: Callable[[CoreCall], bytes | None]) -> None:
         error: StatusError | None = None
@@ -167,17 +169,17 @@ class CoreServer:
             error = StatusError(Code.CANCELLED, "the call is over")
         except StatusError as raised:
             # (The error refers to this frame, and so to all that it passed through.)
-            error = raised.anew()
+            error = raised.copy()
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             glog("E", f"a call failed: {type(raised).__name__}: {raised}")
-            error = from_exception(raised).anew()
+            error = from_exception(raised).copy()
         try:
             call.end(error, message)
         except Exception as raised:  # noqa: BLE001 - the client must not wait for ever
             glog("E", f"a call cannot be ended: {type(raised).__name__}: {raised}")
             call.give_up()
-        if not self._is_drained(call, events, _LAST_WORDS_S):
-            self._last_words.put(call, events)
+        if not self._is_drained(call, events, _LAST_READ_S):
+            self._slow_readers.put(call, events)
 
     def _is_drained(self, call: CoreCall, events: Any, timeout_s: float) -> bool:
         if not call.drain(timeout_s):
@@ -186,7 +188,7 @@ class CoreServer:
         self._spare.append(events)
         return True
 
-    def _take_queue(self) -> Any:
+    def _next_queue(self) -> Any:
         try:
             return self._spare.pop()
         except IndexError:
