@@ -64,6 +64,8 @@ class Program:
 
     def __post_init__(self) -> None:
         self._accepted = [None] * len(self.parameters)
+        if self.callbacks is not None:
+            self.callbacks.name = self.name
 
     def check(self, index: int, spec: Spec) -> None:
         """Refuses an argument that does not fit: XLA crashes if there are several devices."""

@@ -13,6 +13,7 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES as CALLBACK_NAMES
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
     CallbackChecker,
+    CallbackMark,
     take_mark,
 )
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
@@ -97,27 +98,16 @@ class Compiler:
             executable = self._executable(client, program, module, parsed, device_ids)
         else:
             if calls is None:
-                raise StatusError(
-                    Code.FAILED_PRECONDITION,
-                    "the program calls functions of its client, but the session named no "
-                    "sps_callbacks",
-                )
-            if checker.runs_callbacks or not checker.compile_calls.found:
-                is_spread = len(device_ids) > 1
-                callbacks = ProgramCallbacks(
-                    calls, mark.program, checker.types(), mark.names, is_spread=is_spread
-                )
-            at_compile_time = CompileCallbacks(
+                raise _no_callbacks()
+            callbacks = _callbacks(calls, mark, checker)
+            compiling = CompileCallbacks(
                 calls, mark, module, checker, check=check, turns=self.turns
             )
-            with at_compile_time.bound():
+            with compiling.bound():
                 # (Not for programs of the cache, which have no functions.)
                 functions = callbacks.functions() if callbacks else ()
                 executable = self._compiled(client, module, device_ids, parsed, functions)
-            if callbacks is not None:
-                callbacks.name = executable.hlo_modules()[0].name
         results = self._results(main, executable, device_ids)
-        result_bytes = tuple(spec.shard_bytes() for spec in results)
         parameters = self._parameters(main, executable, device_ids)
         stats = executable.get_compiled_memory_stats()
         return Program(
@@ -127,7 +117,7 @@ class Compiler:
             device_ids=device_ids,
             slices=slices,
             results=results,
-            result_bytes=result_bytes,
+            result_bytes=tuple(spec.shard_bytes() for spec in results),
             donated=_donated(main, parameters, executable, stats.alias_size_in_bytes),
             parameters=parameters,
             extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
@@ -229,6 +219,23 @@ class Compiler:
             placing = self._placings.hlo(device_ids, xla_executables.op_sharding(sharding))
             found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
         return tuple(found)
+
+
+def _no_callbacks() -> StatusError:
+    return StatusError(
+        Code.FAILED_PRECONDITION,
+        "the program calls functions of its client, but the session named no sps_callbacks",
+    )
+
+
+def _callbacks(
+    calls: SessionCallbacks, mark: CallbackMark, checker: CallbackChecker
+) -> ProgramCallbacks | None:
+    """Returns the callbacks at run time; None if all calls are made at compile time."""
+    if checker.compile_calls.found and not checker.runs_callbacks:
+        return None
+    is_spread = checker.num_devices > 1
+    return ProgramCallbacks(calls, mark.program, checker.types(), mark.names, is_spread=is_spread)
 
 
 def _check_options(build: Any, main: mlir.MainTypes) -> None:
