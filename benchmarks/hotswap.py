@@ -22,8 +22,9 @@ from typing import Any
 
 from harness.own_service import own_directories, write_result
 from harness.testbed.crew import COMMAND, IMAGE
-from shared_pathways_service.kube.access import ClusterChoice, resolve
+from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
 from shared_pathways_service.manifests.priority_classes import priority_classes
 from shared_pathways_service.operations.hotswap import Hotswap, Report, create_missing, following

@@ -60,7 +60,8 @@ def start_of(request: SessionRequest, settings: Settings) -> Start:
 def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, Any]:
     """Returns arguments of `KubernetesHome` that stay valid in other processes and later."""
     # Imported here because only requests with a cluster need it.
-    from shared_pathways_service.kube.access import ClusterChoice, settled  # noqa: PLC0415
+    from shared_pathways_service.kube.access import settled  # noqa: PLC0415
+    from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
 
     choice = settled(
         ClusterChoice(

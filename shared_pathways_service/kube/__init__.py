@@ -2,7 +2,7 @@
 
 - `access`, `cluster`: the cluster and the way to its API server
 - `kubeconfig`, `gke`, `in_cluster`: sources of addresses and credentials
-- `tokens`, `google_tokens`, `exec_plugin`, `token_file`: tokens
+- `tokens`, `google_tokens`, `exec_plugin`: tokens
 - `api`, `single_requests`, `retry_rules`, `errors`: requests, retries, errors
 - `watch`: objects as they change
 - `drain`: cordons and drains nodes

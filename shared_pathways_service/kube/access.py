@@ -9,25 +9,20 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import (
-    Kubeconfig,
     access_of_context,
     kubeconfig_paths,
     read_kubeconfig,
 )
 
-__all__ = ["ClusterAccess", "ClusterChoice", "resolve", "settled"]
+__all__ = ["resolve", "settled"]
 
 
 async def resolve(choice: ClusterChoice) -> ClusterAccess:
     """Finds the cluster; the user's kubeconfig is read and never written.
 
-    Args:
-      choice: The user's choice. Without one: the current context of the kubeconfig; without a
-        context, the cluster that this pod runs in.
-
-    Returns:
-      Access to the cluster. No request was sent to the API server yet, except to find the endpoint
-      of a GKE cluster that answers.
+    Without a choice it is the current context of the kubeconfig; without a context, the cluster
+    that this pod runs in. Requests are sent only to find the endpoint of a GKE cluster that
+    answers.
 
     Raises:
       InvalidRequestError: There is no such context or cluster, or its API server has changed.
@@ -45,18 +40,17 @@ async def resolve(choice: ClusterChoice) -> ClusterAccess:
             "context",
             choice.context,
             f"the cluster at {choice.server}",
-            message=f"{access.name} is now the API server {access.server}, and what is looked for "
-            f"is at {choice.server}: nothing was asked",
+            message=f"{access.name} is now the API server {access.server}, not {choice.server}: "
+            "no request was sent",
             hint=f"have the kubeconfig name {choice.server} for it again",
         )
     return access
 
 
 def settled(choice: ClusterChoice) -> ClusterChoice:
-    """Returns the same cluster, in a form that another process finds at a later time.
+    """Returns the same cluster, in a form that another process finds later.
 
-    Args:
-      choice: The user's choice; `resolve` reports errors in it.
+    It does not report errors in the choice; `resolve` does.
     """
     if choice.cluster:
         return choice
@@ -68,19 +62,11 @@ def settled(choice: ClusterChoice) -> ClusterChoice:
     except InvalidRequestError:
         return choice
     context = choice.context or config.current
-    return dataclasses.replace(
-        choice,
-        context=context,
-        kubeconfig=tuple(map(str, paths)),
-        server=_server_of(config, context),
-    )
-
-
-def _server_of(config: Kubeconfig, context: str) -> str:
-    """Returns the API server of a context; empty if the kubeconfig does not name it."""
     chosen = config.contexts.get(context)
     cluster = chosen and config.clusters.get(str(chosen.data.get("cluster")))
-    return str(cluster.data.get("server") or "").rstrip("/") if cluster else ""
+    server = str(cluster.data.get("server") or "").rstrip("/") if cluster else ""
+    files = tuple(map(str, paths))
+    return dataclasses.replace(choice, context=context, kubeconfig=files, server=server)
 
 
 def _named_here(choice: ClusterChoice) -> ClusterAccess:
@@ -91,7 +77,7 @@ def _named_here(choice: ClusterChoice) -> ClusterAccess:
             "cluster",
             "",
             f"the cluster of a pod, at {choice.server}",
-            message=f"this is not a pod of the cluster at {choice.server}: nothing was asked",
+            message=f"this is not a pod of the cluster at {choice.server}: no request was sent",
             hint="do it in a pod of that cluster",
         )
     first = [Path(path) for path in choice.kubeconfig]

@@ -8,8 +8,14 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from types import TracebackType
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
 from typing import Any, Self
 
 import aiohttp
@@ -20,7 +26,6 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import target_of
 from shared_pathways_service.kube.retry_rules import Failure, retry_delay_s
 from shared_pathways_service.kube.single_requests import CONNECT_S, Transport
-from shared_pathways_service.kube.text_lines import lines_of
 from shared_pathways_service.manifests.lifetime import delete_body
 from shared_pathways_service.manifests.names import LABEL_SESSION
 
@@ -32,14 +37,12 @@ _TRY_S = 15.0
 #: A status that represents any final answer.
 _FORBIDDEN = 403
 _SETTLING_PAUSE_S = 0.2
+#: The longest line in bytes; the rest of a line is dropped.
+_LINE_BYTES = 1 << 16
 
 
 class KubeApi:
-    """One API server, as one user. Use it in one event loop, and close it there.
-
-    Args:
-      access: Access to the server.
-    """
+    """One API server, as one user. Use it in one event loop, and close it there."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self.access = access
@@ -48,12 +51,7 @@ class KubeApi:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -79,7 +77,7 @@ class KubeApi:
           body: A JSON object.
           params: Of the query.
           content_type: Of the body.
-          timeout_s: For all tries together.
+          timeout_s: Seconds for all tries together.
 
         Raises:
           AccessDenied: 401, or 403 for missing permission.
@@ -113,10 +111,7 @@ class KubeApi:
             raise self._transport.timed_out(target, "answer", timeout_s) from error
 
     async def _until_final(
-        self,
-        once: Callable[[], Awaitable[dict[str, Any]]],
-        method: str,
-        limit: asyncio.Timeout,
+        self, once: Callable[[], Awaitable[dict[str, Any]]], method: str, limit: asyncio.Timeout
     ) -> dict[str, Any]:
         for attempt in itertools.count():
             asked_at = time.monotonic()
@@ -137,20 +132,14 @@ class KubeApi:
         raise AssertionError("endless")
 
     async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
-        """Whether the refusal may come from a server that has just started.
+        """Whether a refusal may come from a server that has just started.
 
-        Args:
-          error: The refusal.
-          asked_at: `time.monotonic` before the request was sent.
+        `asked_at` is the time of `time.monotonic` before the request was sent.
         """
         return await self._transport.is_settling(error, asked_at)
 
     async def get(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout_s: float = _REQUEST_S,
+        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = _REQUEST_S
     ) -> dict[str, Any]:
         """Returns an object, or the list of a collection; raises the errors of `request`."""
         return await self.request("GET", path, params=params, timeout_s=timeout_s)
@@ -170,15 +159,8 @@ class KubeApi:
         """Creates an object, once.
 
         If an object of that name has our own `LABEL_SESSION`, an earlier try created it: it is
-        returned. Any other object belongs to someone else.
-
-        Args:
-          path: Of the collection.
-          body: The object; its labels should hold `LABEL_SESSION`.
-          timeout_s: For all tries together.
-
-        Raises:
-          ApiError: Among others ``AlreadyExists``, for another owner's object.
+        returned. For another owner's object this raises `ApiError` with ``AlreadyExists``, besides
+        the errors of `request`.
         """
         try:
             return await self.request("POST", path, body=body, timeout_s=timeout_s)
@@ -194,23 +176,12 @@ class KubeApi:
             raise
 
     async def delete(
-        self,
-        path: str,
-        *,
-        uid: str,
-        grace_s: int | None = None,
-        timeout_s: float = _REQUEST_S,
+        self, path: str, *, uid: str, grace_s: int | None = None, timeout_s: float = _REQUEST_S
     ) -> bool:
         """Deletes one object, and in the background the objects that it owns.
 
-        Args:
-          path: Of the object.
-          uid: Of the object: another object of the same name is not deleted.
-          grace_s: Seconds for a pod to end; None: the pod's own grace period.
-          timeout_s: For all tries together.
-
-        Returns:
-          False if there is no object of that name and UID.
+        Another object of the same name is not deleted. A pod ends after `grace_s` seconds instead
+        of its own grace period. Returns False if there is no object of that name and UID.
         """
         options = delete_body(uid)
         if grace_s is not None:
@@ -236,36 +207,17 @@ class KubeApi:
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = _REQUEST_S
     ) -> dict[str, Any]:
         """Changes fields of an object (a JSON merge patch) and returns it."""
-        return await self.request(
-            "PATCH",
-            path,
-            body=body,
-            content_type="application/merge-patch+json",
-            timeout_s=timeout_s,
-        )
+        kind = "application/merge-patch+json"
+        return await self.request("PATCH", path, body=body, content_type=kind, timeout_s=timeout_s)
 
     @contextlib.asynccontextmanager
     async def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        within_s: float | None = None,
+        self, path: str, *, params: Mapping[str, str] | None = None, within_s: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens an endless answer, e.g. of a watch or of a followed log.
+        """Opens an endless answer, e.g. of a watch or of a followed log; yields its chunks.
 
-        Args:
-          path: See `paths`.
-          params: Of the query.
-          within_s: Seconds after which the connection counts as broken; None: no limit.
-
-        Yields:
-          Its chunks as they come.
-
-        Raises:
-          AccessDenied: 401, or 403 for missing permission.
-          ApiError: Another answer that is not a success.
-          ApiUnreachable: There was no answer, or the connection broke.
+        Raises the errors of `request`, also while the caller reads. After `within_s` seconds the
+        connection counts as broken.
         """
         target = target_of("GET", path, params or {})
         async with self._transport.answer(
@@ -279,14 +231,10 @@ class KubeApi:
         """Yields the lines of an answer as they come, until the server ends it.
 
         A line of more than 64 KiB is cut. Close the generator (`contextlib.aclosing`) to close the
-        connection. Raises the errors of `stream`.
-
-        Args:
-          path: E.g. `paths.pod_log`.
-          params: E.g. ``{"follow": "true", "tailLines": "20"}``.
+        connection. Raises the errors of `request`.
         """
         async with self.stream(path, params=params) as chunks:
-            async for line in lines_of(chunks):
+            async for line in _lines(chunks):
                 yield line
 
     async def upgrade(
@@ -297,22 +245,17 @@ class KubeApi:
         headers: Mapping[str, str],
         timeout_s: float = CONNECT_S,
     ) -> aiohttp.ClientResponse:
-        """Requests a protocol upgrade of a connection, with a valid token.
+        """Requests a protocol upgrade of a connection; raises the errors of `request`.
 
         Args:
           path: E.g. `paths.port_forward`.
           params: E.g. ``{"ports": "29000"}``.
           headers: Of the handshake, e.g. those of a WebSocket.
-          timeout_s: For the handshake. A failed connection is not retried.
+          timeout_s: Seconds for the handshake. A failed connection is not retried.
 
         Returns:
           The answer, its connection still open. The caller must check the handshake and close the
           connection.
-
-        Raises:
-          AccessDenied: 401 or 403.
-          ApiError: Another answer that is not a success, e.g. 404.
-          ApiUnreachable: No answer in time.
         """
         target = target_of("POST", path, params or {})
         try:
@@ -329,6 +272,21 @@ class KubeApi:
                     await asyncio.sleep(_SETTLING_PAUSE_S)
         except TimeoutError as error:
             raise self._transport.timed_out(target, "handshake", timeout_s) from error
+
+
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield _text(line)
+        rest = rest[: _LINE_BYTES + 1]
+    if rest:
+        yield _text(rest)
+
+
+def _text(line: bytes) -> str:
+    return line[:_LINE_BYTES].removesuffix(b"\r").decode(errors="replace")
 
 
 def _failure(error: AccessDenied | ApiError | ApiUnreachable, method: str) -> Failure:

@@ -16,8 +16,7 @@ class ClusterChoice:
     """The cluster that the user named; without a name: the ambient one.
 
     Attributes:
-      cluster: Name of a GKE cluster; `project` and `region` go with it.
-      region: Its region, or its zone.
+      cluster: Name of a GKE cluster; with its `project` and its `region`, or its zone.
       context: A context of the user's kubeconfig.
       kubeconfig: Files to search for the context first; empty: only the current kubeconfig.
       in_cluster: Whether it is the cluster of this pod, regardless of a kubeconfig.
@@ -49,13 +48,11 @@ class ClusterAccess:
     Attributes:
       server: URL, without a slash at its end.
       tls: For connections to it; None if the URL is plain HTTP.
-      tokens: Source of the token that is sent with every request.
       namespace: Of the context; empty if it has none.
       name: The cluster's display name, e.g. ``context kind-dev``.
       server_name: Name to expect in the server's certificate; empty: the URL's host.
       proxy: URL of an HTTP proxy; empty: only the environment's.
-      headers: Sent with every request.
-      project: Google Cloud project if it is known, else empty.
+      headers: Sent with every request, as is a token.
     """
 
     server: str

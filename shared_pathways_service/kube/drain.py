@@ -10,13 +10,12 @@ import tenacity
 
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.paths import collection, eviction, item
+from shared_pathways_service.kube.paths import collection, item
 
 __all__ = ["NODE_POOL", "cordon", "evict_pods", "nodes_of_pool", "uncordon"]
 
 Object = Mapping[str, Any]
 
-#: The label with a node's pool.
 NODE_POOL: Final = "cloud.google.com/gke-nodepool"
 _NOT_FOUND: Final = 404
 #: The status while a disruption budget forbids an eviction.
@@ -60,8 +59,7 @@ async def _pods_on(api: KubeApi, node: str) -> list[Object]:
 
 
 def _stays(pod: Object) -> bool:
-    metadata = pod["metadata"]
-    owners = metadata.get("ownerReferences") or ()
+    owners = pod["metadata"].get("ownerReferences") or ()
     # The API server cannot evict the mirror of a kubelet's static pod.
     return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
 
@@ -74,15 +72,15 @@ def _is_forbidden_for_now(error: BaseException) -> bool:
     retry=tenacity.retry_if_exception(_is_forbidden_for_now), wait=tenacity.wait_fixed(_PAUSE_S)
 )
 async def _evict(api: KubeApi, pod: Object) -> None:
-    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
+        "deleteOptions": {"preconditions": {"uid": uid}},
     }
     try:
-        await api.request("POST", eviction(namespace, name), body=body)
+        await api.request("POST", f"{item('pods', namespace, name)}/eviction", body=body)
     except ApiError as error:
         if error.status != _NOT_FOUND and error.reason != "Conflict":
             raise

@@ -41,9 +41,8 @@ class ApiError(SharedPathwaysError):
         status: int,
         reason: str = "",
         retry_after_s: float | None = None,
-        hint: str = "",
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message)
         self.status = status
         self.reason = reason
         self.retry_after_s = retry_after_s
@@ -59,7 +58,6 @@ class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - named for the event
 
     Attributes:
       server: Its URL.
-      cause: The failure.
       is_final: Whether a retry is useless, e.g. because the certificate is not the server's.
     """
 
@@ -96,8 +94,9 @@ def error_of_answer(
       retry_after_s: From the answer's header.
     """
     # (Google's APIs wrap their error in one field.)
-    told = body.get("error") or body
-    said = str((told.get("message") if isinstance(told, Mapping) else told) or f"HTTP {status}")
+    inner = body.get("error") or body
+    text = inner.get("message") if isinstance(inner, Mapping) else inner
+    said = text or f"HTTP {status}"
     if status == 401:
         return AccessDenied(
             f"the API server does not take our credentials: {said}",
@@ -105,7 +104,7 @@ def error_of_answer(
             resource="cluster",
             hint="log in again",
         )
-    if status == 403 and _is_for_lack_of_permission(body):
+    if status == 403 and _is_from_authorizer(body):
         denied = access_denied([target.permission], target.namespace)
         denied.message = f"{denied.message}: {said}"
         return denied
@@ -117,11 +116,7 @@ def error_of_answer(
     )
 
 
-def _is_for_lack_of_permission(body: Mapping[str, Any]) -> bool:
-    """Whether a 403 comes from the authorizer; quotas and other admission use the same reason.
-
-    Only the text distinguishes them.
-    """
-    return body.get("kind") != "Status" or bool(
-        _UNAUTHORIZED.search(str(body.get("message") or ""))
-    )
+def _is_from_authorizer(body: Mapping[str, Any]) -> bool:
+    """Whether a 403 is for missing permission: quotas and admission have the same reason."""
+    text = str(body.get("message") or "")
+    return body.get("kind") != "Status" or bool(_UNAUTHORIZED.search(text))

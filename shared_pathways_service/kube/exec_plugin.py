@@ -19,29 +19,33 @@ from typing import Any
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 
-__all__ = ["Credential", "Plugin"]
+__all__ = ["Plugin"]
 
 #: Seconds for a plug-in, which may have to reach an identity provider.
 _PLUGIN_S = 60.0
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SHOWN_LINES = 5
+_CLUSTER_FIELDS = (
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority-data",
+    "proxy-url",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credential:
-    """A plug-in's output.
+    """A plug-in's output: a token, or a client's PEM chain and key, or both.
 
     Attributes:
-      token: Empty if the plug-in returned a certificate only.
-      certificate: PEM chain of a client; empty if the plug-in returned a token only.
-      key: PEM key of the certificate.
       expires_at: Seconds since the epoch; None: valid until it is refused.
     """
 
-    token: str = dataclasses.field(default="", repr=False)
-    certificate: str = ""
-    key: str = dataclasses.field(default="", repr=False)
-    expires_at: float | None = None
+    token: str = dataclasses.field(repr=False)
+    certificate: str
+    key: str = dataclasses.field(repr=False)
+    expires_at: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +131,7 @@ class Plugin:
     def _environment(self) -> dict[str, str]:
         spec: dict[str, Any] = {"interactive": False}
         if self.exec.get("provideClusterInfo"):
-            spec["cluster"] = _told(self.cluster)
+            spec["cluster"] = _described(self.cluster)
         info = {"apiVersion": self.exec["apiVersion"], "kind": "ExecCredential", "spec": spec}
         named = {str(item["name"]): str(item["value"]) for item in self.exec.get("env") or ()}
         return {**os.environ, **named, "KUBERNETES_EXEC_INFO": json.dumps(info)}
@@ -142,20 +146,13 @@ class Plugin:
         )
 
 
-def _told(cluster: Mapping[str, Any]) -> dict[str, Any]:
+def _described(cluster: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a cluster that the protocol sends, named as in the kubeconfig."""
-    names = (
-        "server",
-        "tls-server-name",
-        "insecure-skip-tls-verify",
-        "certificate-authority-data",
-        "proxy-url",
-    )
-    told = {name: cluster[name] for name in names if name in cluster}
+    described = {name: cluster[name] for name in _CLUSTER_FIELDS if name in cluster}
     for extension in cluster.get("extensions") or ():
         if extension.get("name") == "client.authentication.k8s.io/exec":
-            told["config"] = extension.get("extension")
-    return told
+            described["config"] = extension.get("extension")
+    return described
 
 
 def _credential(answer: Mapping[str, Any]) -> Credential:

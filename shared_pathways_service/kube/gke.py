@@ -13,15 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from shared_pathways_service.errors import (
-    AccessDenied,
-    InvalidRequestError,
-    SharedPathwaysError,
-)
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
-from shared_pathways_service.kube.google_tokens import google_tokens
+from shared_pathways_service.kube.google_tokens import GoogleUser
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.kube.tokens import TokenSource
 
@@ -36,20 +32,14 @@ _TRY_S = 5.0
 
 
 async def gke_access(choice: ClusterChoice) -> ClusterAccess:
-    """Finds a cluster, and an endpoint of it that answers.
-
-    Args:
-      choice: With cluster, project and region.
-
-    Returns:
-      Access by its DNS endpoint, else the public one, else the private one.
+    """Finds a cluster, and an endpoint of it that answers: by DNS name, else public, else private.
 
     Raises:
       InvalidRequestError: There is no such cluster.
       AccessDenied: There are no credentials, or they do not permit the lookup.
       ApiUnreachable: No endpoint of the cluster answers.
     """
-    tokens = google_tokens()
+    tokens = GoogleUser().tokens
     described = await _look_up(choice, tokens)
     ways = _ways(choice, described, tokens)
     failures: list[str] = []

@@ -20,7 +20,7 @@ from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.tokens import Token, TokenSource
 
-__all__ = ["GoogleUser", "google_tokens"]
+__all__ = ["GoogleUser"]
 
 #: GKE uses the e-mail address of a service account as its name in RBAC.
 _SCOPES = (
@@ -31,26 +31,17 @@ _SCOPES = (
 _FETCH_S = 45.0
 #: Seconds for one of its requests.
 _REQUEST_S = 15.0
-_LOG_IN = "gcloud auth application-default login"
 
 
 class GoogleUser:
-    """The user of the Application Default Credentials.
-
-    Attributes:
-      tokens: Source of the user's access tokens.
-    """
+    """The user of the Application Default Credentials, with a source of access tokens."""
 
     def __init__(self) -> None:
         self.tokens = TokenSource(self._fetch, of="Google")
         self._found: tuple[credentials.Credentials, str] | None = None
 
     async def project(self) -> str:
-        """Returns the credentials' project; empty if they have none.
-
-        Raises:
-          SharedPathwaysError: There are no credentials, or no token for them.
-        """
+        """Returns the credentials' project; empty if they have none. Raises as `metadata` does."""
         await self.tokens.header()
         return self._found[1] if self._found else ""
 
@@ -78,11 +69,6 @@ class GoogleUser:
         return _token(self._found[0])
 
 
-def google_tokens() -> TokenSource:
-    """Returns a source of tokens of the user's Application Default Credentials."""
-    return GoogleUser().tokens
-
-
 def _default(request: transport.Request) -> tuple[credentials.Credentials, str]:
     given, project = google.auth.default(scopes=_SCOPES, request=request)
     return given, project or ""
@@ -107,7 +93,7 @@ def _translated(error: Exception) -> SharedPathwaysError:
         f"no credentials for Google Cloud: {error}",
         verb="connect",
         resource="Google Cloud",
-        hint=_LOG_IN,
+        hint="gcloud auth application-default login",
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.tls import client_tls
-from shared_pathways_service.kube.token_file import token_file
+from shared_pathways_service.kube.tokens import file_token
 
 __all__ = ["in_cluster_access", "is_in_cluster"]
 
@@ -21,19 +21,12 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def is_in_cluster(directory: Path = _SERVICE_ACCOUNT) -> bool:
-    """Whether this process runs in a pod that has a service account.
-
-    Args:
-      directory: The directory of its files.
-    """
+    """Whether this process runs in a pod that has a service account, with files in a directory."""
     return bool(os.environ.get(_HOST)) and (directory / "token").exists()
 
 
 def in_cluster_access(directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess:
     """Returns access to the cluster of this pod.
-
-    Args:
-      directory: The directory of the service account's files.
 
     Raises:
       InvalidRequestError: The files cannot be read.
@@ -50,7 +43,7 @@ def in_cluster_access(directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess:
     return ClusterAccess(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         tls=tls,
-        tokens=token_file(directory / "token"),
+        tokens=file_token(directory / "token"),
         namespace=namespace,
         name="the cluster of this pod",
     )

@@ -23,12 +23,9 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.exec_plugin import Plugin
 from shared_pathways_service.kube.tls import client_tls, show_certificate
-from shared_pathways_service.kube.token_file import token_file
-from shared_pathways_service.kube.tokens import Token, TokenSource, static_token
+from shared_pathways_service.kube.tokens import Token, TokenSource, file_token, static_token
 
-__all__ = ["Entry", "Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig"]
-
-_IMPERSONATION = (("User", "as"), ("Uid", "as-uid"))
+__all__ = ["Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,10 +75,7 @@ def kubeconfig_paths() -> list[Path]:
 
 
 def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
-    """Reads the files that exist.
-
-    Args:
-      paths: By default the user's kubeconfig files.
+    """Reads these files, or the user's kubeconfig files, where they exist.
 
     Raises:
       InvalidRequestError: A file is not a kubeconfig.
@@ -129,11 +123,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
-    """Returns access to the cluster of a context.
-
-    Args:
-      config: The kubeconfig with the context.
-      context: Its name; empty: the current one.
+    """Returns access to the cluster of a context; empty: the current one.
 
     Raises:
       InvalidRequestError: There is no such context, or its cluster or user is missing or invalid.
@@ -197,7 +187,7 @@ def _tokens(user: Entry, cluster: Entry, tls: ssl.SSLContext | None) -> TokenSou
             "a token, a client certificate or an exec plug-in, as kubectl has them since 1.26",
         )
     if path := user.data.get("tokenFile"):
-        return token_file(user.where / Path(path).expanduser())
+        return file_token(user.where / Path(path).expanduser())
     if token := user.data.get("token"):
         return static_token(f"Bearer {token}")
     if name := user.data.get("username"):
@@ -221,11 +211,11 @@ def _plugin_tokens(plugin: Plugin, tls: ssl.SSLContext | None) -> TokenSource:
 
 
 def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
-    headers = [(f"Impersonate-{what}", user.data.get(key)) for what, key in _IMPERSONATION]
-    groups = [("Impersonate-Group", group) for group in user.data.get("as-groups") or ()]
-    extra = [
-        (f"Impersonate-Extra-{quote(key.lower(), safe='')}", value)
+    headers = [("User", user.data.get("as")), ("Uid", user.data.get("as-uid"))]
+    headers += [("Group", group) for group in user.data.get("as-groups") or ()]
+    headers += [
+        (f"Extra-{quote(key.lower(), safe='')}", value)
         for key, values in (user.data.get("as-user-extra") or {}).items()
         for value in values
     ]
-    return tuple((name, str(value)) for name, value in [*headers, *groups, *extra] if value)
+    return tuple((f"Impersonate-{name}", str(value)) for name, value in headers if value)

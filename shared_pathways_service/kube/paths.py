@@ -12,7 +12,6 @@ from shared_pathways_service.manifests.permissions import Permission
 __all__ = [
     "Target",
     "collection",
-    "eviction",
     "item",
     "pod_log",
     "port_forward",
@@ -36,12 +35,7 @@ _HOMES = {
 
 
 def collection(resource: str, namespace: str = "") -> str:
-    """Returns the path of all objects of a resource.
-
-    Args:
-      resource: In the plural, e.g. ``jobs``.
-      namespace: Empty: of all namespaces, or of a resource without namespaces.
-    """
+    """Returns the path of all objects of a resource, e.g. ``jobs``, in one or all namespaces."""
     home = _HOMES[resource]
     root = f"/apis/{home}" if home else "/api/v1"
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
@@ -58,11 +52,6 @@ def pod_log(namespace: str, pod: str) -> str:
     return f"{item('pods', namespace, pod)}/log"
 
 
-def eviction(namespace: str, pod: str) -> str:
-    """Returns the path by which a pod is evicted."""
-    return f"{item('pods', namespace, pod)}/eviction"
-
-
 def port_forward(namespace: str, pod: str) -> str:
     """Returns the path of the port-forward to a pod."""
     return f"{item('pods', namespace, pod)}/portforward"
@@ -70,12 +59,7 @@ def port_forward(namespace: str, pod: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """The permission that a request needs, and its namespace.
-
-    Attributes:
-      permission: The permission; for a path that is not a resource, the path itself.
-      namespace: Empty for objects without a namespace.
-    """
+    """The permission that a request needs, and its namespace, if it has one."""
 
     permission: Permission
     namespace: str = ""
@@ -97,14 +81,12 @@ _PATH = re.compile(
 def target_of(method: str, path: str, params: Mapping[str, str]) -> Target:
     """Returns the target of a request.
 
-    Args:
-      method: HTTP method. A WebSocket to a subresource counts as ``POST``: from Kubernetes 1.35 on
-        the API server requires ``create`` for it.
-      path: As the functions above return it.
-      params: Of the query.
+    A WebSocket to a subresource counts as ``POST``: from Kubernetes 1.35 on the API server requires
+    ``create`` for it.
     """
     match = _PATH.fullmatch(path)
     if match is None:
+        # Not a resource: the path itself.
         return Target(permission=Permission(group="", resource=path, verb=method.lower()))
     found = {key: unquote(value or "") for key, value in match.groupdict().items()}
     if method in _VERBS:

@@ -39,11 +39,7 @@ def is_final(failure: Failure, *, attempt: int = 0) -> bool:
     """Whether a retry would get the same answer.
 
     A create whose answer was lost may be retried: the answer is then AlreadyExists, and the
-    object's session label identifies its owner.
-
-    Args:
-      failure: The failed try.
-      attempt: The number of tries before this one.
+    object's session label identifies its owner. `attempt` is the number of tries before this one.
     """
     if failure.status is None or failure.status in _NOT_NOW:
         return False

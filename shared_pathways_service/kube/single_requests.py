@@ -37,18 +37,12 @@ _AWAY_S = 60.0
 _MAX_CONNECTIONS = 100
 #: TCP keepalive: idle seconds before the first probe, seconds between probes, number of probes.
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-
-
 #: Seconds for closing connections that were shut down.
 _CLOSE_S = 2.0
 
 
 class Transport:
-    """Connections to one API server. Belongs to the event loop that first uses it.
-
-    Args:
-      access: Access to the server.
-    """
+    """Connections to one API server. Belongs to the event loop that first uses it."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
@@ -87,47 +81,19 @@ class Transport:
         content_type: str = "",
         read_within_s: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Sends a request; translates errors, also those while the caller reads the answer.
+        """Sends a request, and yields a successful answer.
 
-        Args:
-          target: What the request is for, for errors.
-          method: HTTP method.
-          path: Of the URL.
-          params: Of the query.
-          data: The body.
-          content_type: Of the body.
-          read_within_s: Seconds for the whole answer; None: the answer is endless.
-
-        Yields:
-          The successful answer.
-
-        Raises:
-          AccessDenied: 401 (also with a new token) or 403.
-          ApiError: Another answer that is not a success.
-          ApiUnreachable: There was no answer, or the connection broke.
+        Translates errors, also those while the caller reads the answer, into those of
+        `KubeApi.request`. Without `read_within_s`, in seconds, the answer may be endless.
         """
         timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=CONNECT_S)
-        with self.translated(target):
-            for is_last in (False, True):
-                header = await self._authorization(target)
-                async with self._http().request(
-                    method,
-                    self._access.server + path,
-                    params=params,
-                    data=data,
-                    headers=self._headers(header, content_type),
-                    timeout=timeout,
-                    allow_redirects=False,
-                    **self._way(),
-                ) as response:
-                    if response.status < 300:
-                        yield response
-                        return
-                    if response.status != 401 or is_last:
-                        raise await _error_of(target, response)
-                    # Not reused: a new client certificate takes effect on new connections only.
-                    response.close()
-                self._access.tokens.refused(header)
+        headers = {"Content-Type": content_type} if content_type else {}
+        with self._translated(target):
+            sent = self._send(
+                target, method, path, params=params, data=data, headers=headers, timeout=timeout
+            )
+            async with await sent as response:
+                yield response
 
     async def upgrade(
         self,
@@ -138,25 +104,45 @@ class Transport:
         headers: Mapping[str, str],
     ) -> aiohttp.ClientResponse:
         """Requests a protocol upgrade; arguments and errors are those of `KubeApi.upgrade`."""
-        with self.translated(target):
-            for is_last in (False, True):
-                header = await self._authorization(target)
-                response = await self._http().get(
-                    self._access.server + path,
-                    params=params,
-                    headers=[*self._headers(header), *headers.items()],
-                    # For connecting only: the connection itself lasts.
-                    timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
-                    allow_redirects=False,
-                    **self._way(),
-                )
-                if response.status < 300:
-                    return response
-                async with response:
-                    if response.status != 401 or is_last:
-                        raise await _error_of(target, response)
-                    response.close()
-                self._access.tokens.refused(header)
+        # For connecting only: the connection itself lasts.
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_S)
+        with self._translated(target):
+            return await self._send(
+                target, "GET", path, params=params, headers=headers, timeout=timeout
+            )
+
+    async def _send(
+        self,
+        target: Target,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+        data: str | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Sends a request, once more with a new token; raises unless it succeeds."""
+        for is_last in (False, True):
+            authorization = await self._authorization(target)
+            response = await self._http().request(
+                method,
+                self._access.server + path,
+                params=params,
+                data=data,
+                headers=[*self._access.headers, *authorization.items(), *headers.items()],
+                timeout=timeout,
+                allow_redirects=False,
+                **self._way(),
+            )
+            if response.status < 300:
+                return response
+            async with response:
+                if response.status != 401 or is_last:
+                    raise await _error_of(target, response)
+                # Not reused: a new client certificate takes effect on new connections only.
+                response.close()
+            self._access.tokens.refused(authorization.get("Authorization", ""))
         raise AssertionError("the last try returns or raises")
 
     async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
@@ -205,7 +191,7 @@ class Transport:
             return time.monotonic() - self._broke_at >= _AWAY_S
 
     @contextlib.contextmanager
-    def translated(self, target: Target) -> Iterator[None]:
+    def _translated(self, target: Target) -> Iterator[None]:
         """Translates every failure of a connection into `ApiUnreachable`."""
         try:
             yield
@@ -222,8 +208,8 @@ class Transport:
         tokens = self._access.tokens
         if tokens.awaited_s is None:
             return self.unreachable(target, f"no {what} within {within_s:g} s")
-        asked = tokens.of or "who gives credentials"
-        cause = f"{asked} has not answered for {tokens.awaited_s:.0f} s"
+        issuer = tokens.of or "the source of credentials"
+        cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s"
         return ApiUnreachable(
             f"cannot {target}: no credentials yet: {cause}",
             server=self._access.server,
@@ -241,9 +227,10 @@ class Transport:
             is_final=is_final,
         )
 
-    async def _authorization(self, target: Target) -> str:
+    async def _authorization(self, target: Target) -> dict[str, str]:
         try:
-            return await self._access.tokens.header()
+            header = await self._access.tokens.header()
+            return {"Authorization": header} if header else {}
         except AccessDenied as error:
             if not self._access.tokens.has_worked:
                 raise
@@ -268,13 +255,14 @@ class Transport:
         return self._session
 
     def _new_socket(self, info: tuple[Any, ...]) -> socket.socket:
-        made = _socket_that_notices(info)
+        """Creates a socket that detects a silently lost peer within a minute."""
+        made = socket.socket(*info[:3])
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):  # not every platform has all of them
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._sockets.add(made)
         return made
-
-    def _headers(self, authorization: str, content_type: str = "") -> list[tuple[str, str]]:
-        given = (("Authorization", authorization), ("Content-Type", content_type))
-        return [*self._access.headers, *((name, value) for name, value in given if value)]
 
     def _way(self) -> dict[str, Any]:
         way: dict[str, Any] = {"ssl": self._access.tls or True}
@@ -283,17 +271,6 @@ class Transport:
         if self._access.proxy:
             way["proxy"] = self._access.proxy
         return way
-
-
-def _socket_that_notices(info: tuple[Any, ...]) -> socket.socket:
-    """Creates a socket that detects a silently lost peer within a minute."""
-    family, kind, protocol = info[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
-        if hasattr(socket, name):  # not every platform has all of them
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
 
 
 async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedPathwaysError:

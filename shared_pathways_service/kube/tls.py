@@ -32,12 +32,7 @@ def client_tls(*, authority: str = "", verify: bool = True) -> ssl.SSLContext:
 
 
 def show_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Makes later connections present a client certificate.
-
-    Args:
-      context: The context of the connections.
-      certificate: PEM chain.
-      key: PEM key.
+    """Makes later connections present a client certificate, a PEM chain with its PEM key.
 
     Raises:
       ssl.SSLError: They are not a certificate and its key.

@@ -8,8 +8,11 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
-__all__ = ["Token", "TokenSource", "static_token"]
+from shared_pathways_service.errors import AccessDenied
+
+__all__ = ["Token", "TokenSource", "file_token", "static_token"]
 
 _LOG = logging.getLogger(__name__)
 #: A token is replaced this long before it expires, or when this share of its lifetime is left,
@@ -19,6 +22,8 @@ _MARGIN_SHARE = 0.25
 #: Seconds to wait for a renewal while the last token is valid, and until the next try.
 _PATIENCE_S = 5.0
 _AGAIN_S = 30.0
+#: Seconds until a file is read again; a kubelet renews a token long before it expires.
+_READ_AGAIN_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +46,6 @@ class TokenSource:
       fetch: Gets a new token; has a deadline of its own, raises `SharedPathwaysError`.
       of: The issuer of the tokens, for messages.
       now: Seconds since the epoch, by the clock of `Token.expires_at`.
-
-    Attributes:
-      has_worked: Whether a token was fetched before.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class TokenSource:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.of = of
+        #: Whether a token was fetched before.
         self.has_worked = False
         self._fetch = fetch
         self._now = now
@@ -126,17 +129,17 @@ class TokenSource:
             renewal = self._begin_renewal()
 
     async def _renew(self) -> Token:
-        asked_at = self._now()
+        requested_at = self._now()
         try:
             token = await self._fetch()
         except Exception:
-            self._renew_at = asked_at + _AGAIN_S
+            self._renew_at = requested_at + _AGAIN_S
             raise
         self._token = token
         self.has_worked = True
         self._renew_at = math.inf
         if token.expires_at is not None:
-            life_s = token.expires_at - asked_at
+            life_s = token.expires_at - requested_at
             self._renew_at = token.expires_at - min(_MARGIN_S, life_s * _MARGIN_SHARE)
         return token
 
@@ -155,3 +158,26 @@ def static_token(header: str = "") -> TokenSource:
         return Token(header=header)
 
     return TokenSource(fetch)
+
+
+def file_token(path: Path) -> TokenSource:
+    """Returns a source of the token in a file that another process, e.g. a kubelet, renews."""
+
+    async def fetch() -> Token:
+        return Token(header=f"Bearer {_read(path)}", expires_at=time.time() + _READ_AGAIN_S)
+
+    return TokenSource(fetch)
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _denied(f"cannot be read: {error}") from error
+    if not text:
+        raise _denied(f"is empty: {path}")
+    return text
+
+
+def _denied(what: str) -> AccessDenied:
+    return AccessDenied(f"the token's file {what}", verb="connect", resource="cluster")

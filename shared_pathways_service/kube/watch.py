@@ -59,7 +59,7 @@ async def watch(
     Args:
       api: The server.
       path: Of the collection.
-      params: E.g. ``{"labelSelector": "…"}``, ``{"fieldSelector": "metadata.name=…"}``.
+      params: E.g. ``{"labelSelector": "…"}``.
       resource_version: Start here, without a list; None: list first.
       known: The objects that the caller knows as of `resource_version`.
       give_up_after_s: Seconds without a connection until it is an error.
@@ -107,29 +107,29 @@ class _Watching:
         self._failures = 0
         self._objects: dict[str, Mapping[str, Any]] = {}
         self._pause_s = _FIRST_PAUSE_S
-        self._heard_at = self._asked_at = time.monotonic()
+        self._received_at = self._requested_at = time.monotonic()
         self.version = ""
 
     def remember(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        self._objects = {thing["metadata"]["uid"]: thing for thing in objects}
+        self._objects = {item["metadata"]["uid"]: item for item in objects}
 
     async def list(self) -> list[WatchEvent]:
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         answer = await self._api.get(self._path, params=self._params)
         before = self._objects
         self.remember(answer.get("items") or ())
         events = [
-            WatchEvent(kind="DELETED", object=thing)
-            for uid, thing in before.items()
+            WatchEvent(kind="DELETED", object=item)
+            for uid, item in before.items()
             if uid not in self._objects
         ]
-        for uid, thing in self._objects.items():
+        for uid, item in self._objects.items():
             if uid not in before:
-                events.append(WatchEvent(kind="ADDED", object=thing))
-            elif _version(before[uid]) != _version(thing):
-                events.append(WatchEvent(kind="MODIFIED", object=thing))
+                events.append(WatchEvent(kind="ADDED", object=item))
+            elif _version(before[uid]) != _version(item):
+                events.append(WatchEvent(kind="MODIFIED", object=item))
         self.version = _version(answer)
-        self._heard()
+        self._received()
         return [*events, WatchEvent(kind="SYNCED")]
 
     async def stream(self) -> AsyncGenerator[WatchEvent, None]:
@@ -142,7 +142,7 @@ class _Watching:
             "timeoutSeconds": str(lasts_s),
         }
         rest = bytearray()
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         stream = self._api.stream(self._path, params=params, within_s=lasts_s + _GRACE_S)
         async with stream as chunks:
             opened_at = time.monotonic()
@@ -158,7 +158,7 @@ class _Watching:
             finally:
                 # A silent connection is not a failure; one that broke at once is.
                 if time.monotonic() - opened_at > _LAST_PAUSE_S:
-                    self._heard_at = time.monotonic()
+                    self._received_at = time.monotonic()
 
     def _parsed(self, line: bytes | bytearray) -> Mapping[str, Any]:
         with contextlib.suppress(ValueError):
@@ -172,24 +172,24 @@ class _Watching:
         )
 
     def _take(self, message: Mapping[str, Any]) -> WatchEvent | None:
-        thing = message["object"]
+        item = message["object"]
         if message["type"] == "ERROR":
-            status = int(thing.get("code") or 500)
-            reason = str(thing.get("reason") or "")
-            text = str(thing.get("message") or "")
+            status = int(item.get("code") or 500)
+            reason = str(item.get("reason") or "")
+            text = str(item.get("message") or "")
             raise ApiError(f"watch of {self._path}: {text}", status=status, reason=reason)
-        self._heard()
-        self.version = _version(thing)
+        self._received()
+        self.version = _version(item)
         if message["type"] == "BOOKMARK":
             return None
         if message["type"] == "DELETED":
-            self._objects.pop(thing["metadata"]["uid"], None)
+            self._objects.pop(item["metadata"]["uid"], None)
         else:
-            self._objects[thing["metadata"]["uid"]] = thing
-        return WatchEvent(kind=message["type"], object=thing)
+            self._objects[item["metadata"]["uid"]] = item
+        return WatchEvent(kind=message["type"], object=item)
 
-    def _heard(self) -> None:
-        self._heard_at = time.monotonic()
+    def _received(self) -> None:
+        self._received_at = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
     def _connected(self) -> None:
@@ -202,10 +202,10 @@ class _Watching:
         if isinstance(error, ApiError) and error.status == 410:
             self.version = ""
             return
-        if await self._api.is_settling(error, self._asked_at):
+        if await self._api.is_settling(error, self._requested_at):
             return
         is_final = isinstance(error, AccessDenied) or error.is_final
-        if is_final or time.monotonic() - self._heard_at > self._give_up_after_s:
+        if is_final or time.monotonic() - self._received_at > self._give_up_after_s:
             raise error
         self._failures += 1
         if self._failures == _TROUBLE:
@@ -217,5 +217,5 @@ class _Watching:
         self._pause_s = min(_LAST_PAUSE_S, self._pause_s * 2)
 
 
-def _version(thing: Mapping[str, Any]) -> str:
-    return str(thing["metadata"]["resourceVersion"])
+def _version(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["resourceVersion"])

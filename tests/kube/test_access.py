@@ -17,8 +17,9 @@ import pytest
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube import paths
-from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
+from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.exec_plugin import Plugin
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig

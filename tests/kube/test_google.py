@@ -12,10 +12,11 @@ import pytest
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube import paths
-from shared_pathways_service.kube.access import ClusterChoice, resolve
+from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.kube.errors import ApiUnreachable
-from shared_pathways_service.kube.google_tokens import google_tokens
+from shared_pathways_service.kube.google_tokens import GoogleUser
 from shared_pathways_service.testing.google import FakeCluster, FakeGoogle
 from tests.kube.control_plane import ControlPlane
 from tests.kube.test_access import who
@@ -130,7 +131,7 @@ def test_google_is_not_there_for_a_moment(
     monkeypatch.setattr(FakeGoogle, "_token", lambda *_: busy)
 
     async def token() -> str:
-        return await google_tokens().header()
+        return await GoogleUser().tokens.header()
 
     with google(), pytest.raises(ApiUnreachable, match="try later") as caught:
         asyncio.run(token())

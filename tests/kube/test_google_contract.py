@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from shared_pathways_service.kube.google_tokens import google_tokens
+from shared_pathways_service.kube.google_tokens import GoogleUser
 from shared_pathways_service.testing.google import FakeCluster
 from tests.kube.certificates import Authority
 
@@ -57,11 +57,11 @@ async def get(url: str, authorization: str) -> tuple[int, dict[str, Any]]:
 
 
 async def get_as_user(url: str) -> tuple[int, dict[str, Any]]:
-    return await get(url, await google_tokens().header())
+    return await get(url, await GoogleUser().tokens.header())
 
 
 def test_tokens_are_bearer_tokens(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    header = asyncio.run(google_tokens().header())
+    header = asyncio.run(GoogleUser().tokens.header())
     assert header.startswith("Bearer ")
     assert len(header) > len("Bearer ") + 20
     assert header not in caplog.text
@@ -69,7 +69,7 @@ def test_tokens_are_bearer_tokens(place: Place, caplog: pytest.LogCaptureFixture
 
 def test_tokens_tell_when_they_expire(place: Place) -> None:
     async def work() -> None:
-        source = google_tokens()
+        source = GoogleUser().tokens
         await source.header()
         assert source._token is not None
         left_s = (source._token.expires_at or 0) - time.time()

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from shared_pathways_service.cli.options.cluster_options import Place
-from shared_pathways_service.kube.access import ClusterChoice, resolve
+from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.operations.cluster_access import Cluster
 
 __all__ = ["choice_of", "opened"]

@@ -58,10 +58,8 @@ class Place:
 
     def _settled(self) -> Place:
         """Returns the place with the context of the ambient cluster, as a session records it."""
-        from shared_pathways_service.kube.access import (  # noqa: PLC0415 - as the cluster is
-            ClusterChoice,
-            settled,
-        )
+        from shared_pathways_service.kube.access import settled  # noqa: PLC0415 - aiohttp
+        from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
 
         if self.cluster or not self.is_cluster:
             return self

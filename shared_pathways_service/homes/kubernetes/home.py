@@ -38,8 +38,9 @@ from shared_pathways_service.homes.kubernetes.proxy_objects import (
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.homes.kubernetes.release import release_slices
 from shared_pathways_service.homes.manager_news import ManagerNews
-from shared_pathways_service.kube.access import ClusterAccess, ClusterChoice, resolve
+from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.paths import item, pod_log
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings

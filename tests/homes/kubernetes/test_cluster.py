@@ -24,7 +24,8 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.homes.choice import HomeChoice, make_home
 from shared_pathways_service.kube import access
-from shared_pathways_service.kube.access import ClusterChoice, settled
+from shared_pathways_service.kube.access import settled
+from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 
@@ -173,7 +174,7 @@ def test_a_session_of_the_pods_own_cluster(
 
     async def test() -> None:
         async with two_clusters() as clusters:
-            here = access.ClusterAccess(
+            here = ClusterAccess(
                 server="https://10.0.0.1:443",
                 tls=None,
                 tokens=None,  # type: ignore[arg-type]
