@@ -32,7 +32,6 @@ class Claim:
       holder: The proxy's Job, and its user if the Job names one.
       slices: Slices by instance type, without those that the proxy can start without.
       since: When its container started (RFC 3339, UTC).
-      pod: The name of its pod.
       virtual_slices: Instance types, one per virtual slice.
       elastic_slices: The number of slices that may be missing at the start.
       placed: Whether its slices are known to be placed.
@@ -41,10 +40,10 @@ class Claim:
     holder: Holder
     slices: Mapping[str, int]
     since: str
-    pod: str = ""
-    virtual_slices: tuple[str, ...] = ()
-    elastic_slices: int = 0
-    placed: bool = False
+    pod: str
+    virtual_slices: tuple[str, ...]
+    elastic_slices: int
+    placed: bool
 
     @property
     def order(self) -> tuple[bool, str, str]:
@@ -88,41 +87,27 @@ def read_claims(
       pods: Pods of its namespace; see `POD_SELECTOR`.
       placed: Keys of claims that are known to be placed.
     """
-    claims = [claim for pod in pods if (claim := _claim(service, pod)) is not None]
-    claims = [dataclasses.replace(claim, placed=claim.key in placed) for claim in claims]
+    claims = [claim for pod in pods if (claim := _claim(service, pod, placed)) is not None]
     return sorted(claims, key=lambda claim: claim.order)
 
 
 def claims_to_check(service: Service, name: str, claims: Sequence[Claim]) -> list[Claim]:
-    """Returns the other claims whose placement matters, because not all claims fit.
-
-    Args:
-      service: The service.
-      name: The Job of the waiting proxy.
-      claims: Claims of all proxies.
-    """
+    """Returns the other claims whose placement matters to the Job, because not all claims fit."""
     mine = next((claim for claim in claims if claim.holder.name == name), None)
     if mine is None:
         return []
-    wanted: Counter[str] = Counter()
-    for claim in claims:
-        wanted.update(claim.slices)
+    wanted = sum((Counter(claim.slices) for claim in claims), Counter[str]())
     scarce = {kind for kind in mine.slices if _exceeds(wanted[kind], service.instances.get(kind))}
     others = [claim for claim in claims if claim is not mine and not claim.placed]
     return [claim for claim in others if any(claim.slices.get(kind) for kind in scarce)]
 
 
 def find_shortage(service: Service, name: str, claims: Sequence[Claim]) -> Shortage | None:
-    """Returns why other proxies leave too few slices for one proxy; None: they leave enough.
+    """Returns why other proxies leave too few slices for a Job's proxy; None: they leave enough.
 
     Only proxies count that are placed or started earlier, and of these only the ones whose claims
     fit into what earlier ones leave. The others also wait, and hold no slices. If two start at the
     same time and do not both fit, exactly one counts as later.
-
-    Args:
-      service: The service.
-      name: The Job of the waiting proxy.
-      claims: Claims of all proxies.
     """
     mine = next((claim for claim in claims if claim.holder.name == name), None)
     if mine is None:
@@ -161,7 +146,9 @@ def _exceeds(count: int, free: int | None) -> bool:
     return free is not None and count > free
 
 
-def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:
+def _claim(
+    service: Service, pod: Mapping[str, Any], placed: Collection[tuple[str, str]]
+) -> Claim | None:
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     containers = (pod.get("spec") or {}).get("containers") or ()
     proxy = next((c for c in containers if c.get("name") == names.PROXY_CONTAINER), None)
@@ -182,13 +169,15 @@ def _claim(service: Service, pod: Mapping[str, Any]) -> Claim | None:
     holder = dataclasses.replace(
         holder_of(pod), name=job, instances=names.instances_text(kinds), service=service.name
     )
+    key = str(metadata.get("name") or ""), str(running.get("startedAt") or "")
     return Claim(
         holder=holder,
         slices=slices,
-        since=str(running.get("startedAt") or ""),
-        pod=str(metadata.get("name") or ""),
+        since=key[1],
+        pod=key[0],
         virtual_slices=tuple(kinds),
         elastic_slices=spare,
+        placed=key in placed,
     )
 
 

@@ -36,8 +36,7 @@ class LogCursor:
     def take(self, line: str) -> str | None:
         """Returns the line without its time; None if it was passed on before.
 
-        Args:
-          line: A line of the log with its time; one without a time is always passed on.
+        A line without a time is always passed on.
         """
         stamp, text = split_line(line)
         moment = _nanoseconds(stamp)

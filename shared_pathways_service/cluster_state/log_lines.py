@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["LogEvent", "LogKind", "parse_line", "split_line"]
 
@@ -75,15 +75,10 @@ _GLOG: Final = re.compile(
 )
 #: Digits of an accepted number.
 _N: Final = r"\d{1,9}"
-_GENERATION: Final = r"\d{1,18}"
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Splits the time that Kubernetes adds before each line from the line.
-
-    Returns:
-      The time, RFC 3339, or an empty text; and the rest.
-    """
+    """Splits a line into the time (RFC 3339) that Kubernetes adds, if it has one, and the rest."""
     found = _STAMP.match(line)
     return (found["stamp"], line[found.end() :]) if found else ("", line)
 
@@ -92,13 +87,8 @@ def parse_line(line: str) -> LogEvent | None:
     """Parses one line of a server's log.
 
     Lines may contain text of tenants, such as a holder's name. Forms with such text are matched
-    first and from the line's start, so that the text cannot imitate another form.
-
-    Args:
-      line: With or without Kubernetes' time and glog's prefix, and with or without a newline.
-
-    Returns:
-      The event; None for an irrelevant line.
+    first and from the line's start, so that the text cannot imitate another form. Returns None for
+    an irrelevant line.
     """
     _, rest = split_line(line.rstrip("\r\n"))
     prefix = _GLOG.match(rest)
@@ -109,24 +99,17 @@ def parse_line(line: str) -> LogEvent | None:
     return None
 
 
-# ---- forms of lines
+def _event(kind: LogKind) -> Callable[[str, re.Match[str]], LogEvent]:
+    """Returns the function that makes an event of a kind from the named groups of a match."""
 
+    def make(text: str, found: re.Match[str]) -> LogEvent:
+        fields: dict[str, Any] = {
+            name: int(value) if name in ("count", "wanted") else (value or "").strip()
+            for name, value in found.groupdict().items()
+        }
+        return LogEvent(kind=kind, text=text, **fields)
 
-def _serving(text: str, found: re.Match[str]) -> LogEvent:
-    return LogEvent(kind=LogKind.SERVING, text=text, address=found["address"] or "")
-
-
-def _slices_ready(text: str, found: re.Match[str]) -> LogEvent:
-    return LogEvent(
-        kind=LogKind.SLICES_READY,
-        text=text,
-        count=int(found["count"]),
-        wanted=int(found["wanted"]),
-    )
-
-
-def _signaling(text: str, found: re.Match[str]) -> LogEvent:
-    return LogEvent(kind=LogKind.SIGNALING, text=text, address=found["address"] or "")
+    return make
 
 
 def _queued(text: str, found: re.Match[str]) -> LogEvent:
@@ -141,45 +124,26 @@ def _queued(text: str, found: re.Match[str]) -> LogEvent:
 
 
 def _transition(text: str, found: re.Match[str]) -> LogEvent:
-    name = found["slice"].rstrip(":,")
-    placed = found["new"].lower() == "placed"
-    detail = _PLACED_WHERE.search(found["rest"])
-    return LogEvent(
-        kind=LogKind.PLACED if placed else LogKind.UNPLACED,
+    name, rest = found["slice"].rstrip(":,"), found["rest"]
+    event = LogEvent(
+        kind=LogKind.UNPLACED,
         text=text,
         slice_name=name,
         index=int(name) if re.fullmatch(_N, name) else None,
-        slice_id=detail["id"] if placed and detail else "",
-        generation=int(detail["generation"]) if placed and detail else None,
-        reason="" if placed else found["rest"].removeprefix(":").strip(),
     )
-
-
-def _all_placed(text: str, found: re.Match[str]) -> LogEvent:
-    return LogEvent(
-        kind=LogKind.ALL_PLACED,
-        text=text,
-        count=int(found["count"]),
-        wanted=int(found["wanted"]),
+    if found["new"].lower() != "placed":
+        return dataclasses.replace(event, reason=rest.removeprefix(":").strip())
+    detail = _PLACED_WHERE.search(rest)
+    return dataclasses.replace(
+        event,
+        kind=LogKind.PLACED,
+        slice_id=detail["id"] if detail else "",
+        generation=int(detail["generation"]) if detail else None,
     )
-
-
-def _with_reason(kind: LogKind) -> Callable[[str, re.Match[str]], LogEvent]:
-    return lambda text, found: LogEvent(kind=kind, text=text, reason=found["reason"].strip())
-
-
-def _ending(text: str, found: re.Match[str]) -> LogEvent:
-    return LogEvent(
-        kind=LogKind.ENDING, text=text, count=int(found["count"]), reason=found["reason"]
-    )
-
-
-def _plain(kind: LogKind) -> Callable[[str, re.Match[str]], LogEvent]:
-    return lambda text, _: LogEvent(kind=kind, text=text)
 
 
 _PLACED_WHERE: Final = re.compile(
-    rf"\(placement on (?P<id>\S+), generation (?P<generation>{_GENERATION})\)"
+    r"\(placement on (?P<id>\S+), generation (?P<generation>\d{1,18})\)"
 )
 
 
@@ -205,33 +169,28 @@ _FORMS: Final[Sequence[_Form]] = (
     ),
     (
         _start(rf"All placements done: (?P<count>{_N}) of (?P<wanted>{_N}) slices placed"),
-        _all_placed,
+        _event(LogKind.ALL_PLACED),
     ),
+    (_start(rf"Transition slice (?P<slice>{_N}) {_CHANGE}(?P<rest>.*)"), _transition),
+    (_start(r"Lost the RM \((?P<reason>.*)\);"), _event(LogKind.MANAGER_LOST)),
     (
-        _start(rf"Transition slice (?P<slice>{_N}) {_CHANGE}(?P<rest>.*)"),
-        _transition,
+        _start(rf"Ending with exit code (?P<count>{_N}): ?(?P<reason>.*)"),
+        _event(LogKind.ENDING),
     ),
-    (_start(r"Lost the RM \((?P<reason>.*)\);"), _with_reason(LogKind.MANAGER_LOST)),
-    (_start(rf"Ending with exit code (?P<count>{_N}): ?(?P<reason>.*)"), _ending),
     (
         _anywhere(
             r"\bPathways (Server|Proxy) serving on (?P<address>\S+)"
             r"|\bIFRT proxy server started with status OK\b"
         ),
-        _serving,
+        _event(LogKind.SERVING),
     ),
-    (_anywhere(r"\bFAILED_PRECONDITION\b:?(?P<reason>.*)"), _with_reason(LogKind.REFUSED)),
+    (_anywhere(r"\bFAILED_PRECONDITION\b:?(?P<reason>.*)"), _event(LogKind.REFUSED)),
     (
-        _anywhere(
-            rf"(?P<count>{_N}) ?/ ?(?P<wanted>{_N}) Pathways Slices Now Ready",
-        ),
-        _slices_ready,
+        _anywhere(rf"(?P<count>{_N}) ?/ ?(?P<wanted>{_N}) Pathways Slices Now Ready"),
+        _event(LogKind.SLICES_READY),
     ),
-    (_anywhere(r"MegaScale transport init succeeded"), _plain(LogKind.TRANSPORT_READY)),
-    (
-        _anywhere(rf"\bTransition slice (?P<slice>\S+).*?\b{_CHANGE}(?P<rest>.*)"),
-        _transition,
-    ),
-    (_anywhere(r"Signaling to RM\b ?(?P<address>\S+)?"), _signaling),
-    (_anywhere(r"placement"), _plain(LogKind.PLACEMENT)),
+    (_anywhere(r"MegaScale transport init succeeded"), _event(LogKind.TRANSPORT_READY)),
+    (_anywhere(rf"\bTransition slice (?P<slice>\S+).*?\b{_CHANGE}(?P<rest>.*)"), _transition),
+    (_anywhere(r"Signaling to RM\b ?(?P<address>\S+)?"), _event(LogKind.SIGNALING)),
+    (_anywhere(r"placement"), _event(LogKind.PLACEMENT)),
 )

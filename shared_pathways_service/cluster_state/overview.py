@@ -19,31 +19,24 @@ _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 def processes(
     found: ServiceReadiness, pods: Iterable[Mapping[str, Any]], proxies: Sequence[KnownProxy]
 ) -> list[dict[str, Any]]:
-    """Returns the pods of a service and of its proxies; a proxy's pod has its connection's name.
-
-    Args:
-      found: The readiness of the service.
-      pods: Pods of the service and of proxies; others are ignored.
-      proxies: Proxies of the service.
-    """
+    """Returns the pods of a service and of its proxies; a proxy's pod has its connection's name."""
     known = {proxy.name for proxy in proxies}
-    told = []
+    rows = []
     for pod in pods:
         labels = names.labels_of(pod)
         job, replicated = labels.get(_JOB_LABEL, ""), labels.get(names.LABEL_REPLICATED_JOB, "")
         of_service = labels.get(names.LABEL_JOBSET) == found.service.name
         if of_service and replicated == names.HEAD_JOB:
-            told.append(_process(pod, "rm", names.RM_CONTAINER, constants.RESOURCE_MANAGER_PORT))
+            rows.append(_process(pod, "rm", names.RM_CONTAINER, constants.RESOURCE_MANAGER_PORT))
         elif of_service and names.is_worker_job(replicated):
             name = f"{replicated}-{labels.get(names.LABEL_JOB_INDEX, '')}"
             worker = _process(pod, "worker", names.WORKER_CONTAINER, constants.WORKER_PORT)
-            told.append({**worker, "slice": name})
+            rows.append({**worker, "slice": name})
         elif job in known:
             proxy = _process(pod, "proxy", names.PROXY_CONTAINER, constants.PROXY_PORT)
-            told.append({**proxy, "name": job})
-    return sorted(
-        told, key=lambda item: (("rm", "worker", "proxy").index(item["role"]), item["pod"])
-    )
+            rows.append({**proxy, "name": job})
+    order = ("rm", "worker", "proxy")
+    return sorted(rows, key=lambda row: (order.index(row["role"]), row["pod"]))
 
 
 def occupancy(found: ServiceReadiness, proxies: Iterable[KnownProxy]) -> dict[str, Any]:

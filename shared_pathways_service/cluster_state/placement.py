@@ -33,11 +33,7 @@ class PlacementFollower:
     """
 
     def __init__(
-        self,
-        virtual_slices: Sequence[str],
-        *,
-        elastic_slices: int = 0,
-        queues: bool = False,
+        self, virtual_slices: Sequence[str], *, elastic_slices: int = 0, queues: bool = False
     ) -> None:
         self.serving = False
         self._kinds = tuple(virtual_slices)
@@ -46,8 +42,9 @@ class PlacementFollower:
         self._indices: dict[str, int] = {}
         self._placed: dict[int, SlicePlaced] = {}
         self._generation = 0
-        self._asked = False
-        self._running = False
+        self._requested = False
+        #: Whether enough slices have been placed once.
+        self.running = False
         self._refused = False
         self._shortage: Shortage | None = None
 
@@ -57,28 +54,19 @@ class PlacementFollower:
         return len(self._placed)
 
     @property
-    def running(self) -> bool:
-        """Whether enough slices have been placed once."""
-        return self._running
-
-    @property
     def waiting(self) -> bool:
         """Whether the proxy has requested its slices, and neither has them nor was refused."""
-        return self._asked and not self._running and not self._refused
+        return self._requested and not self.running and not self._refused
 
     def take_line(self, event: LogEvent) -> list[Event]:
-        """Processes a line, and returns new events.
-
-        Args:
-          event: The parsed line.
-        """
+        """Processes a parsed line, and returns new events."""
         news: list[Event] = []
         match event.kind:
             case LogKind.SERVING if not self.serving:
                 self.serving = True
                 news = [ProxyServing()]
             case LogKind.SIGNALING | LogKind.PLACEMENT:
-                self._asked = True
+                self._requested = True
             case LogKind.PLACED:
                 news = self._on_placed(event)
             case LogKind.UNPLACED:
@@ -90,43 +78,34 @@ class PlacementFollower:
         return news
 
     def take_shortage(self, shortage: Shortage | None) -> list[Event]:
-        """Processes a shortage of slices, and returns new events.
+        """Processes a shortage of slices, and returns new events; None: others leave enough.
 
         If a proxy waits without a shortage, its placement is slow, and nothing more is known.
-
-        Args:
-          shortage: The current shortage; None: other proxies leave enough.
         """
         if shortage == self._shortage or not self.waiting:
             return []
         self._shortage = shortage
         if shortage is None:
             # (Without a queue the shortage was a refusal.)
-            reason = "other connections leave enough slices"
-            return [TenantDequeued(reason=reason)]
+            return [TenantDequeued(reason="other connections leave enough slices")]
+        reason, wanted, free = shortage.reason, shortage.wanted, shortage.free
+        holders = shortage.holders
         if self._queues:
-            return [
-                TenantQueued(
-                    reason=shortage.reason,
-                    wanted=shortage.wanted,
-                    free=shortage.free,
-                    holders=shortage.holders,
-                )
-            ]
+            return [TenantQueued(reason=reason, wanted=wanted, free=free, holders=holders)]
         self._refused = True
         return [
             TenantRefused(
-                reason=shortage.reason,
+                reason=reason,
                 refusal="slices_taken",
-                message=shortage.reason,
-                wanted=shortage.wanted,
-                free=shortage.free,
-                holders=shortage.holders,
+                message=reason,
+                wanted=wanted,
+                free=free,
+                holders=holders,
             )
         ]
 
     def _on_placed(self, event: LogEvent) -> list[Event]:
-        self._asked = True
+        self._requested = True
         index = self._index(event)
         if index is None:
             return []
@@ -164,14 +143,14 @@ class PlacementFollower:
         )
 
     def _on_running(self, placed: int, wanted: int) -> list[Event]:
-        if self._running:
+        if self.running:
             return []
-        self._running = True
+        self.running = True
         return [TenantRunning(placed=placed, wanted=wanted)]
 
     def _on_refused(self, event: LogEvent) -> list[Event]:
         # Once programs run, one of them may have failed in this way.
-        if self._running or self._refused:
+        if self.running or self._refused:
             return []
         self._refused = True
         message = event.reason or event.text

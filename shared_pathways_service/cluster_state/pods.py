@@ -38,10 +38,10 @@ class PodState:
       message: The termination message, mostly the end of the container's log.
     """
 
-    name: str
-    uid: str
-    node: str
-    ready: bool
+    name: str = ""
+    uid: str = ""
+    node: str = ""
+    ready: bool = False
     trouble: Trouble
     reason: str = ""
     final: bool = False
@@ -49,8 +49,8 @@ class PodState:
     message: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.name}: {self.reason or 'ready'}"
-        return f"{told} (its last words: {words})" if (words := self._last_words) else told
+        state = f"{self.name}: {self.reason or 'ready'}"
+        return f"{state} (its last words: {words})" if (words := self._last_words) else state
 
     @property
     def _last_words(self) -> str:
@@ -97,38 +97,20 @@ def exit_code_of(terminated: Mapping[str, Any]) -> int | None:
 
 
 def pod_state(pod: Mapping[str, Any], container: str) -> PodState:
-    """Returns the state of a pod.
-
-    Args:
-      pod: The object.
-      container: The relevant container; a restartable init container (a sidecar) counts, too.
-    """
+    """Returns the state of a pod and of a container, which may be a sidecar, too."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     ready = condition(pod, "Ready").get("status") == "True"
     found = _trouble(pod, _container_status(pod, container))
-    return PodState(
+    return dataclasses.replace(
+        found,
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         node=str(spec.get("nodeName") or ""),
         ready=ready and found.trouble is Trouble.NONE,
-        trouble=found.trouble,
-        reason=found.reason,
-        final=found.final,
-        exit_code=found.exit_code,
-        message=found.message,
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Found:
-    trouble: Trouble
-    reason: str = ""
-    final: bool = False
-    exit_code: int | None = None
-    message: str = ""
-
-
-def _trouble(pod: Mapping[str, Any], status: Mapping[str, Any]) -> _Found:
+def _trouble(pod: Mapping[str, Any], status: Mapping[str, Any]) -> PodState:
     state = status.get("state") or {}
     checks = (
         _disrupted(pod, state),
@@ -139,10 +121,10 @@ def _trouble(pod: Mapping[str, Any], status: Mapping[str, Any]) -> _Found:
         _unscheduled(pod),
         _unready(pod, status),
     )
-    return next((found for found in checks if found is not None), _Found(trouble=Trouble.NONE))
+    return next((found for found in checks if found is not None), PodState(trouble=Trouble.NONE))
 
 
-def _disrupted(pod: Mapping[str, Any], state: Mapping[str, Any]) -> _Found | None:
+def _disrupted(pod: Mapping[str, Any], state: Mapping[str, Any]) -> PodState | None:
     disruption = condition(pod, "DisruptionTarget")
     status = pod.get("status") or {}
     reason = str(disruption.get("reason") or "")
@@ -150,22 +132,22 @@ def _disrupted(pod: Mapping[str, Any], state: Mapping[str, Any]) -> _Found | Non
     exit_code = exit_code_of(state.get("terminated") or {})
     if reason in _NODE_REASONS or status.get("reason") == "NodeLost":
         why = _sentence(f"{node} was lost", disruption.get("message"))
-        return _Found(trouble=Trouble.NODE_LOST, reason=why, final=True, exit_code=exit_code)
+        return PodState(trouble=Trouble.NODE_LOST, reason=why, final=True, exit_code=exit_code)
     if disruption.get("status") == "True" or status.get("reason") in ("Evicted", "Preempting"):
         message = disruption.get("message") or status.get("message")
         why = _sentence(f"evicted from {node}", message)
-        return _Found(trouble=Trouble.EVICTED, reason=why, final=True, exit_code=exit_code)
+        return PodState(trouble=Trouble.EVICTED, reason=why, final=True, exit_code=exit_code)
     return None
 
 
-def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> _Found | None:
+def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) -> PodState | None:
     if not terminated or _is_deleted(pod):
         return None
     exit_code = exit_code_of(terminated)
     if exit_code == 0:
-        return _Found(trouble=Trouble.ENDED, reason="it ended", final=True, exit_code=0)
+        return PodState(trouble=Trouble.ENDED, reason="it ended", final=True, exit_code=0)
     restarts = (pod.get("spec") or {}).get("restartPolicy") != "Never"
-    return _Found(
+    return PodState(
         trouble=Trouble.CRASHED,
         reason=_ended_how(terminated),
         final=not restarts,
@@ -174,24 +156,23 @@ def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any] | None) ->
     )
 
 
-def _failed(pod: Mapping[str, Any]) -> _Found | None:
+def _failed(pod: Mapping[str, Any]) -> PodState | None:
     """Describes a pod that ended without a container, e.g. refused by its kubelet."""
     status = pod.get("status") or {}
     if status.get("phase") not in ("Failed", "Unknown"):
         return None
     reason = str(status.get("reason") or "it failed")
-    return _Found(
-        trouble=Trouble.CRASHED, reason=_sentence(reason, status.get("message")), final=True
-    )
+    why = _sentence(reason, status.get("message"))
+    return PodState(trouble=Trouble.CRASHED, reason=why, final=True)
 
 
-def _deleted(pod: Mapping[str, Any]) -> _Found | None:
+def _deleted(pod: Mapping[str, Any]) -> PodState | None:
     if not _is_deleted(pod):
         return None
-    return _Found(trouble=Trouble.DELETED, reason="it is being deleted", final=True)
+    return PodState(trouble=Trouble.DELETED, reason="it is being deleted", final=True)
 
 
-def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> _Found | None:
+def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> PodState | None:
     if not waiting:
         return None
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
@@ -199,41 +180,41 @@ def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> _F
     if reason in _IMAGE_FINAL or reason in _IMAGE_REASONS:
         hopeless = reason in _IMAGE_FINAL or bool(_NO_IMAGE.search(message))
         why = _sentence(f"{image} cannot be pulled ({reason})", message)
-        return _Found(trouble=Trouble.IMAGE, reason=why, final=hopeless)
+        return PodState(trouble=Trouble.IMAGE, reason=why, final=hopeless)
     if reason in _CONFIG_REASONS:
-        return _Found(trouble=Trouble.CONFIG, reason=_sentence(reason, message), final=True)
+        return PodState(trouble=Trouble.CONFIG, reason=_sentence(reason, message), final=True)
     if reason == "CrashLoopBackOff":
         last = (status.get("lastState") or {}).get("terminated") or {}
         restarts = status.get("restartCount") or 0
-        return _Found(
+        return PodState(
             trouble=Trouble.CRASHED,
             reason=f"it crashes repeatedly ({restarts} restarts): {_ended_how(last)}",
             exit_code=exit_code_of(last),
             message=str(last.get("message") or ""),
         )
-    return _Found(trouble=Trouble.STARTING, reason=_sentence("it is being started", message))
+    return PodState(trouble=Trouble.STARTING, reason=_sentence("it is being started", message))
 
 
-def _unscheduled(pod: Mapping[str, Any]) -> _Found | None:
+def _unscheduled(pod: Mapping[str, Any]) -> PodState | None:
     if (pod.get("spec") or {}).get("nodeName"):
         return None
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "False":
-        return _Found(trouble=Trouble.STARTING, reason="it waits for a node")
+        return PodState(trouble=Trouble.STARTING, reason="it waits for a node")
     message = scheduled.get("message") or scheduled.get("reason")
-    return _Found(trouble=Trouble.UNSCHEDULABLE, reason=_sentence("no node takes it", message))
+    return PodState(trouble=Trouble.UNSCHEDULABLE, reason=_sentence("no node takes it", message))
 
 
-def _unready(pod: Mapping[str, Any], status: Mapping[str, Any]) -> _Found | None:
+def _unready(pod: Mapping[str, Any], status: Mapping[str, Any]) -> PodState | None:
     ready = condition(pod, "Ready")
     if ready.get("status") == "True":
         return None
     node = (pod.get("spec") or {}).get("nodeName")
     if status.get("ready"):
         # The container is ready; only the node's controller says otherwise.
-        return _Found(trouble=Trouble.NODE_LOST, reason=f"{node} does not answer")
+        return PodState(trouble=Trouble.NODE_LOST, reason=f"{node} does not answer")
     why = "it is not ready yet" if status.get("state") else f"{node} has not started it yet"
-    return _Found(trouble=Trouble.STARTING, reason=_sentence(why, ready.get("message")))
+    return PodState(trouble=Trouble.STARTING, reason=_sentence(why, ready.get("message")))
 
 
 def _container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
@@ -243,10 +224,8 @@ def _container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, An
     init: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses") or ()
     if not main:
         return _named(init, container)
-    waits_for_init = ((main.get("state") or {}).get("waiting") or {}).get("reason") in (
-        "PodInitializing",
-        None,
-    )
+    waiting = (main.get("state") or {}).get("waiting") or {}
+    waits_for_init = waiting.get("reason") in ("PodInitializing", None)
     stuck = next((s for s in init if _is_stuck(s)), None)
     return stuck if stuck is not None and waits_for_init and not main.get("ready") else main
 

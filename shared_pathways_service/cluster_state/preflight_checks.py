@@ -73,20 +73,11 @@ class Examined:
 def permissions_check(
     wanted: Sequence[Permission], missing: Sequence[Permission], namespace: str
 ) -> Check:
-    """Checks that all needed permissions are granted.
-
-    Args:
-      wanted: Needed permissions.
-      missing: Those that are not granted.
-      namespace: The namespace.
-    """
+    """Checks that all needed permissions are granted."""
     if missing:
         return Check.failed("permissions", access_denied(missing, namespace))
-    return Check(
-        name="permissions",
-        outcome=Outcome.OK,
-        found=f"all {len(wanted)} needed permissions in namespace {namespace}",
-    )
+    found = f"all {len(wanted)} needed permissions in namespace {namespace}"
+    return Check(name="permissions", outcome=Outcome.OK, found=found)
 
 
 def service_check(
@@ -125,14 +116,9 @@ def types_check(service: Service, virtual_slices: Sequence[str]) -> Check:
 
 
 def image_check(service: Service, chosen: str) -> tuple[Check, str]:
-    """Determines the image of the proxy.
+    """Determines the image of the proxy: the user's choice, or the one that belongs to the service.
 
-    Args:
-      service: The service; its resource manager's image determines the default.
-      chosen: The user's choice; empty: the default.
-
-    Returns:
-      The check, and the image; empty if there is none.
+    Returns the check, and the image; empty if there is none.
     """
     try:
         image = chosen or proxy_image_for(service.image)
@@ -148,9 +134,8 @@ def jax_check(client: Versions, image: str) -> Check:
     )
     # (If the tag does not name a release, the probe compares later.)
     if check.outcome is Outcome.OK and "jax" not in image.rpartition(":")[2]:
-        return Check.unknown(
-            "JAX", f"{client.jax} here; the tag of {image} does not name its release"
-        )
+        found = f"{client.jax} here; the tag of {image} does not name its release"
+        return Check.unknown("JAX", found)
     return check
 
 
@@ -204,12 +189,10 @@ def head_check(found: ServiceReadiness) -> Check:
     """Checks that the resource manager's pod is ready."""
     if found.head is not None and found.head.ready:
         where = f" on {found.head.node}" if found.head.node else ""
-        return Check(
-            name="resource manager", outcome=Outcome.OK, found=f"{found.head.name}{where} is ready"
-        )
-    lacking = "; ".join(filter(None, ("the head has no pod", found.detail)))
-    what = str(found.head) if found.head is not None else lacking
-    return _not_ready("resource manager", found, what)
+        what = f"{found.head.name}{where} is ready"
+        return Check(name="resource manager", outcome=Outcome.OK, found=what)
+    no_pod = "; ".join(filter(None, ("the head has no pod", found.detail)))
+    return _not_ready("resource manager", found, str(found.head or no_pod))
 
 
 def slices_check(
@@ -223,12 +206,8 @@ def slices_check(
     troubles = [t for t in found.troubles if found.head is None or t != str(found.head)]
     what = "; ".join(filter(None, (have, *troubles, found.detail)))
     if found.head_ready and found.suffices_for(virtual_slices, elastic_slices):
-        return Check(
-            name="slices",
-            outcome=Outcome.WARNING,
-            found=what,
-            fix="enough for this request, unless others hold them",
-        )
+        fix = "enough for this request, unless others hold them"
+        return Check(name="slices", outcome=Outcome.WARNING, found=what, fix=fix)
     return _not_ready("slices", found, what)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shared_pathways_service.cluster_state.pods import condition
+from shared_pathways_service.errors import SlicesTaken
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.names import Holder, holder_of, label_value
 
-__all__ = ["KnownProxy", "is_proxy", "known_proxy", "why_kept"]
+__all__ = ["KnownProxy", "in_use", "is_proxy", "known_proxy", "tenants_of", "why_kept"]
 
 #: A Job whose remaining time exceeds this share of the extension was extended or created recently,
 #: so its session may be alive.
@@ -54,11 +55,8 @@ class KnownProxy:
 
 def is_proxy(job: Mapping[str, Any]) -> bool:
     """Whether a Job is a proxy that this package created."""
-    labels = names.labels_of(job)
-    return (
-        labels.get(names.LABEL_APP) == names.APP
-        and labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
-    )
+    own = {names.LABEL_APP: names.APP, names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    return own.items() <= names.labels_of(job).items()
 
 
 def known_proxy(job: Mapping[str, Any]) -> KnownProxy:
@@ -95,33 +93,47 @@ def why_kept(
 
     Args:
       proxy: The proxy.
-      user: The user who asks; proxies of others are kept.
+      user: The user who asks; proxies of others are not deleted.
       host: This machine's name.
       is_alive: Returns whether a process of that id runs on this machine.
       now: Seconds since 1970.
-      ahead_s: The time for which a live session extends the deadline.
+      ahead_s: Seconds for which a live session extends the deadline.
     """
     holder, mine = proxy.holder, label_value(user)
+    theirs, there = holder.user or "an unknown user", holder.host or "an unknown host"
     moved_lately = proxy.ends_at is None or proxy.ends_at - now > _MOVED_LATELY * ahead_s
     elsewhere = (
         f"process {proxy.pid} does not run here, but its deadline was just extended: it may run "
         "in another container of the same name; if not, the proxy ends by itself"
     )
     reasons = (
-        (
-            holder.user != mine,
-            f"it belongs to {holder.user or 'an unknown user'}, and you are {mine}",
-        ),
-        (
-            holder.host != host,
-            f"it was created on {holder.host or 'an unknown host'}, and this is {host}",
-        ),
+        (holder.user != mine, f"it belongs to {theirs}, and you are {mine}"),
+        (holder.host != host, f"it was created on {there}, and this is {host}"),
         (not proxy.pid, "it does not name the process that it was created for"),
         (bool(proxy.pid) and is_alive(proxy.pid), f"process {proxy.pid} lives"),
         (proxy.state == "deleting", "it is being deleted"),
         (proxy.state != "ended" and moved_lately, elsewhere),
     )
     return next((reason for applies, reason in reasons if applies), "")
+
+
+def tenants_of(service: str, proxies: Iterable[KnownProxy]) -> list[KnownProxy]:
+    """Returns the proxies of a service that run or may run, including ones of unknown services."""
+    return [
+        proxy
+        for proxy in proxies
+        if proxy.state not in ("ended", "deleting") and proxy.holder.service in ("", service)
+    ]
+
+
+def in_use(service: str, tenants: Sequence[KnownProxy], *, hint: str) -> SlicesTaken:
+    """Returns the error for a service that has tenants, which it names."""
+    named = [f"{proxy.name} ({proxy.holder})" for proxy in tenants]
+    return SlicesTaken(
+        f"the service {service} has {len(tenants)} connections: {', '.join(named)}",
+        holders=[str(proxy.holder) for proxy in tenants],
+        hint=hint,
+    )
 
 
 def _state(job: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Determines how far a proxy's Job has started, and how it ended."""
+"""Determines how far a proxy's Job has started, how it ended, and why it was refused."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from shared_pathways_service.cluster_state.pods import PodState, Trouble, condition, pod_state
+from shared_pathways_service.errors import InvalidRequestError, ProxyFailed, SharedPathwaysError
 from shared_pathways_service.manifests import names
 from shared_pathways_service.runtime.last_requests import explained, parse_unfinished
+from shared_pathways_service.session.failures import no_room
 
-__all__ = ["Outcome", "ProxyProgress", "Stage", "is_for_lack_of_quota", "read_progress"]
+__all__ = ["Outcome", "ProxyProgress", "Stage", "create_refused", "read_progress"]
 
 
 class Stage(enum.StrEnum):
@@ -76,15 +78,35 @@ _OUTCOMES: Final = {
     Trouble.DELETED: Outcome.POD_DELETED,
     Trouble.ENDED: Outcome.COMPLETED,
 }
+#: Messages of the API server about a quota or a limit that prevents a creation.
 _QUOTA: Final = re.compile(r"exceeded quota|maximum (cpu|memory)|failed quota", re.IGNORECASE)
 _FORBIDDEN: Final = re.compile(r"\bforbidden\b|denied the request", re.IGNORECASE)
 #: Events of a pod that say why its container has not started.
 _POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
-def is_for_lack_of_quota(message: str) -> bool:
-    """Whether the API server's message says that a quota or a limit prevents a creation."""
-    return bool(_QUOTA.search(message))
+def create_refused(name: str, namespace: str, *, reason: str, message: str) -> SharedPathwaysError:
+    """Returns the error for an API server's final refusal to create a proxy's Job.
+
+    Args:
+      name: The Job's name.
+      namespace: The Job's namespace.
+      reason: Kubernetes' ``Status.reason``, e.g. ``AlreadyExists`` for another user's Job.
+      message: The API server's message.
+    """
+    if reason == "AlreadyExists":
+        return InvalidRequestError(
+            "proxy_job_name",
+            name,
+            f"a name without a Job in namespace {namespace}",
+            hint="without proxy_job_name= a name is generated",
+        )
+    if _QUOTA.search(message):
+        return no_room(name, message)
+    return ProxyFailed(
+        f"the proxy {name} is not admitted: {message}",
+        hint="the API server's message names the field or the policy",
+    )
 
 
 def read_progress(
@@ -99,10 +121,11 @@ def read_progress(
       pods: Its pods.
       events: Events (core/v1) of the Job and its pods, in any order.
     """
-    state = _latest(pods)
-    over = _over(job, state)
-    if over is not None:
-        return over
+    newest = max(pods, key=_created, default=None)
+    state = pod_state(newest, names.PROXY_CONTAINER) if newest else None
+    ended = _ended(job, state)
+    if ended is not None:
+        return ended
     if job is None or state is None:
         return _without_pod(job or {}, list(events))
     outcome = _OUTCOMES.get(state.trouble, Outcome.NONE)
@@ -113,7 +136,7 @@ def read_progress(
     return _of(state, Stage.WAITING, outcome, _with_event(state, events))
 
 
-def _over(job: Mapping[str, Any] | None, state: PodState | None) -> ProxyProgress | None:
+def _ended(job: Mapping[str, Any] | None, state: PodState | None) -> ProxyProgress | None:
     """Returns how a Job ended from its own status; None: it has not."""
     if job is None or (job.get("metadata") or {}).get("deletionTimestamp"):
         return _of(state, Stage.ENDED, Outcome.DELETED, "its Job was deleted")
@@ -130,11 +153,6 @@ def _over(job: Mapping[str, Any] | None, state: PodState | None) -> ProxyProgres
     if state is None and (status.get("failed") or status.get("uncountedTerminatedPods")):
         return _of(None, Stage.ENDED, Outcome.POD_DELETED, "its pod was deleted")
     return None
-
-
-def _latest(pods: Iterable[Mapping[str, Any]]) -> PodState | None:
-    mine = sorted(pods, key=_created)
-    return pod_state(mine[-1], names.PROXY_CONTAINER) if mine else None
 
 
 def _created(pod: Mapping[str, Any]) -> str:
@@ -177,7 +195,7 @@ def _without_pod(job: Mapping[str, Any], events: list[Mapping[str, Any]]) -> Pro
         why = "its Job is suspended" if suspended else "its pod is not created yet"
         return ProxyProgress(stage=Stage.WAITING, reason=why)
     message = str(event.get("message") or "")
-    if is_for_lack_of_quota(message):
+    if _QUOTA.search(message):
         return ProxyProgress(stage=Stage.ENDED, outcome=Outcome.QUOTA, reason=message)
     if _FORBIDDEN.search(message):
         return ProxyProgress(stage=Stage.ENDED, outcome=Outcome.FORBIDDEN, reason=message)

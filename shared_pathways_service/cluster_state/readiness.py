@@ -33,12 +33,7 @@ _SHOWN: Final = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SlicePods:
-    """A slice and the state of its pods.
-
-    Attributes:
-      name: Its replicated job and its index, e.g. ``worker-0``.
-      ready: Whether the workers of all its hosts are ready.
-    """
+    """A slice, e.g. ``worker-0``, which is ready if the workers of all its hosts are."""
 
     name: str
     instance_type: str
@@ -86,9 +81,8 @@ class ServiceReadiness:
     def suffices_for(self, virtual_slices: Sequence[str], elastic_slices: int = 0) -> bool:
         """Whether the ready slices are enough for a request, if no other tenant has any.
 
-        Args:
-          virtual_slices: Instance types; empty: one slice of the service's first type.
-          elastic_slices: The number of slices that may be missing.
+        Without instance types it is one slice of the service's first type; elastic slices may be
+        missing.
         """
         if self.service.ended or not self.head_ready:
             return False
@@ -147,20 +141,20 @@ def read_readiness(
       last_words: Ends of logs of crashed pods, by UID, if a pod's status has none.
     """
     mine = [p for p in pods if names.labels_of(p).get(names.LABEL_JOBSET) == service.name]
-    told = last_words or {}
-    head = _head(mine, told)
+    messages = last_words or {}
+    head = _head(mine, messages)
     ready: Counter[str] = Counter()
-    amiss: list[PodState] = [] if head is None or head.ready else [head]
+    unready: list[PodState] = [] if head is None or head.ready else [head]
     troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
     has_missing_pods = head is None
     slices: list[SlicePods] = []
     for group in service.workers:
-        found = _group(group, mine, told)
+        found = _group(group, mine, messages)
         ready[group.instance_type] += sum(slice_pods.ready for slice_pods in found.slices)
         slices += found.slices
-        amiss += found.amiss
-        troubles += [*map(str, found.amiss), *found.lacking]
-        has_missing_pods = has_missing_pods or bool(found.lacking)
+        unready += found.unready
+        troubles += [*map(str, found.unready), *found.missing]
+        has_missing_pods = has_missing_pods or bool(found.missing)
     return ServiceReadiness(
         service=service,
         head=head,
@@ -169,18 +163,14 @@ def read_readiness(
         ready_by_type=dict(ready),
         troubles=tuple(troubles),
         detail=_detail(manager_log),
-        crashed=tuple(p for p in amiss if p.trouble is Trouble.CRASHED and not p.message),
+        crashed=tuple(p for p in unready if p.trouble is Trouble.CRASHED and not p.message),
         has_missing_pods=has_missing_pods,
         slices=tuple(slices),
     )
 
 
 def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
-    """Checks the request against the arguments of the resource manager.
-
-    Args:
-      service: The service; without known types every request passes.
-      virtual_slices: Instance types; empty: one slice of the service's first type.
+    """Checks requested instance types against the service's, if they are known.
 
     Raises:
       InvalidRequestError: The service has no slices of a type, or fewer than requested.
@@ -191,12 +181,12 @@ def check_instances(service: Service, virtual_slices: Sequence[str]) -> None:
     for kind, count in Counter(virtual_slices).items():
         there = service.instances.get(kind, 0)
         if count > there:
-            lack = f"has {there} slices" if there else "has no slice"
+            found = f"has {there} slices" if there else "has no slice"
             raise InvalidRequestError(
                 "expected_tpu_instances",
                 names.instances_text(virtual_slices),
                 f"no more than {has}",
-                message=f"the service {service.name} {lack} of {kind}, and {count} are requested: "
+                message=f"the service {service.name} {found} of {kind}, and {count} are requested: "
                 f"it has {has}",
             )
 
@@ -206,70 +196,60 @@ class _Group:
     """The state of the slices of a group."""
 
     slices: Sequence[SlicePods]
-    amiss: Sequence[PodState]
-    lacking: Sequence[str]
+    unready: Sequence[PodState]
+    missing: Sequence[str]
 
 
-def _head(pods: Iterable[Mapping[str, Any]], told: Mapping[str, str]) -> PodState | None:
-    heads = _of_job(pods, names.HEAD_JOB)
-    states = [_state(pod, names.RM_CONTAINER, told) for pod in _current(heads)]
+def _head(pods: Iterable[Mapping[str, Any]], messages: Mapping[str, str]) -> PodState | None:
+    heads = _current(pods, names.HEAD_JOB)
+    states = [_state(pod, names.RM_CONTAINER, messages) for pod in heads]
     return max(states, key=lambda state: state.ready, default=None)
 
 
 def _group(
-    group: WorkerGroup, pods: Iterable[Mapping[str, Any]], told: Mapping[str, str]
+    group: WorkerGroup, pods: Iterable[Mapping[str, Any]], messages: Mapping[str, str]
 ) -> _Group:
     ready: dict[str, set[str]] = {}
-    amiss: dict[str, list[PodState]] = {str(index): [] for index in range(group.slices)}
-    for pod in _current(_of_job(pods, group.name)):
+    unready: dict[str, list[PodState]] = {str(index): [] for index in range(group.slices)}
+    for pod in _current(pods, group.name):
         labels = names.labels_of(pod)
         index, host = labels.get(names.LABEL_JOB_INDEX, ""), _host_index(pod)
-        state = _state(pod, names.WORKER_CONTAINER, told)
+        state = _state(pod, names.WORKER_CONTAINER, messages)
         if state.ready:
             ready.setdefault(index, set()).add(host)
-        elif index in amiss:
-            amiss[index].append(state)
+        elif index in unready:
+            unready[index].append(state)
     slices: list[SlicePods] = []
-    unready: list[PodState] = []
-    lacking: list[str] = []
-    for index, found in amiss.items():
+    blocking: list[PodState] = []
+    missing: list[str] = []
+    for index, found in unready.items():
         hosts = len(ready.get(index, ()))
         is_ready = hosts >= group.hosts
         name = f"{group.name}-{index}"
         slices.append(SlicePods(name=name, instance_type=group.instance_type, ready=is_ready))
         if is_ready:
             continue
-        unready += found
+        blocking += found
         absent = group.hosts - hosts - len(found)
         if absent > 0:
-            lacking.append(
+            missing.append(
                 f"{absent} of {group.hosts} pods of slice {index} of {group.name} are missing"
             )
-    return _Group(slices=slices, amiss=unready, lacking=lacking)
+    return _Group(slices=slices, unready=blocking, missing=missing)
 
 
-def _state(pod: Mapping[str, Any], container: str, told: Mapping[str, str]) -> PodState:
+def _state(pod: Mapping[str, Any], container: str, messages: Mapping[str, str]) -> PodState:
     state = pod_state(pod, container)
-    if state.message or state.uid not in told:
-        return state
-    return dataclasses.replace(state, message=told[state.uid])
+    return dataclasses.replace(state, message=state.message or messages.get(state.uid, ""))
 
 
-def _of_job(pods: Iterable[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    return [pod for pod in pods if names.labels_of(pod).get(names.LABEL_REPLICATED_JOB) == name]
-
-
-def _current(pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Removes replaced pods: for each place the newest pod counts."""
-    newest: dict[tuple[str, ...], Mapping[str, Any]] = {}
+def _current(pods: Iterable[Mapping[str, Any]], job: str) -> list[Mapping[str, Any]]:
+    """Returns a replicated job's pods without replaced ones: the newest of each place."""
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for pod in sorted(pods, key=_rank):
         labels = names.labels_of(pod)
-        place = (
-            labels.get(names.LABEL_REPLICATED_JOB, ""),
-            labels.get(names.LABEL_JOB_INDEX, ""),
-            _host_index(pod),
-        )
-        newest[place] = pod
+        if labels.get(names.LABEL_REPLICATED_JOB) == job:
+            newest[labels.get(names.LABEL_JOB_INDEX, ""), _host_index(pod)] = pod
     return list(newest.values())
 
 
@@ -294,10 +274,8 @@ def _host_index(pod: Mapping[str, Any]) -> str:
 
 
 def _detail(manager_log: Iterable[LogEvent]) -> str:
-    last = None
-    for event in manager_log:
-        if event.kind is LogKind.SLICES_READY:
-            last = event
-    if last is None:
+    events = [event for event in manager_log if event.kind is LogKind.SLICES_READY]
+    if not events:
         return ""
+    last = events[-1]
     return f"the resource manager's log says {last.count} of {last.wanted} slices are ready"

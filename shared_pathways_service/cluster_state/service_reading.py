@@ -23,10 +23,6 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
     The result of `service_jobset` may differ: the JobSet may have been changed or written by hand.
     `difference` shows how.
 
-    Args:
-      jobset: The JobSet from the API server.
-      service: The service from `read_service`.
-
     Raises:
       InvalidRequestError: No inputs make such a JobSet.
     """
@@ -41,6 +37,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
     workers = pods[service.workers[0].name]
     manager = _container(head, names.RM_CONTAINER)
     worker = _container(workers["template"], names.WORKER_CONTAINER)
+    sidecar = _container(workers["template"], SIDECAR_CONTAINER)
     metadata = jobset["metadata"]
     own = (names.LABEL_MANAGED_BY, names.LABEL_SESSION)
     labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k not in own}
@@ -51,7 +48,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         instances=dict(service.instances),
         gcs_bucket=service.gcs_scratch_location.replace("$$", "$"),
         image=service.image,
-        sidecar_image=_sidecar_image(workers["template"]),
+        sidecar_image=str(sidecar.get("image") or ""),
         spares=_spares(manager),
         max_slice_restarts=int(workers.get("backoffLimit") or 0) // service.workers[0].hosts,
         max_restarts=int((jobset["spec"].get("failurePolicy") or {}).get("maxRestarts") or 0),
@@ -66,13 +63,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
 
 
 def difference(made: object, found: object, path: str = "spec") -> str:
-    """Returns the path at which two specifications differ; empty if they do not.
-
-    Args:
-      made: One of them.
-      found: The other one.
-      path: The name of their root.
-    """
+    """Returns the path at which two specifications differ; empty if they do not."""
     if isinstance(made, Mapping) and isinstance(found, Mapping):
         pairs: Iterator[tuple[str, object, object]] = (
             (f"{path}.{key}", made.get(key), found.get(key))
@@ -96,10 +87,6 @@ def _container(template: Object, name: str) -> Object:
     pod = template["spec"]
     every = [*(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
     return next((c for c in every if c.get("name") == name), {})
-
-
-def _sidecar_image(template: Object) -> str:
-    return str(_container(template, SIDECAR_CONTAINER).get("image") or "")
 
 
 def _spares(manager: Object) -> int:

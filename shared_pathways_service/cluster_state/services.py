@@ -18,18 +18,15 @@ from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS
 __all__ = ["Service", "WorkerGroup", "find_service", "flags_of", "read_service"]
 
 _RM_FLAG: Final = "--node_type=resource_manager"
-_SIDECAR: Final = "sidecar"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkerGroup:
-    """A replicated job of workers: slices of one type.
+    """A replicated job of workers: slices of one type, each with one pod per host.
 
     Attributes:
-      name: The replicated job's.
-      slices: How many there should be.
-      hosts: Pods a slice.
-      instance_type: e.g. ``tpuv6e:2x2``; empty when it cannot be told.
+      slices: The number of slices that it should have.
+      instance_type: e.g. ``tpuv6e:2x2``; empty if it is unknown.
     """
 
     name: str
@@ -47,7 +44,7 @@ class Service:
       address: ``host:port`` of the resource manager, from pods of the namespace.
       instances: Slices by type, from the resource manager's arguments; empty if unknown.
       image: The resource manager's image.
-      sidecar_image: The image of the colocated Python sidecars; empty: none.
+      sidecar_image: The image of the colocated Python sidecars; may be empty.
       gcs_scratch_location: The resource manager's location; may be empty.
       insecure_credentials: Whether its servers use plaintext between each other, so that a proxy
         must do so, too.
@@ -81,16 +78,16 @@ class Service:
 
 def read_service(jobset: Mapping[str, Any]) -> Service | None:
     """Reads a JobSet; returns None without a resource manager: it is not a Pathways service."""
-    jobs = list(_replicated_jobs(jobset))
-    head = next((job for name, job in jobs if name == names.HEAD_JOB), None)
-    manager = _manager(_pod_spec(head)) if head is not None else None
+    replicated = (jobset.get("spec") or {}).get("replicatedJobs") or ()
+    jobs = {str(job.get("name", "")): job for job in replicated}
+    manager = _manager(_pod_spec(jobs.get(names.HEAD_JOB, {})))
     if manager is None:
         return None
     metadata = jobset.get("metadata") or {}
     name = str(metadata.get("name", ""))
     flags = flags_of(manager)
     instances = _instances(flags)
-    groups = [(n, job) for n, job in jobs if names.is_worker_job(n)]
+    groups = {name: job for name, job in jobs.items() if names.is_worker_job(name)}
     return Service(
         name=name,
         namespace=str(metadata.get("namespace", "")),
@@ -98,8 +95,8 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         address=f"{_host(jobset)}:{flags.get('server_port') or RESOURCE_MANAGER_PORT}",
         instances=instances,
         image=str(manager.get("image", "")),
-        workers=tuple(_group(n, job, instances) for n, job in groups),
-        sidecar_image=next((i for _, job in groups if (i := _sidecar(_pod_spec(job)))), ""),
+        workers=tuple(_group(n, job, instances) for n, job in groups.items()),
+        sidecar_image=next((i for job in groups.values() if (i := _sidecar(_pod_spec(job)))), ""),
         gcs_scratch_location=flags.get("gcs_scratch_location", ""),
         insecure_credentials=_is_insecure(manager),
         ended=_ended(jobset),
@@ -114,8 +111,7 @@ def find_service(
 
     Args:
       jobsets: The JobSets of the namespace.
-      address: ``host:port`` of the resource manager, in short or with the cluster's domain; empty:
-        the only service.
+      address: ``host:port`` of the resource manager, in short or with the cluster's domain.
       namespace: The namespace, for errors.
 
     Raises:
@@ -130,7 +126,7 @@ def find_service(
             # The address as requested: the domain may matter to the caller.
             return dataclasses.replace(found[0], address=address)
         raise ServiceNotFound(
-            f"there is no service at {address}{where}{_there_are(candidates)}",
+            f"there is no service at {address}{where}; there are {', '.join(candidates) or 'none'}",
             service=address,
             candidates=candidates,
             hint="pathways_service must be the address of a JobSet's resource manager: "
@@ -149,14 +145,6 @@ def find_service(
         f"there is no service{where}: no JobSet has a {names.HEAD_JOB} with a resource manager",
         hint="namespace= selects another namespace",
     )
-
-
-# ---- the parts of a JobSet
-
-
-def _replicated_jobs(jobset: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for job in (jobset.get("spec") or {}).get("replicatedJobs") or ():
-        yield str(job.get("name", "")), job
 
 
 def _pod_spec(replicated_job: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -245,7 +233,7 @@ def _sidecar(pod: Mapping[str, Any]) -> str:
     """Returns the image of the sidecar, which its name or image identifies."""
     for container in _containers(pod):
         image = str(container.get("image", ""))
-        if _SIDECAR in str(container.get("name", "")) or "colocated" in image:
+        if "sidecar" in str(container.get("name", "")) or "colocated" in image:
             return image
     return ""
 
@@ -281,7 +269,3 @@ def _ended(jobset: Mapping[str, Any]) -> str:
 
 def _number(value: object, default: int) -> int:
     return value if isinstance(value, int) and value >= 0 else default
-
-
-def _there_are(candidates: Sequence[str]) -> str:
-    return f"; there are {', '.join(candidates)}" if candidates else "; there are none"

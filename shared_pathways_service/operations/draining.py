@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
-from shared_pathways_service.cluster_state.service_tenants import in_use, tenants_of
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy, in_use, tenants_of
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.cluster_state.refusals import create_refused
+from shared_pathways_service.cluster_state.proxy_progress import create_refused
 from shared_pathways_service.errors import (
     CapacityError,
     InvalidRequestError,

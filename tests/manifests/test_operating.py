@@ -7,8 +7,7 @@ import json
 import pytest
 
 from shared_pathways_service.api.priorities import PRIORITIES
-from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
-from shared_pathways_service.cluster_state.service_tenants import in_use, tenants_of
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy, in_use, tenants_of
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.names import Holder
 from shared_pathways_service.manifests.permissions import evaluate, needed

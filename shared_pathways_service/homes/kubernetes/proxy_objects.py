@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared_pathways_service.cluster_state.refusals import create_refused
+from shared_pathways_service.cluster_state.proxy_progress import create_refused
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
