@@ -1,0 +1,283 @@
+"""The far end of a link, beside the proxy: accepts carriers, connects connections with the proxy.
+
+A session outlives its carriers for `keep_s` seconds; the proxy's sockets stay open meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+import socket
+from collections.abc import Callable
+
+from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
+from shared_pathways_service.tunnel.link.handshake import (
+    HELLO_BYTES,
+    ID_BYTES,
+    Greeting,
+    Hello,
+    Result,
+    answer,
+    check_hello,
+)
+from shared_pathways_service.tunnel.link.link import Link, Opened
+from shared_pathways_service.tunnel.link.link_end import LinkEnd
+from shared_pathways_service.tunnel.link.local_sockets import Bridge
+
+__all__ = ["FarCounters", "FarEnd", "FarOptions", "connector"]
+
+_BACKLOG = 64
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FarOptions:
+    """Limits of a far end.
+
+    Attributes:
+      keep_s: Seconds for which a session without a carrier is kept.
+      hello_s: Seconds for a handshake.
+      max_sessions: Sessions at once: one per process that uses the proxy.
+      max_carriers: Carriers of one session.
+      max_handshakes: Handshakes at once, as anybody may begin one.
+    """
+
+    keep_s: float = 600.0
+    hello_s: float = 10.0
+    max_sessions: int = 8
+    max_carriers: int = 8
+    max_handshakes: int = 32
+
+
+@dataclasses.dataclass(slots=True)
+class FarCounters:
+    """What happened so far.
+
+    Attributes:
+      accepted: Carriers whose handshake succeeded.
+      refused: Carriers without the token, or with a recorded handshake.
+      unknown: Carriers of sessions that this end does not know.
+      expired: Sessions that were given up, as no carrier came in time.
+    """
+
+    accepted: int = 0
+    refused: int = 0
+    unknown: int = 0
+    expired: int = 0
+
+
+class FarEnd:
+    """Serves carriers.
+
+    Args:
+      token: The token of the proxy's tenant.
+      connect: Begins to connect with the proxy; returns a non-blocking socket (`connector`).
+      options: The limits.
+
+    Attributes:
+      counters: What happened so far.
+    """
+
+    def __init__(
+        self, token: bytes, connect: Callable[[], socket.socket], options: FarOptions | None = None
+    ) -> None:
+        self.counters = FarCounters()
+        self.options = options or FarOptions()
+        self.incarnation = secrets.token_bytes(ID_BYTES)
+        self.token = token
+        self._connect = connect
+        self._sessions: dict[bytes, _Session] = {}
+        self._entrances: set[_Entrance] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens; returns the port.
+
+        Raises:
+          OSError: The port is taken.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Ends every session and stops listening."""
+        if self._server is not None:
+            self._server.close()
+        for session in list(self._sessions.values()):
+            session.end("the far end stops")
+        for entrance in list(self._entrances):
+            entrance.carrier.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def enter(self, hello: Hello) -> tuple[Result, _Session | None]:
+        """Decides about a carrier whose proof is right."""
+        session = self._sessions.get(hello.session)
+        if session is None:
+            if not hello.is_new:
+                self.counters.unknown += 1
+                return Result.UNKNOWN, None
+            if len(self._sessions) >= self.options.max_sessions:
+                return Result.TOO_MANY, None
+            session = _Session(self, hello.session, self._connect)
+            self._sessions[hello.session] = session
+        elif session.carriers >= self.options.max_carriers:
+            return Result.TOO_MANY, None
+        self.counters.accepted += 1
+        return Result.ACCEPTED, session
+
+    def forget_entrance(self, entrance: _Entrance) -> None:
+        """Forgets a carrier."""
+        self._entrances.discard(entrance)
+
+    def forget_session(self, name: bytes) -> None:
+        """Forgets a session that has ended."""
+        self._sessions.pop(name, None)
+
+    def _accept(self) -> TcpCarrier:
+        entrance = _Entrance(self)
+        handshakes = sum(each.session is None for each in self._entrances)
+        self._entrances.add(entrance)
+        entrance.start(is_welcome=handshakes < self.options.max_handshakes)
+        return entrance.carrier
+
+
+class _Entrance:
+    """One carrier, from its handshake on."""
+
+    def __init__(self, far: FarEnd) -> None:
+        self._far = far
+        self.carrier = TcpCarrier(self)
+        self.session: _Session | None = None
+        self._greeting = Greeting(far.incarnation, secrets.token_bytes(ID_BYTES))
+        self._hello = bytearray()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, *, is_welcome: bool) -> None:
+        """Waits for the handshake, or hangs up at once."""
+        seconds = self._far.options.hello_s if is_welcome else 0.0
+        self._deadline = self._loop.call_later(seconds, self.carrier.close)
+
+    # ---- a carrier's owner
+
+    def carrier_opened(self, carrier: Carrier) -> None:
+        """Greets."""
+        carrier.write([self._greeting.encode()])
+
+    def carrier_received(self, carrier: Carrier, data: memoryview) -> None:
+        """Takes the handshake, and then frames."""
+        if self.session is not None:
+            self.session.end_of_link.received(carrier, data)
+            return
+        missing = HELLO_BYTES - len(self._hello)
+        self._hello += data[:missing]
+        if len(self._hello) == HELLO_BYTES:
+            self._enter(carrier, data[missing:])
+
+    def carrier_writable(self, carrier: Carrier) -> None:  # noqa: ARG002
+        """Sends on."""
+        if self.session is not None:
+            self.session.end_of_link.move()
+
+    def carrier_lost(self, carrier: Carrier, error: Exception | None) -> None:  # noqa: ARG002
+        """Leaves the session."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._far.forget_entrance(self)
+        if self.session is not None:
+            self.session.carrier_lost(carrier)
+
+    def _enter(self, carrier: Carrier, more: memoryview) -> None:
+        far, greeting = self._far, self._greeting
+        hello = check_hello(far.token, greeting, bytes(self._hello))
+        if hello is None:
+            far.counters.refused += 1
+            carrier.close()
+            return
+        result, session = far.enter(hello)
+        carrier.write([answer(far.token, greeting, hello, result)])
+        if session is None:
+            # (The deadline of the handshake closes it, if the near end does not.)
+            return
+        assert self._deadline is not None
+        self._deadline.cancel()
+        self.session = session
+        session.add_carrier(carrier)
+        if more:
+            session.end_of_link.received(carrier, more)
+
+
+class _Session:
+    """A near end's session."""
+
+    def __init__(self, far: FarEnd, name: bytes, connect: Callable[[], socket.socket]) -> None:
+        self._far = far
+        self._name = name
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._expiry: asyncio.TimerHandle | None = None
+        self.end_of_link = LinkEnd(Link(is_near=False), on_opened=self._on_opened, on_over=self.end)
+
+    @property
+    def carriers(self) -> int:
+        return self.end_of_link.carriers
+
+    def add_carrier(self, carrier: Carrier) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self.end_of_link.add_carrier(carrier)
+
+    def carrier_lost(self, carrier: Carrier) -> None:
+        self.end_of_link.remove_carrier(carrier)
+        if not self.carriers and self._expiry is None:
+            self._expiry = self._loop.call_later(self._far.options.keep_s, self._expire)
+
+    def end(self, reason: str) -> None:
+        """Ends the session: its connections with the proxy are closed."""
+        self._far.forget_session(self._name)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.end_of_link.close(reason)
+
+    def _expire(self) -> None:
+        self._far.counters.expired += 1
+        _log.warning("a session without a carrier for %g s ends", self._far.options.keep_s)
+        self.end("the session has expired")
+
+    def _on_opened(self, event: Opened) -> None:
+        link = self.end_of_link.link
+        try:
+            local = self._connect()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            link.reset(event.connection, f"the proxy does not accept connections: {reason}")
+            return
+        bridge = Bridge(
+            link, event.connection, event.protocol, local, self.end_of_link, is_client=False
+        )
+        self.end_of_link.add_bridge(event.connection, bridge)
+
+
+def connector(host: str, port: int) -> Callable[[], socket.socket]:
+    """Returns what begins to connect with a port; reading and writing report how that ends."""
+
+    def connect() -> socket.socket:
+        local = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        local.setblocking(False)
+        local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            local.connect((host, port))
+        except BlockingIOError:
+            pass
+        except OSError:
+            local.close()
+            raise
+        return local
+
+    return connect

@@ -1,0 +1,160 @@
+"""Answers PINGs of HTTP/2 while the way between the two ends is interrupted.
+
+gRPC sends PINGs by itself and closes a connection whose PING is not answered for a minute
+(``grpc.http2.ping_timeout``). On a link, PINGs and their answers pass like all other bytes, so that
+gRPC measures the way as it is; only an answer that does not come in time is given here, and dropped
+when it comes after all. Answers are put between whole frames (RFC 9113, section 6.7).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from shared_pathways_service.tunnel.link.link import Buffer
+
+__all__ = ["ANSWER_AFTER_S", "PREFACE", "FrameCutter", "PingKeeper"]
+
+#: The first bytes of a client (RFC 9113, section 3.4).
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#: Seconds after which a PING is answered in place of the peer, well below gRPC's minute.
+ANSWER_AFTER_S = 15.0
+
+_HEAD_BYTES = 9
+_TYPE, _FLAGS = 3, 4
+_PING, _ACK = 0x6, 0x1
+_PING_BYTES = 8
+#: An answer up to its payload: length, type, flags, stream 0.
+_ANSWER_HEAD = bytes((0, 0, _PING_BYTES, _PING, _ACK, 0, 0, 0, 0))
+
+
+class FrameCutter:
+    """Finds where frames end, and PINGs, in the bytes of one direction.
+
+    Args:
+      has_preface: Whether it is the client's direction.
+    """
+
+    def __init__(self, *, has_preface: bool) -> None:
+        self._left = len(PREFACE) if has_preface else 0
+        self._head = bytearray()
+        self._ping: bytearray | None = None
+        #: Payloads of PINGs that were found and not taken yet; the caller takes them.
+        self.pings: list[bytes] = []
+
+    def cut(self, data: memoryview) -> int:
+        """Reads on.
+
+        Returns:
+          How many of these bytes end with a whole frame; 0 if no frame ends in them.
+        """
+        position, end, whole = 0, len(data), 0
+        while position < end:
+            if self._left:
+                taken = min(self._left, end - position)
+                if self._ping is not None:
+                    self._ping += data[position : position + taken]
+                self._left -= taken
+                position += taken
+            else:
+                position = self._read_head(data, position)
+            if not self._left and not self._head:
+                whole = position
+                self._end_frame()
+        return whole
+
+    def _read_head(self, data: memoryview, position: int) -> int:
+        taken = data[position : position + _HEAD_BYTES - len(self._head)]
+        self._head += taken
+        if len(self._head) == _HEAD_BYTES:
+            head = self._head
+            self._left = head[0] << 16 | head[1] << 8 | head[2]
+            if head[_TYPE] == _PING and not head[_FLAGS] & _ACK and self._left == _PING_BYTES:
+                self._ping = bytearray()
+            self._head.clear()
+        return position + len(taken)
+
+    def _end_frame(self) -> None:
+        if self._ping is not None:
+            self.pings.append(bytes(self._ping))
+            self._ping = None
+
+
+@dataclasses.dataclass(slots=True)
+class _Asked:
+    payload: bytes
+    at: float
+    is_answered: bool = False
+
+
+class PingKeeper:
+    """Remembers the PINGs of a local socket until they are answered.
+
+    Args:
+      answer_after_s: Seconds after which a PING is answered here.
+    """
+
+    def __init__(self, answer_after_s: float = ANSWER_AFTER_S) -> None:
+        self._answer_after_s = answer_after_s
+        self._asked: deque[_Asked] = deque()
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next PING must be answered here; None: none is open."""
+        return next(
+            (each.at + self._answer_after_s for each in self._asked if not each.is_answered), None
+        )
+
+    def asked(self, payload: bytes, now: float) -> None:
+        """Records a PING that the local side sent."""
+        self._asked.append(_Asked(payload, now))
+
+    def answers(self, now: float) -> list[bytes]:
+        """Returns the answers to PINGs that have waited too long, as frames."""
+        answers = []
+        for each in self._asked:
+            if not each.is_answered and each.at + self._answer_after_s <= now:
+                each.is_answered = True
+                answers.append(_ANSWER_HEAD + each.payload)
+        return answers
+
+    def arrived(self, payloads: list[Buffer]) -> list[Buffer]:
+        """Removes answers that were given here already.
+
+        Args:
+          payloads: Whole frames for the local side, together.
+
+        Returns:
+          What is to be passed on.
+        """
+        if not self._asked:
+            return payloads
+        return self._without_late(_joined(payloads))
+
+    def _without_late(self, data: memoryview) -> list[Buffer]:
+        kept: list[Buffer] = []
+        start = position = 0
+        while position < len(data):
+            head = data[position : position + _HEAD_BYTES]
+            after = position + _HEAD_BYTES + (head[0] << 16 | head[1] << 8 | head[2])
+            is_answer = bytes(head) == _ANSWER_HEAD
+            if is_answer and self._is_late(bytes(data[position + _HEAD_BYTES : after])):
+                if position > start:
+                    kept.append(data[start:position])
+                start = after
+            position = after
+        if start < len(data):
+            kept.append(data[start:])
+        return kept
+
+    def _is_late(self, payload: bytes) -> bool:
+        """Forgets the PING that this answers; returns whether it was answered here."""
+        for each in self._asked:
+            if each.payload == payload:
+                self._asked.remove(each)
+                return each.is_answered
+        return False
+
+
+def _joined(payloads: list[Buffer]) -> memoryview:
+    return memoryview(payloads[0] if len(payloads) == 1 else b"".join(payloads))

@@ -1,0 +1,470 @@
+"""One end of a link, without I/O: connections that outlive the carriers that transport them.
+
+A *carrier* is an ordered byte stream between the two ends, which may break at any time; a link uses
+one or several at once, and any of them for any connection. The near end opens connections (one for
+each that a local client makes to it), the far end connects each with a server.
+
+Nothing is lost with a carrier: pieces that it took and the peer did not acknowledge are sent again.
+The first frame on a carrier (SYNC) says what the sender has of each connection, so that only
+missing bytes are sent again, and a connection that one end gave up ends at the other.
+
+Memory is bounded. Per connection, an end holds at most `window_bytes` that are not acknowledged,
+as much that was received but not passed on, and one incomplete message (`MAX_MESSAGE_BYTES`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from collections import deque
+
+from shared_pathways_service.tunnel.link.link_frames import (
+    STREAM_KINDS,
+    Frame,
+    FrameKind,
+    LinkFrameReader,
+    LinkViolation,
+    frame_header,
+)
+from shared_pathways_service.tunnel.link.pacing import Pacing
+from shared_pathways_service.tunnel.link.streams import Piece, ReceiveStream, SendStream
+
+__all__ = [
+    "MAX_CONNECTIONS",
+    "MAX_MESSAGE_BYTES",
+    "WINDOW_BYTES",
+    "Arrived",
+    "Buffer",
+    "Ended",
+    "Link",
+    "LinkEvent",
+    "Opened",
+    "Over",
+    "Protocol",
+    "Reset",
+]
+
+#: Default of the window.
+WINDOW_BYTES = 8 << 20
+#: A frame of HTTP/2 has at most 2**24 - 1 bytes, and 9 of header.
+MAX_MESSAGE_BYTES = (16 << 20) + 64
+#: Open connections; JAX makes a handful.
+MAX_CONNECTIONS = 64
+
+_SYNC_HEAD = struct.Struct(">II")  # connections the sender knows up to; number of entries
+_SYNC_ENTRY = struct.Struct(">IQQ")  # connection, acknowledged, received
+_REASON_BYTES = 1000
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Protocol(enum.Enum):
+    """The protocol inside a connection.
+
+    Attributes:
+      HTTP2: Frames of HTTP/2, which are passed on whole.
+      BYTES: Any bytes, which are passed on as they come.
+    """
+
+    HTTP2 = b"h"
+    BYTES = b"b"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer opened a connection."""
+
+    connection: int
+    protocol: Protocol
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrived:
+    """Whole messages arrived; report with `Link.delivered` when they are passed on."""
+
+    connection: int
+    payloads: list[Buffer]
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ended:
+    """The peer sends no more on this connection."""
+
+    connection: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reset:
+    """The connection is gone in both directions."""
+
+    connection: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Over:
+    """The peer ended the session."""
+
+    reason: str
+
+
+LinkEvent = Opened | Arrived | Ended | Reset | Over
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Connection:
+    send: SendStream
+    receive: ReceiveStream
+    parts: list[Buffer] = dataclasses.field(default_factory=list)
+    parts_bytes: int = 0
+    arrived_to: int = 0
+    delivered_to: int = 0
+
+    @property
+    def acked(self) -> int:
+        """The offset to acknowledge: what is passed on, or waits for the rest of its message."""
+        is_delivered = self.delivered_to == self.arrived_to
+        return self.receive.received if is_delivered else self.delivered_to
+
+    @property
+    def is_done(self) -> bool:
+        is_delivered = self.delivered_to == self.arrived_to
+        return self.send.is_acked and self.receive.has_ended and is_delivered
+
+
+class _Known:
+    """The numbers of all connections that ever were, which come in any order."""
+
+    def __init__(self) -> None:
+        self.all_to = 0
+        self._above: set[int] = set()
+
+    def add(self, number: int) -> None:
+        self._above.add(number)
+        while self.all_to + 1 in self._above:
+            self.all_to += 1
+            self._above.remove(self.all_to)
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self.all_to or number in self._above
+
+
+class Link:
+    """One end of a session.
+
+    Args:
+      is_near: Whether this end opens connections.
+      window_bytes: The window of each connection, the same at both ends.
+    """
+
+    def __init__(self, *, is_near: bool, window_bytes: int = WINDOW_BYTES) -> None:
+        self._is_near = is_near
+        self._window_bytes = window_bytes
+        self._connections: dict[int, _Connection] = {}
+        self._known = _Known()
+        self._readers: dict[int, LinkFrameReader] = {}
+        self._first: dict[int, deque[bytes]] = {}  # per carrier, before anything else
+        self._control: deque[bytes] = deque()
+        self._acks: dict[int, int] = {}
+        self._ready: deque[int] = deque()
+        self._under_way = 0
+        self._pacing = Pacing(window_bytes)
+        self._events: list[LinkEvent] = []
+
+    # ---- connections
+
+    @property
+    def connections(self) -> tuple[int, ...]:
+        """The open connections."""
+        return tuple(self._connections)
+
+    @property
+    def replay_bytes(self) -> int:
+        """Bytes that are kept because the peer has not acknowledged them."""
+        return sum(each.send.unacked_bytes for each in self._connections.values())
+
+    def open(self, protocol: Protocol) -> int | None:
+        """Opens a connection; returns its number, or None if there are too many."""
+        assert self._is_near, "the far end does not open connections"
+        if len(self._connections) >= MAX_CONNECTIONS:
+            return None
+        number = self._known.all_to + 1
+        self._add(number)
+        self._append(number, FrameKind.OPEN, protocol.value)
+        return number
+
+    def room(self, connection: int) -> int:
+        """Returns how many bytes the connection accepts now; 0 if it is gone."""
+        if (known := self._connections.get(connection)) is None:
+            return 0
+        return max(0, self._window_bytes - known.send.unacked_bytes)
+
+    def send(self, connection: int, payload: Buffer, *, is_whole: bool) -> None:
+        """Sends bytes.
+
+        Args:
+          connection: Its number.
+          payload: Must not change; at most `MAX_PAYLOAD_BYTES` and `room`.
+          is_whole: Whether a message of the connection's protocol ends with them.
+        """
+        self._append(connection, FrameKind.WHOLE if is_whole else FrameKind.PART, payload)
+
+    def end(self, connection: int) -> None:
+        """Sends that no more bytes follow."""
+        known = self._connections.get(connection)
+        if known is not None and not known.send.has_ended:
+            self._append(connection, FrameKind.END)
+
+    def delivered(self, connection: int, end: int) -> None:
+        """Records that everything up to `end` of an `Arrived` was passed on."""
+        if (known := self._connections.get(connection)) is None:
+            return
+        known.delivered_to = end
+        self._acks[connection] = known.acked
+        self._forget_if_done(connection)
+
+    def reset(self, connection: int, reason: str) -> None:
+        """Gives a connection up, in both directions."""
+        if self._forget(connection):
+            self._queue_reset(connection, reason)
+
+    def bye(self, reason: str) -> None:
+        """Ends the session."""
+        self._control.append(_text_frame(FrameKind.BYE, 0, reason))
+
+    # ---- carriers
+
+    def attach(self, carrier: int) -> None:
+        """Adds a carrier, whose handshake is complete."""
+        self._readers[carrier] = LinkFrameReader()
+        self._first[carrier] = deque((self._sync(),))
+
+    def detach(self, carrier: int) -> None:
+        """Removes a carrier, which broke."""
+        del self._readers[carrier], self._first[carrier]
+        for number, known in self._connections.items():
+            lost = known.send.carrier_lost(carrier)
+            self._under_way -= sum(piece.length for piece in lost)
+            if lost and number not in self._ready:
+                self._ready.append(number)
+            # It may have taken an acknowledgement with it.
+            self._acks[number] = known.acked
+
+    def ping(self, carrier: int, number: int) -> None:
+        """Asks for a sign of life on this carrier."""
+        self._first[carrier].append(frame_header(FrameKind.PING, 0, number, 0))
+
+    def has_frames(self, carrier: int) -> bool:
+        """Whether `take` would return something."""
+        queued = self._first[carrier] or self._control or self._acks
+        return bool(queued) or self._may_send()
+
+    def take(self, carrier: int, now: float, limit_bytes: int) -> list[Buffer]:
+        """Returns frames for this carrier to send.
+
+        Args:
+          carrier: It has room for them.
+          now: Seconds on a monotonic clock.
+          limit_bytes: No more pieces are added after so many bytes.
+        """
+        frames: list[Buffer] = list(self._first[carrier])
+        self._first[carrier].clear()
+        frames += [frame_header(FrameKind.ACK, *ack, 0) for ack in self._acks.items()]
+        self._acks.clear()
+        frames += self._control
+        self._control.clear()
+        size = 0
+        while size < limit_bytes and self._may_send():
+            number = self._ready.popleft()
+            piece = self._connections[number].send.take(carrier, now)
+            self._under_way += piece.length
+            size += piece.length
+            frames.append(frame_header(piece.kind, number, piece.offset, len(piece.payload)))
+            if piece.payload:
+                frames.append(piece.payload)
+            if self._connections[number].send.has_waiting:
+                self._ready.append(number)
+        return frames
+
+    def receive(self, carrier: int, data: memoryview, now: float) -> list[LinkEvent]:
+        """Takes bytes from a carrier; returns what follows from them.
+
+        Raises:
+          LinkViolation: The peer violated the protocol; detach the carrier and end the session.
+        """
+        for frame in self._readers[carrier].feed(data):
+            self._take_frame(carrier, frame, now)
+        events, self._events = self._events, []
+        return events
+
+    # ---- internals
+
+    def _add(self, number: int) -> _Connection:
+        known = self._connections[number] = _Connection(
+            SendStream(0), ReceiveStream(0, self._window_bytes)
+        )
+        self._known.add(number)
+        return known
+
+    def _append(self, number: int, kind: FrameKind, payload: Buffer = b"") -> None:
+        if (known := self._connections.get(number)) is None:
+            return
+        if not known.send.has_waiting:
+            self._ready.append(number)
+        known.send.append(kind, payload)
+
+    def _may_send(self) -> bool:
+        return bool(self._ready) and self._under_way < self._pacing.limit_bytes
+
+    def _take_frame(self, carrier: int, frame: Frame, now: float) -> None:
+        if frame.kind in STREAM_KINDS:
+            self._take_stream(frame)
+        elif frame.kind is FrameKind.ACK:
+            self._take_ack(frame.connection, frame.offset, now)
+        elif frame.kind is FrameKind.PING:
+            self._first[carrier].append(frame_header(FrameKind.PONG, 0, frame.offset, 0))
+        elif frame.kind is FrameKind.SYNC:
+            self._take_sync(carrier, bytes(frame.payload), now)
+        elif frame.kind is FrameKind.RESET:
+            self._take_reset(frame.connection, _text(frame.payload))
+        elif frame.kind is FrameKind.BYE:
+            self._events.append(Over(_text(frame.payload)))
+
+    def _take_stream(self, frame: Frame) -> None:
+        known = self._connections.get(frame.connection)
+        if known is None:
+            known = self._unknown(frame.connection)
+        if known is None:
+            return
+        for each in known.receive.receive(frame, known.acked):
+            self._take_in_order(each.connection, known, each)
+        # (Also for what came twice: the acknowledgement may be lost.)
+        self._acks[frame.connection] = known.acked
+        self._forget_if_done(frame.connection)
+
+    def _unknown(self, number: int) -> _Connection | None:
+        if number in self._known:
+            self._queue_reset(number, "the connection is closed")
+            return None
+        if self._is_near:
+            raise LinkViolation(f"connection {number} was never opened")
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._known.add(number)
+            self._queue_reset(number, f"more than {MAX_CONNECTIONS} connections are open")
+            return None
+        return self._add(number)
+
+    def _take_in_order(self, number: int, known: _Connection, frame: Frame) -> None:
+        is_first = frame.offset == 0 and not self._is_near
+        if is_first is not (frame.kind is FrameKind.OPEN):
+            raise LinkViolation(f"connection {number} does not begin with its opening")
+        if frame.kind is FrameKind.OPEN:
+            known.arrived_to = known.delivered_to = 1
+            self._events.append(Opened(number, _protocol(frame.payload)))
+        elif frame.kind is FrameKind.END:
+            self._events.append(Ended(number))
+        elif frame.kind is FrameKind.PART:
+            known.parts.append(frame.payload)
+            known.parts_bytes += len(frame.payload)
+            if known.parts_bytes > MAX_MESSAGE_BYTES:
+                raise LinkViolation(f"a message of connection {number} is too long")
+        else:
+            end = frame.offset + len(frame.payload)
+            self._events.append(Arrived(number, [*known.parts, frame.payload], end))
+            known.parts = []
+            known.parts_bytes = 0
+            known.arrived_to = end
+
+    def _take_ack(self, number: int, offset: int, now: float) -> None:
+        if (known := self._connections.get(number)) is None:
+            return
+        dropped = known.send.acked(offset)
+        self._account(dropped, now)
+        if dropped and not known.send.has_waiting and number in self._ready:
+            self._ready.remove(number)
+        self._forget_if_done(number)
+
+    def _account(self, dropped: list[Piece], now: float) -> None:
+        sent = [piece for piece in dropped if piece.carrier is not None]
+        if not sent:
+            return
+        acked = sum(piece.length for piece in sent)
+        self._pacing.on_ack(sent[-1].sent_at, acked, self._under_way, now)
+        self._under_way -= acked
+
+    def _take_reset(self, number: int, reason: str) -> None:
+        known = self._connections.get(number)
+        if known is None:
+            return
+        is_over = known.send.has_ended and known.receive.has_ended
+        self._forget(number)
+        if not is_over:
+            self._events.append(Reset(number, reason))
+
+    def _queue_reset(self, number: int, reason: str) -> None:
+        self._control.append(_text_frame(FrameKind.RESET, number, reason))
+
+    def _forget_if_done(self, number: int) -> None:
+        if self._connections[number].is_done:
+            self._forget(number)
+
+    def _forget(self, number: int) -> bool:
+        known = self._connections.pop(number, None)
+        if known is None:
+            return False
+        self._under_way -= sum(piece.length for piece in known.send.under_way())
+        if number in self._ready:
+            self._ready.remove(number)
+        return True
+
+    # ---- what the two ends have, on a new carrier
+
+    def _sync(self) -> bytes:
+        entries = [
+            _SYNC_ENTRY.pack(number, known.acked, known.receive.received)
+            for number, known in self._connections.items()
+        ]
+        payload = _SYNC_HEAD.pack(self._known.all_to, len(entries)) + b"".join(entries)
+        return frame_header(FrameKind.SYNC, 0, 0, len(payload)) + payload
+
+    def _take_sync(self, carrier: int, payload: bytes, now: float) -> None:
+        peer_knows_to, entries = _parse_sync(payload)
+        for number, acked, received in entries:
+            self._take_ack(number, acked, now)
+            if (known := self._connections.get(number)) is None:
+                continue
+            # Not sent again, though it stays in the replay buffer until it is acknowledged.
+            self._under_way += sum(p.length for p in known.send.peer_has(received, carrier))
+            if not known.send.has_waiting and number in self._ready:
+                self._ready.remove(number)
+        listed = {number for number, _, _ in entries}
+        for number in set(self._connections) - listed:
+            if number <= peer_knows_to:
+                self._take_reset(number, "the other end has closed the connection")
+
+
+def _protocol(payload: Buffer) -> Protocol:
+    try:
+        return Protocol(bytes(payload))
+    except ValueError as error:
+        raise LinkViolation(f"there is no protocol {bytes(payload[:8])!r}") from error
+
+
+def _parse_sync(payload: bytes) -> tuple[int, list[tuple[int, int, int]]]:
+    if len(payload) < _SYNC_HEAD.size:
+        raise LinkViolation("a SYNC is too short")
+    peer_knows_to, count = _SYNC_HEAD.unpack_from(payload)
+    if count > MAX_CONNECTIONS or len(payload) != _SYNC_HEAD.size + count * _SYNC_ENTRY.size:
+        raise LinkViolation(f"a SYNC with {count} connections has {len(payload)} bytes")
+    return peer_knows_to, list(_SYNC_ENTRY.iter_unpack(payload[_SYNC_HEAD.size :]))
+
+
+def _text_frame(kind: FrameKind, connection: int, text: str) -> bytes:
+    payload = text.encode()[:_REASON_BYTES]
+    return frame_header(kind, connection, 0, len(payload)) + payload
+
+
+def _text(payload: Buffer) -> str:
+    return bytes(payload[:_REASON_BYTES]).decode(errors="replace")

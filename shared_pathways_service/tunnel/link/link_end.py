@@ -1,0 +1,170 @@
+"""One end of a link with its carriers and local sockets: what both ends do alike."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+from shared_pathways_service.tunnel.link.carriers import Carrier
+from shared_pathways_service.tunnel.link.link import (
+    Arrived,
+    Ended,
+    Link,
+    LinkEvent,
+    Opened,
+    Over,
+    Reset,
+)
+from shared_pathways_service.tunnel.link.link_frames import LinkViolation
+from shared_pathways_service.tunnel.link.local_sockets import Bridge
+from shared_pathways_service.tunnel.liveness import Liveness, Verdict
+
+__all__ = ["LinkEnd"]
+
+#: Bytes that one carrier takes before the next has its turn.
+_TURN_BYTES = 256 << 10
+#: Seconds between two looks at PINGs and silent carriers.
+_TICK_S = 1.0
+#: Seconds without a byte after which a carrier is asked for a sign of life, and then given up.
+_PING_S, _PONG_S = 10.0, 10.0
+
+
+@dataclasses.dataclass(slots=True)
+class _Attached:
+    number: int
+    liveness: Liveness
+
+
+class LinkEnd:
+    """Moves bytes between carriers and local sockets.
+
+    Args:
+      link: The end of the link.
+      on_opened: Called when the peer opens a connection.
+      on_over: Called when the peer ends the session or violates the protocol.
+    """
+
+    def __init__(
+        self, link: Link, *, on_opened: Callable[[Opened], None], on_over: Callable[[str], None]
+    ) -> None:
+        self.link = link
+        self._loop = asyncio.get_running_loop()
+        self._on_opened = on_opened
+        self._on_over = on_over
+        self._carriers: dict[Carrier, _Attached] = {}
+        self._bridges: dict[int, Bridge] = {}
+        self._numbers = itertools.count(1)
+        self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+        self._is_closed = False
+
+    @property
+    def carriers(self) -> int:
+        """The number of carriers that work."""
+        return len(self._carriers)
+
+    def add_carrier(self, carrier: Carrier) -> None:
+        """Uses a carrier whose handshake is complete."""
+        number = next(self._numbers)
+        self._carriers[carrier] = _Attached(number, Liveness(_PING_S, _PONG_S, self._loop.time()))
+        self.link.attach(number)
+        self.move()
+
+    def remove_carrier(self, carrier: Carrier) -> None:
+        """Stops using a carrier, which broke; what it lost goes to the others."""
+        if (attached := self._carriers.pop(carrier, None)) is not None:
+            self.link.detach(attached.number)
+            self.move()
+
+    def add_bridge(self, connection: int, bridge: Bridge, early: bytes = b"") -> None:
+        """Connects a local socket."""
+        self._bridges[connection] = bridge
+        bridge.start(early)
+        self.move()
+
+    def move(self) -> None:
+        """Sends what there is to send, as far as the carriers accept it."""
+        if self._is_closed:
+            return
+        is_moving = True
+        while is_moving:
+            is_moving = False
+            for carrier, attached in self._carriers.items():
+                if not carrier.is_full and self.link.has_frames(attached.number):
+                    now = self._loop.time()
+                    carrier.write(self.link.take(attached.number, now, _TURN_BYTES))
+                    is_moving = True
+
+    def received(self, carrier: Carrier, data: memoryview) -> None:
+        """Takes bytes from a carrier."""
+        if (attached := self._carriers.get(carrier)) is None:
+            return
+        attached.liveness.on_data()
+        try:
+            events = self.link.receive(attached.number, data, self._loop.time())
+        except LinkViolation as error:
+            self._on_over(f"the other end violated the protocol: {error}")
+            return
+        for event in events:
+            self._handle(event)
+        for bridge in list(self._bridges.values()):
+            bridge.resume()
+        self.move()
+
+    def close(self, reason: str) -> None:
+        """Ends the session: closes every carrier and every local socket.
+
+        Args:
+          reason: For the other end.
+        """
+        if self._is_closed:
+            return
+        self.link.bye(reason)
+        self.move()
+        self._is_closed = True
+        self._tick.cancel()
+        for bridge in list(self._bridges.values()):
+            bridge.close()
+        for carrier in list(self._carriers):
+            carrier.close()
+
+    # ---- a bridge's owner
+
+    def bridge_moved(self) -> None:
+        """The link has something to send."""
+        self.move()
+
+    def bridge_closed(self, connection: int) -> None:
+        """The local socket is closed."""
+        self._bridges.pop(connection, None)
+
+    # ---- internals
+
+    def _handle(self, event: LinkEvent) -> None:
+        if isinstance(event, Over):
+            self._on_over(event.reason)
+        elif isinstance(event, Opened):
+            self._on_opened(event)
+        elif (bridge := self._bridges.get(event.connection)) is None:
+            # (Closed in the meantime; what arrives for it is dropped.)
+            self.link.reset(event.connection, "the local connection is closed")
+        elif isinstance(event, Arrived):
+            bridge.arrived(event)
+        elif isinstance(event, Ended):
+            bridge.peer_ended()
+        elif isinstance(event, Reset):
+            bridge.close()
+
+    def _on_tick(self) -> None:
+        self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+        now = self._loop.time()
+        for bridge in list(self._bridges.values()):
+            bridge.answer_pings(now)
+        for carrier, attached in list(self._carriers.items()):
+            verdict = attached.liveness.check(now, is_blocked=False)
+            if verdict is Verdict.PING:
+                self.link.ping(attached.number, int(now * 1000))
+            elif verdict is Verdict.GONE:
+                carrier.close()
+        self.move()

@@ -1,0 +1,227 @@
+"""A local socket whose bytes travel over a link: JAX's at the near end, the proxy's at the far."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import Protocol as Interface
+
+from shared_pathways_service.tunnel.link.http2_pings import FrameCutter, PingKeeper
+from shared_pathways_service.tunnel.link.link import Arrived, Link, Protocol
+from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES
+
+__all__ = ["Bridge", "BridgeOwner"]
+
+#: Bytes of the first read. Each full one doubles the next, up to a frame; a small one halves it.
+_FIRST_READ_BYTES = 16 << 10
+#: Buffers in one system call (IOV_MAX is 1024).
+_BUFFERS = 512
+
+
+class BridgeOwner(Interface):
+    """What a bridge reports."""
+
+    def bridge_moved(self) -> None:
+        """The link has something to send."""
+
+    def bridge_closed(self, connection: int) -> None:
+        """The bridge has closed its socket and ended its part of the connection."""
+
+
+class Bridge:
+    """Connects one local socket with one connection of a link, with bounded buffers.
+
+    Args:
+      link: The end of the link.
+      connection: The connection's number.
+      protocol: The connection's protocol.
+      local: Non-blocking, and connected or about to be; closed by the bridge.
+      owner: Is notified.
+      is_client: Whether the local side is the client of the protocol.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        connection: int,
+        protocol: Protocol,
+        local: socket.socket,
+        owner: BridgeOwner,
+        *,
+        is_client: bool,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._link = link
+        self._connection = connection
+        self._local = local
+        self._fd = local.fileno()
+        self._owner = owner
+        self._cutter = FrameCutter(has_preface=is_client) if protocol is Protocol.HTTP2 else None
+        self._pings = PingKeeper()
+        self._read_bytes = _FIRST_READ_BYTES
+        self._pending: deque[tuple[memoryview, int]] = deque()  # with the end of their message
+        self._is_reading = self._is_writing_blocked = False
+        self._has_local_ended = self._has_peer_ended = False
+        self._is_closed = False
+
+    def start(self, early: bytes = b"") -> None:
+        """Begins to read.
+
+        Args:
+          early: What was read from the socket already.
+        """
+        if early:
+            self._send(early)
+        self.resume()
+
+    def resume(self) -> None:
+        """Reads on if the link has room."""
+        if self._is_reading or self._has_local_ended or self._is_closed:
+            return
+        if self._link.room(self._connection):
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def arrived(self, event: Arrived) -> None:
+        """Passes messages on to the local side."""
+        payloads = self._pings.arrived(event.payloads) if self._cutter else event.payloads
+        for payload in payloads:
+            self._pending.append((memoryview(payload), 0))
+        # An empty view marks where the message is delivered.
+        self._pending.append((memoryview(b""), event.end))
+        self._flush()
+
+    def peer_ended(self) -> None:
+        """Ends the local side's reading when it has everything."""
+        self._has_peer_ended = True
+        self._flush()
+
+    def answer_pings(self, now: float) -> None:
+        """Answers the PINGs that wait too long for the peer's answer."""
+        for answer in self._pings.answers(now):
+            self._pending.append((memoryview(answer), 0))
+        if self._pending:
+            self._flush()
+
+    def close(self) -> None:
+        """Closes the local socket."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._local.close()
+        self._owner.bridge_closed(self._connection)
+
+    # ---- from the local side
+
+    def _on_readable(self) -> None:
+        room = self._link.room(self._connection)
+        if not room:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+            return
+        try:
+            data = self._local.recv(min(self._read_bytes, room))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._break(f"the local connection broke: {error.strerror}")
+            return
+        if not data:
+            self._end_local()
+            return
+        if len(data) == self._read_bytes:
+            self._read_bytes = min(2 * self._read_bytes, MAX_PAYLOAD_BYTES)
+        elif len(data) < self._read_bytes // 4:
+            self._read_bytes = max(_FIRST_READ_BYTES, self._read_bytes // 2)
+        self._send(data)
+        self._owner.bridge_moved()
+
+    def _send(self, data: bytes) -> None:
+        if self._cutter is None:
+            self._link.send(self._connection, data, is_whole=True)
+            return
+        view = memoryview(data)
+        whole = self._cutter.cut(view)
+        now = self._loop.time()
+        for payload in self._cutter.pings:
+            self._pings.asked(payload, now)
+        self._cutter.pings.clear()
+        if whole:
+            self._link.send(self._connection, view[:whole], is_whole=True)
+        if whole < len(data):
+            self._link.send(self._connection, view[whole:], is_whole=False)
+
+    def _end_local(self) -> None:
+        self._has_local_ended = True
+        self._is_reading = False
+        self._loop.remove_reader(self._fd)
+        self._link.end(self._connection)
+        self._owner.bridge_moved()
+        self._close_if_done()
+
+    # ---- to the local side
+
+    def _flush(self) -> None:
+        if self._is_closed:
+            return
+        try:
+            self._write()
+        except BlockingIOError:
+            if not self._is_writing_blocked:
+                self._is_writing_blocked = True
+                self._loop.add_writer(self._fd, self._flush)
+            return
+        except OSError as error:
+            self._break(f"the local connection broke: {error.strerror}")
+            return
+        if self._is_writing_blocked:
+            self._is_writing_blocked = False
+            self._loop.remove_writer(self._fd)
+        if self._has_peer_ended:
+            self._shut_down()
+            self._close_if_done()
+
+    def _write(self) -> None:
+        """Writes all that is pending; raises `BlockingIOError` if the local side is not ready."""
+        is_delivered = False
+        try:
+            while self._pending:
+                buffers = [view for view, _ in list(self._pending)[:_BUFFERS]]
+                sent = self._local.sendmsg(buffers) if any(buffers) else 0
+                is_delivered = self._drop_written(sent) or is_delivered
+        finally:
+            if is_delivered:
+                self._owner.bridge_moved()
+
+    def _drop_written(self, sent: int) -> bool:
+        """Removes what was written; returns whether a message is delivered."""
+        delivered = 0
+        while self._pending and len(self._pending[0][0]) <= sent:
+            view, end = self._pending.popleft()
+            sent -= len(view)
+            delivered = end or delivered
+        if sent:
+            view, end = self._pending[0]
+            self._pending[0] = (view[sent:], end)
+        if delivered:
+            self._link.delivered(self._connection, delivered)
+        return bool(delivered)
+
+    def _shut_down(self) -> None:
+        try:
+            self._local.shutdown(socket.SHUT_WR)
+        except OSError:
+            # (The local side has hung up already.)
+            self._end_local()
+
+    def _close_if_done(self) -> None:
+        if self._has_local_ended and self._has_peer_ended and not self._pending:
+            self.close()
+
+    def _break(self, reason: str) -> None:
+        self._link.reset(self._connection, reason)
+        self.close()
+        self._owner.bridge_moved()

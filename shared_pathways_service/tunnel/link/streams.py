@@ -1,0 +1,177 @@
+"""The two directions of one connection: a sender with a replay buffer, and a receiver in order.
+
+A stream's bytes are numbered from 0. A piece is sent again, unchanged, when the carrier that took
+it is lost before the peer acknowledged it; the receiver drops what it has already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from shared_pathways_service.tunnel.link.link_frames import (
+    Frame,
+    FrameKind,
+    LinkViolation,
+    length_in_stream,
+)
+
+__all__ = ["Piece", "ReceiveStream", "SendStream"]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Piece:
+    """A part of a stream, as it is sent.
+
+    Attributes:
+      offset: Of its first byte.
+      carrier: The carrier that took it last; None: it waits to be sent.
+      sent_at: When, in seconds on a monotonic clock.
+    """
+
+    kind: FrameKind
+    offset: int
+    payload: bytes | bytearray | memoryview
+    carrier: int | None = None
+    sent_at: float = 0.0
+
+    @property
+    def length(self) -> int:
+        """Its length in the stream."""
+        return length_in_stream(self.kind, self.payload)
+
+
+class SendStream:
+    """Keeps each piece until the peer acknowledges it.
+
+    Attributes:
+      unacked_bytes: Bytes in the replay buffer.
+      has_ended: Whether `FrameKind.END` was appended.
+    """
+
+    def __init__(self, offset: int) -> None:
+        self._next = offset
+        self._acked = offset
+        self._pieces: deque[Piece] = deque()
+        self._waiting: deque[Piece] = deque()
+        self.unacked_bytes = 0
+        self.has_ended = False
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether the peer has everything, the end included."""
+        return self.has_ended and not self._pieces
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a piece waits to be sent."""
+        return bool(self._waiting)
+
+    def append(self, kind: FrameKind, payload: bytes | bytearray | memoryview = b"") -> None:
+        """Adds a piece, which must not change any more."""
+        piece = Piece(kind, self._next, payload)
+        self._next += piece.length
+        self.unacked_bytes += piece.length
+        self.has_ended = kind is FrameKind.END
+        self._pieces.append(piece)
+        self._waiting.append(piece)
+
+    def take(self, carrier: int, now: float) -> Piece:
+        """Returns the next piece to send, which `carrier` takes."""
+        piece = self._waiting.popleft()
+        piece.carrier = carrier
+        piece.sent_at = now
+        return piece
+
+    def acked(self, offset: int) -> list[Piece]:
+        """Drops what the peer has; returns those pieces.
+
+        Raises:
+          LinkViolation: Such bytes were never sent.
+        """
+        if offset > self._next:
+            raise LinkViolation(f"byte {offset} is acknowledged, but was never sent")
+        dropped = []
+        while self._pieces and self._pieces[0].offset + self._pieces[0].length <= offset:
+            piece = self._pieces.popleft()
+            self.unacked_bytes -= piece.length
+            dropped.append(piece)
+            if piece.carrier is None:
+                # (Lost with its carrier, though the peer had it. Those waiting are in order.)
+                self._waiting.popleft()
+        return dropped
+
+    def under_way(self) -> list[Piece]:
+        """Returns the pieces that a carrier took and the peer has not acknowledged."""
+        return [piece for piece in self._pieces if piece.carrier is not None]
+
+    def peer_has(self, offset: int, carrier: int) -> list[Piece]:
+        """Counts waiting pieces before `offset`, which the peer has, as taken by `carrier`.
+
+        Returns:
+          These pieces. They are acknowledged later, or asked for again if `carrier` is lost.
+        """
+        taken = []
+        while self._waiting and self._waiting[0].offset + self._waiting[0].length <= offset:
+            piece = self._waiting.popleft()
+            piece.carrier = carrier
+            taken.append(piece)
+        return taken
+
+    def carrier_lost(self, carrier: int) -> list[Piece]:
+        """Queues everything again that this carrier took; returns these pieces."""
+        lost = [piece for piece in self._pieces if piece.carrier == carrier]
+        for piece in lost:
+            piece.carrier = None
+        if lost:
+            self._waiting = deque(piece for piece in self._pieces if piece.carrier is None)
+        return lost
+
+
+class ReceiveStream:
+    """Puts received pieces in order.
+
+    Args:
+      offset: Of the first byte.
+      window_bytes: How far ahead of the acknowledged bytes the peer may send.
+
+    Attributes:
+      received: All bytes before this offset have arrived.
+      has_ended: Whether the peer's end has arrived, with everything before it.
+    """
+
+    def __init__(self, offset: int, window_bytes: int) -> None:
+        self.received = offset
+        self.has_ended = False
+        self._window_bytes = window_bytes
+        self._early: dict[int, Frame] = {}
+
+    def receive(self, frame: Frame, acked: int) -> list[Frame]:
+        """Takes a frame.
+
+        Args:
+          frame: Of this stream.
+          acked: The offset that was acknowledged last.
+
+        Returns:
+          The frames that are in order now.
+
+        Raises:
+          LinkViolation: It exceeds the window, or contradicts what has arrived.
+        """
+        end = frame.offset + length_in_stream(frame.kind, frame.payload)
+        if end > acked + self._window_bytes:
+            raise LinkViolation(f"connection {frame.connection} exceeds its window")
+        if frame.offset < self.received:
+            if end > self.received:
+                raise LinkViolation(f"connection {frame.connection} was cut differently before")
+            return []
+        self._early.setdefault(frame.offset, frame)
+        in_order = []
+        while (next_frame := self._early.pop(self.received, None)) is not None:
+            if self.has_ended:
+                raise LinkViolation(f"connection {frame.connection} goes on after its end")
+            self.received += length_in_stream(next_frame.kind, next_frame.payload)
+            self.has_ended = next_frame.kind is FrameKind.END
+            in_order.append(next_frame)
+        return in_order

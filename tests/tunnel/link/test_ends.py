@@ -1,0 +1,277 @@
+"""Both ends of a link on real sockets, with carriers that break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from harness.processes import run_async
+from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
+from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector
+from shared_pathways_service.tunnel.link.handshake import GREETING_BYTES, Greeting, Hello, hello
+from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
+
+TOKEN = b"a token of the tenant"
+DEADLINE_S = 120.0
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Way:
+    """Dials the far end; what it dialled can be cut, and dialling can be made impossible."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.carriers: list[Carrier] = []
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+        self.dialled = 0
+
+    async def dial(self, owner: CarrierOwner) -> None:
+        if not self.is_open.is_set():
+            raise ConnectionError("the network is unreachable")
+        self.dialled += 1
+        loop = asyncio.get_running_loop()
+        _, carrier = await loop.create_connection(lambda: TcpCarrier(owner), "127.0.0.1", self.port)
+        self.carriers.append(carrier)
+
+    def cut(self) -> None:
+        for carrier in self.carriers:
+            carrier.close()
+        self.carriers.clear()
+
+
+class Rig:
+    """A server (in place of the proxy), a far end before it, and a near end."""
+
+    def __init__(
+        self, far: FarEnd, way: Way, near: NearEnd, states: list[tuple[LinkState, str]]
+    ) -> None:
+        self.far, self.way, self.near, self.states = far, way, near, states
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        mine, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        self.near.accept(theirs)
+        return await asyncio.open_connection(sock=mine)
+
+    async def state(self, wanted: LinkState) -> str:
+        """Waits for a state; returns its reason."""
+        while all(state is not wanted for state, _ in self.states):
+            await asyncio.sleep(0.01)
+        return next(reason for state, reason in self.states if state is wanted)
+
+
+@contextlib.asynccontextmanager
+async def a_rig(
+    handler: Handler, *, token: bytes = TOKEN, options: FarOptions | None = None, carriers: int = 2
+) -> AsyncIterator[Rig]:
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    far = FarEnd(TOKEN, connector("127.0.0.1", server.sockets[0].getsockname()[1]), options)
+    way = Way(await far.start("127.0.0.1", 0))
+    states: list[tuple[LinkState, str]] = []
+    near = NearEnd(
+        way.dial,
+        token,
+        on_state=lambda state, reason: states.append((state, reason)),
+        options=NearOptions(carriers=carriers, max_backoff_s=0.2),
+    )
+    rig = Rig(far, way, near, states)
+    near.start()
+    try:
+        yield rig
+    finally:
+        await near.close()
+        await far.close()
+        server.close()
+        await server.wait_closed()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def with_deadline() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await test()
+
+    run_async(with_deadline())
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def sink_with_digest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    digest = hashlib.sha256()
+    while data := await reader.read(1 << 16):
+        digest.update(data)
+    writer.write(digest.digest())
+    writer.close()
+
+
+def test_bytes_pass_in_both_directions_and_ends_as_well() -> None:
+    async def test() -> None:
+        async with a_rig(sink_with_digest) as rig:
+            data = random.Random(1).randbytes(3_000_000)
+            reader, writer = await rig.connect()
+            writer.write(data)
+            writer.write_eof()
+            assert await reader.read() == hashlib.sha256(data).digest()
+            writer.close()
+        assert rig.states[0] == (LinkState.UP, "")
+
+    run(test)
+
+
+def test_no_byte_is_lost_or_doubled_while_carriers_are_cut() -> None:
+    async def test() -> None:
+        data = random.Random(2).randbytes(8_000_000)
+        async with a_rig(echo) as rig:
+
+            async def through() -> bytes:
+                reader, writer = await rig.connect()
+
+                async def send() -> None:
+                    for start in range(0, len(data), 100_000):
+                        writer.write(data[start : start + 100_000])
+                        await writer.drain()
+                    writer.write_eof()
+
+                sender = asyncio.create_task(send())
+                received = bytearray()
+                while chunk := await reader.read(1 << 16):
+                    received += chunk
+                await sender
+                writer.close()
+                return bytes(received)
+
+            async def cutter() -> None:
+                pauses = random.Random(3)
+                while True:
+                    await asyncio.sleep(pauses.uniform(0.0, 0.05))
+                    rig.way.cut()
+
+            cutting = asyncio.create_task(cutter())
+            results = await asyncio.gather(*(through() for _ in range(3)))
+            cutting.cancel()
+            for result in results:
+                assert result == data
+            # It did break.
+            assert rig.way.dialled > 10
+
+    run(test)
+
+
+def test_a_pause_of_the_network_is_reported_and_survived() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"before")
+            assert await reader.readexactly(6) == b"before"
+            rig.way.is_open.clear()
+            rig.way.cut()
+            await rig.state(LinkState.LOST)
+            writer.write(b"meanwhile")
+            while rig.near.attempts < 3:
+                await asyncio.sleep(0.01)
+            assert rig.near.last_error == "the network is unreachable"
+            rig.states.clear()
+            rig.way.is_open.set()
+            await rig.state(LinkState.UP)
+            assert await reader.readexactly(9) == b"meanwhile"
+            writer.close()
+
+    run(test)
+
+
+def test_a_far_end_that_restarts_ends_the_session_with_the_reason() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            second = FarEnd(TOKEN, connector("127.0.0.1", 1))
+            rig.way.port = await second.start("127.0.0.1", 0)
+            rig.way.cut()
+            assert "restarted" in await rig.state(LinkState.OVER)
+            assert await reader.read() == b""
+            assert second.counters.unknown >= 1
+            writer.close()
+            await second.close()
+
+    run(test)
+
+
+def test_a_session_without_a_carrier_expires_at_the_far_end() -> None:
+    async def test() -> None:
+        async with a_rig(echo, options=FarOptions(keep_s=0.2)) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            rig.way.is_open.clear()
+            rig.way.cut()
+            while not rig.far.counters.expired:
+                await asyncio.sleep(0.01)
+            rig.way.is_open.set()
+            assert "given the session up" in await rig.state(LinkState.OVER)
+            assert await reader.read() == b""
+            writer.close()
+
+    run(test)
+
+
+def test_without_the_token_nothing_opens() -> None:
+    async def test() -> None:
+        async with a_rig(echo, token=b"another") as rig:
+            while rig.far.counters.refused < 2:
+                await asyncio.sleep(0.01)
+            assert rig.far.counters.accepted == 0
+            assert rig.states == []
+
+    run(test)
+
+
+def test_a_recorded_handshake_opens_nothing() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            first = await asyncio.open_connection("127.0.0.1", rig.way.port)
+            greeting = Greeting.decode(await first[0].readexactly(GREETING_BYTES))
+            recorded = hello(TOKEN, greeting, Hello(b"s" * 16, is_new=True, nonce=b"n" * 16))
+            second = await asyncio.open_connection("127.0.0.1", rig.way.port)
+            await second[0].readexactly(GREETING_BYTES)
+            second[1].write(recorded)
+            assert await second[0].read() == b""
+            assert rig.far.counters.refused == 1
+            for _, writer in (first, second):
+                writer.close()
+
+    run(test)
+
+
+def test_a_proxy_that_accepts_no_connection_closes_the_local_one() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            with socket.create_server(("127.0.0.1", 0)) as unused:
+                port = unused.getsockname()[1]
+            rig.far._connect = connector("127.0.0.1", port)
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            assert await reader.read() == b""
+            writer.close()
+
+    run(test)
+
+
+def test_handshakes_have_a_deadline() -> None:
+    async def test() -> None:
+        async with a_rig(echo, options=FarOptions(hello_s=0.1)) as rig:
+            reader, writer = await asyncio.open_connection("127.0.0.1", rig.way.port)
+            await reader.readexactly(GREETING_BYTES)
+            assert await reader.read() == b""
+            writer.close()
+
+    run(test)
