@@ -5,6 +5,7 @@
 - `websocket`, `frames`: the protocols, without I/O
 - `liveness`: decides when the far end is dead
 - `places`: directories for local sockets
+- `link`: a folder: connections that outlive the WebSockets that transport them
 
 The caller connects the tunnel to the API server; `kube` has addresses and credentials.
 """

@@ -2,7 +2,8 @@
 
 The standard library alone: the far end also runs as a sidecar of a proxy whose image is not ours.
 
-- `link`: one end of a session, without I/O; `streams`, `pacing`, `link_frames`: its parts
+- `link`: one end of a session, without I/O, and its `link_events`
+- `connections`, `streams`, `pacing`, `link_frames`, `control_frames`: its parts
 - `handshake`: mutual proof of the session's token
 - `http2_pings`: answers gRPC's PINGs while the way is interrupted
 - `near_end`, `far_end`: the two ends; `link_end`, `local_sockets`, `carriers`: what they share

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol as Interface
 
-from shared_pathways_service.tunnel.link.link import Buffer
+from shared_pathways_service.tunnel.link.link_frames import Buffer
 
 __all__ = ["Carrier", "CarrierOwner", "TcpCarrier"]
 

@@ -22,8 +22,9 @@ from shared_pathways_service.tunnel.link.handshake import (
     answer,
     check_hello,
 )
-from shared_pathways_service.tunnel.link.link import Link, Opened
+from shared_pathways_service.tunnel.link.link import Link
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
+from shared_pathways_service.tunnel.link.link_events import Opened
 from shared_pathways_service.tunnel.link.local_sockets import Bridge
 
 __all__ = ["FarCounters", "FarEnd", "FarOptions", "connector"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from shared_pathways_service.tunnel.link.link import Buffer
+from shared_pathways_service.tunnel.link.link_frames import Buffer
 
 __all__ = ["ANSWER_AFTER_S", "PREFACE", "FrameCutter", "PingKeeper"]
 

@@ -14,13 +14,31 @@ as much that was received but not passed on, and one incomplete message (`MAX_ME
 
 from __future__ import annotations
 
-import dataclasses
-import enum
-import struct
 from collections import deque
 
+from shared_pathways_service.tunnel.link.connections import Connection, KnownNumbers
+from shared_pathways_service.tunnel.link.control_frames import (
+    SyncEntry,
+    ack_frame,
+    parse_ack,
+    parse_sync,
+    parse_text,
+    sync_frame,
+    text_frame,
+)
+from shared_pathways_service.tunnel.link.link_events import (
+    Arrived,
+    Ended,
+    LinkEvent,
+    Opened,
+    Over,
+    Protocol,
+    Reset,
+    parse_protocol,
+)
 from shared_pathways_service.tunnel.link.link_frames import (
     STREAM_KINDS,
+    Buffer,
     Frame,
     FrameKind,
     LinkFrameReader,
@@ -28,22 +46,9 @@ from shared_pathways_service.tunnel.link.link_frames import (
     frame_header,
 )
 from shared_pathways_service.tunnel.link.pacing import Pacing
-from shared_pathways_service.tunnel.link.streams import Piece, ReceiveStream, SendStream
+from shared_pathways_service.tunnel.link.streams import ReceiveStream, SendStream
 
-__all__ = [
-    "MAX_CONNECTIONS",
-    "MAX_MESSAGE_BYTES",
-    "WINDOW_BYTES",
-    "Arrived",
-    "Buffer",
-    "Ended",
-    "Link",
-    "LinkEvent",
-    "Opened",
-    "Over",
-    "Protocol",
-    "Reset",
-]
+__all__ = ["MAX_CONNECTIONS", "MAX_MESSAGE_BYTES", "WINDOW_BYTES", "Link"]
 
 #: Default of the window.
 WINDOW_BYTES = 8 << 20
@@ -51,104 +56,6 @@ WINDOW_BYTES = 8 << 20
 MAX_MESSAGE_BYTES = (16 << 20) + 64
 #: Open connections; JAX makes a handful.
 MAX_CONNECTIONS = 64
-
-_SYNC_HEAD = struct.Struct(">II")  # connections the sender knows up to; number of entries
-_SYNC_ENTRY = struct.Struct(">IQQ")  # connection, acknowledged, received
-_REASON_BYTES = 1000
-
-Buffer = bytes | bytearray | memoryview
-
-
-class Protocol(enum.Enum):
-    """The protocol inside a connection.
-
-    Attributes:
-      HTTP2: Frames of HTTP/2, which are passed on whole.
-      BYTES: Any bytes, which are passed on as they come.
-    """
-
-    HTTP2 = b"h"
-    BYTES = b"b"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Opened:
-    """The peer opened a connection."""
-
-    connection: int
-    protocol: Protocol
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Arrived:
-    """Whole messages arrived; report with `Link.delivered` when they are passed on."""
-
-    connection: int
-    payloads: list[Buffer]
-    end: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ended:
-    """The peer sends no more on this connection."""
-
-    connection: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reset:
-    """The connection is gone in both directions."""
-
-    connection: int
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Over:
-    """The peer ended the session."""
-
-    reason: str
-
-
-LinkEvent = Opened | Arrived | Ended | Reset | Over
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _Connection:
-    send: SendStream
-    receive: ReceiveStream
-    parts: list[Buffer] = dataclasses.field(default_factory=list)
-    parts_bytes: int = 0
-    arrived_to: int = 0
-    delivered_to: int = 0
-
-    @property
-    def acked(self) -> int:
-        """The offset to acknowledge: what is passed on, or waits for the rest of its message."""
-        is_delivered = self.delivered_to == self.arrived_to
-        return self.receive.received if is_delivered else self.delivered_to
-
-    @property
-    def is_done(self) -> bool:
-        is_delivered = self.delivered_to == self.arrived_to
-        return self.send.is_acked and self.receive.has_ended and is_delivered
-
-
-class _Known:
-    """The numbers of all connections that ever were, which come in any order."""
-
-    def __init__(self) -> None:
-        self.all_to = 0
-        self._above: set[int] = set()
-
-    def add(self, number: int) -> None:
-        self._above.add(number)
-        while self.all_to + 1 in self._above:
-            self.all_to += 1
-            self._above.remove(self.all_to)
-
-    def __contains__(self, number: int) -> bool:
-        return number <= self.all_to or number in self._above
 
 
 class Link:
@@ -162,12 +69,12 @@ class Link:
     def __init__(self, *, is_near: bool, window_bytes: int = WINDOW_BYTES) -> None:
         self._is_near = is_near
         self._window_bytes = window_bytes
-        self._connections: dict[int, _Connection] = {}
-        self._known = _Known()
+        self._connections: dict[int, Connection] = {}
+        self._known = KnownNumbers()
         self._readers: dict[int, LinkFrameReader] = {}
         self._first: dict[int, deque[bytes]] = {}  # per carrier, before anything else
         self._control: deque[bytes] = deque()
-        self._acks: dict[int, int] = {}
+        self._acks: set[int] = set()
         self._ready: deque[int] = deque()
         self._under_way = 0
         self._pacing = Pacing(window_bytes)
@@ -222,7 +129,7 @@ class Link:
         if (known := self._connections.get(connection)) is None:
             return
         known.delivered_to = end
-        self._acks[connection] = known.acked
+        self._acks.add(connection)
         self._forget_if_done(connection)
 
     def reset(self, connection: int, reason: str) -> None:
@@ -232,7 +139,7 @@ class Link:
 
     def bye(self, reason: str) -> None:
         """Ends the session."""
-        self._control.append(_text_frame(FrameKind.BYE, 0, reason))
+        self._control.append(text_frame(FrameKind.BYE, 0, reason))
 
     # ---- carriers
 
@@ -250,7 +157,7 @@ class Link:
             if lost and number not in self._ready:
                 self._ready.append(number)
             # It may have taken an acknowledgement with it.
-            self._acks[number] = known.acked
+            self._acks.add(number)
 
     def ping(self, carrier: int, number: int) -> None:
         """Asks for a sign of life on this carrier."""
@@ -271,7 +178,7 @@ class Link:
         """
         frames: list[Buffer] = list(self._first[carrier])
         self._first[carrier].clear()
-        frames += [frame_header(FrameKind.ACK, *ack, 0) for ack in self._acks.items()]
+        frames += [self._ack(number, self._connections[number]) for number in self._acks]
         self._acks.clear()
         frames += self._control
         self._control.clear()
@@ -301,9 +208,9 @@ class Link:
 
     # ---- internals
 
-    def _add(self, number: int) -> _Connection:
-        known = self._connections[number] = _Connection(
-            SendStream(0), ReceiveStream(0, self._window_bytes)
+    def _add(self, number: int) -> Connection:
+        known = self._connections[number] = Connection(
+            SendStream(), ReceiveStream(self._window_bytes)
         )
         self._known.add(number)
         return known
@@ -322,15 +229,15 @@ class Link:
         if frame.kind in STREAM_KINDS:
             self._take_stream(frame)
         elif frame.kind is FrameKind.ACK:
-            self._take_ack(frame.connection, frame.offset, now)
+            self._take_ack(frame.connection, frame.offset, parse_ack(frame.payload), now)
         elif frame.kind is FrameKind.PING:
             self._first[carrier].append(frame_header(FrameKind.PONG, 0, frame.offset, 0))
         elif frame.kind is FrameKind.SYNC:
-            self._take_sync(carrier, bytes(frame.payload), now)
+            self._take_sync(frame.payload, now)
         elif frame.kind is FrameKind.RESET:
-            self._take_reset(frame.connection, _text(frame.payload))
+            self._take_reset(frame.connection, parse_text(frame.payload))
         elif frame.kind is FrameKind.BYE:
-            self._events.append(Over(_text(frame.payload)))
+            self._events.append(Over(parse_text(frame.payload)))
 
     def _take_stream(self, frame: Frame) -> None:
         known = self._connections.get(frame.connection)
@@ -341,10 +248,10 @@ class Link:
         for each in known.receive.receive(frame, known.acked):
             self._take_in_order(each.connection, known, each)
         # (Also for what came twice: the acknowledgement may be lost.)
-        self._acks[frame.connection] = known.acked
+        self._acks.add(frame.connection)
         self._forget_if_done(frame.connection)
 
-    def _unknown(self, number: int) -> _Connection | None:
+    def _unknown(self, number: int) -> Connection | None:
         if number in self._known:
             self._queue_reset(number, "the connection is closed")
             return None
@@ -356,13 +263,13 @@ class Link:
             return None
         return self._add(number)
 
-    def _take_in_order(self, number: int, known: _Connection, frame: Frame) -> None:
+    def _take_in_order(self, number: int, known: Connection, frame: Frame) -> None:
         is_first = frame.offset == 0 and not self._is_near
         if is_first is not (frame.kind is FrameKind.OPEN):
             raise LinkViolation(f"connection {number} does not begin with its opening")
         if frame.kind is FrameKind.OPEN:
             known.arrived_to = known.delivered_to = 1
-            self._events.append(Opened(number, _protocol(frame.payload)))
+            self._events.append(Opened(number, parse_protocol(frame.payload)))
         elif frame.kind is FrameKind.END:
             self._events.append(Ended(number))
         elif frame.kind is FrameKind.PART:
@@ -377,22 +284,17 @@ class Link:
             known.parts_bytes = 0
             known.arrived_to = end
 
-    def _take_ack(self, number: int, offset: int, now: float) -> None:
+    def _take_ack(self, number: int, passed_on: int, received: int, now: float) -> None:
         if (known := self._connections.get(number)) is None:
             return
-        dropped = known.send.acked(offset)
-        self._account(dropped, now)
-        if dropped and not known.send.has_waiting and number in self._ready:
+        if arrived := known.send.received(received):
+            size = sum(piece.length for piece in arrived)
+            self._pacing.on_ack(arrived[-1].sent_at, size, self._under_way, now)
+            self._under_way -= size
+        known.send.passed_on(passed_on)
+        if not known.send.has_waiting and number in self._ready:
             self._ready.remove(number)
         self._forget_if_done(number)
-
-    def _account(self, dropped: list[Piece], now: float) -> None:
-        sent = [piece for piece in dropped if piece.carrier is not None]
-        if not sent:
-            return
-        acked = sum(piece.length for piece in sent)
-        self._pacing.on_ack(sent[-1].sent_at, acked, self._under_way, now)
-        self._under_way -= acked
 
     def _take_reset(self, number: int, reason: str) -> None:
         known = self._connections.get(number)
@@ -404,10 +306,12 @@ class Link:
             self._events.append(Reset(number, reason))
 
     def _queue_reset(self, number: int, reason: str) -> None:
-        self._control.append(_text_frame(FrameKind.RESET, number, reason))
+        self._control.append(text_frame(FrameKind.RESET, number, reason))
 
     def _forget_if_done(self, number: int) -> None:
-        if self._connections[number].is_done:
+        if (known := self._connections[number]).is_done:
+            # The last acknowledgement; if it is lost, a SYNC tells the peer.
+            self._control.append(self._ack(number, known))
             self._forget(number)
 
     def _forget(self, number: int) -> bool:
@@ -415,56 +319,29 @@ class Link:
         if known is None:
             return False
         self._under_way -= sum(piece.length for piece in known.send.under_way())
+        self._acks.discard(number)
         if number in self._ready:
             self._ready.remove(number)
         return True
+
+    @staticmethod
+    def _ack(number: int, known: Connection) -> bytes:
+        return ack_frame(number, known.acked, known.receive.received)
 
     # ---- what the two ends have, on a new carrier
 
     def _sync(self) -> bytes:
         entries = [
-            _SYNC_ENTRY.pack(number, known.acked, known.receive.received)
+            SyncEntry(number, known.acked, known.receive.received)
             for number, known in self._connections.items()
         ]
-        payload = _SYNC_HEAD.pack(self._known.all_to, len(entries)) + b"".join(entries)
-        return frame_header(FrameKind.SYNC, 0, 0, len(payload)) + payload
+        return sync_frame(self._known.all_to, entries)
 
-    def _take_sync(self, carrier: int, payload: bytes, now: float) -> None:
-        peer_knows_to, entries = _parse_sync(payload)
+    def _take_sync(self, payload: Buffer, now: float) -> None:
+        peer_knows_to, entries = parse_sync(payload, MAX_CONNECTIONS)
         for number, acked, received in entries:
-            self._take_ack(number, acked, now)
-            if (known := self._connections.get(number)) is None:
-                continue
-            # Not sent again, though it stays in the replay buffer until it is acknowledged.
-            self._under_way += sum(p.length for p in known.send.peer_has(received, carrier))
-            if not known.send.has_waiting and number in self._ready:
-                self._ready.remove(number)
+            self._take_ack(number, acked, received, now)
         listed = {number for number, _, _ in entries}
         for number in set(self._connections) - listed:
             if number <= peer_knows_to:
                 self._take_reset(number, "the other end has closed the connection")
-
-
-def _protocol(payload: Buffer) -> Protocol:
-    try:
-        return Protocol(bytes(payload))
-    except ValueError as error:
-        raise LinkViolation(f"there is no protocol {bytes(payload[:8])!r}") from error
-
-
-def _parse_sync(payload: bytes) -> tuple[int, list[tuple[int, int, int]]]:
-    if len(payload) < _SYNC_HEAD.size:
-        raise LinkViolation("a SYNC is too short")
-    peer_knows_to, count = _SYNC_HEAD.unpack_from(payload)
-    if count > MAX_CONNECTIONS or len(payload) != _SYNC_HEAD.size + count * _SYNC_ENTRY.size:
-        raise LinkViolation(f"a SYNC with {count} connections has {len(payload)} bytes")
-    return peer_knows_to, list(_SYNC_ENTRY.iter_unpack(payload[_SYNC_HEAD.size :]))
-
-
-def _text_frame(kind: FrameKind, connection: int, text: str) -> bytes:
-    payload = text.encode()[:_REASON_BYTES]
-    return frame_header(kind, connection, 0, len(payload)) + payload
-
-
-def _text(payload: Buffer) -> str:
-    return bytes(payload[:_REASON_BYTES]).decode(errors="replace")

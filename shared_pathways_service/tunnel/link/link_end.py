@@ -8,10 +8,10 @@ import itertools
 from collections.abc import Callable
 
 from shared_pathways_service.tunnel.link.carriers import Carrier
-from shared_pathways_service.tunnel.link.link import (
+from shared_pathways_service.tunnel.link.link import Link
+from shared_pathways_service.tunnel.link.link_events import (
     Arrived,
     Ended,
-    Link,
     LinkEvent,
     Opened,
     Over,

@@ -16,6 +16,7 @@ __all__ = [
     "HEADER_BYTES",
     "MAX_PAYLOAD_BYTES",
     "STREAM_KINDS",
+    "Buffer",
     "Frame",
     "FrameKind",
     "LinkFrameReader",
@@ -23,6 +24,8 @@ __all__ = [
     "frame_header",
     "length_in_stream",
 ]
+
+Buffer = bytes | bytearray | memoryview
 
 _HEADER = struct.Struct(">BIQI")
 HEADER_BYTES = _HEADER.size
@@ -42,7 +45,8 @@ class FrameKind(enum.IntEnum):
       PART: Bytes of a connection that end inside a message of its protocol.
       WHOLE: Bytes of a connection that end with a message.
       END: The sender sends no more on this connection.
-      ACK: All bytes before the offset were passed on, or wait only for the rest of their message.
+      ACK: All bytes before the offset were passed on, or wait only for the rest of their message;
+        the payload is the offset (8 bytes) before which all bytes have arrived.
       RESET: The connection broke; the payload says why.
       SYNC: What the sender has of each connection, as the first frame on a carrier.
       PING: Asks for a PONG with the same offset.
@@ -72,7 +76,7 @@ class Frame(NamedTuple):
     kind: FrameKind
     connection: int
     offset: int
-    payload: bytes | bytearray | memoryview
+    payload: Buffer
 
 
 def frame_header(kind: FrameKind, connection: int, offset: int, length: int) -> bytes:
@@ -80,7 +84,7 @@ def frame_header(kind: FrameKind, connection: int, offset: int, length: int) -> 
     return _HEADER.pack(kind, connection, offset, length)
 
 
-def length_in_stream(kind: FrameKind, payload: bytes | bytearray | memoryview) -> int:
+def length_in_stream(kind: FrameKind, payload: Buffer) -> int:
     """Returns how many bytes of a connection's stream a frame covers."""
     return len(payload) if kind in (FrameKind.PART, FrameKind.WHOLE) else 1
 

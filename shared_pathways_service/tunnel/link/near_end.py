@@ -26,8 +26,9 @@ from shared_pathways_service.tunnel.link.handshake import (
     hello,
 )
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE
-from shared_pathways_service.tunnel.link.link import Link, Opened, Protocol
+from shared_pathways_service.tunnel.link.link import Link
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
+from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
 from shared_pathways_service.tunnel.link.link_frames import LinkViolation
 from shared_pathways_service.tunnel.link.local_sockets import Bridge
 

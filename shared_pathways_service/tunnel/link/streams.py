@@ -10,6 +10,7 @@ import dataclasses
 from collections import deque
 
 from shared_pathways_service.tunnel.link.link_frames import (
+    Buffer,
     Frame,
     FrameKind,
     LinkViolation,
@@ -31,7 +32,7 @@ class Piece:
 
     kind: FrameKind
     offset: int
-    payload: bytes | bytearray | memoryview
+    payload: Buffer
     carrier: int | None = None
     sent_at: float = 0.0
 
@@ -40,40 +41,45 @@ class Piece:
         """Its length in the stream."""
         return length_in_stream(self.kind, self.payload)
 
+    @property
+    def end(self) -> int:
+        """The offset after its last byte."""
+        return self.offset + self.length
+
 
 class SendStream:
-    """Keeps each piece until the peer acknowledges it.
+    """Keeps each piece until the peer has passed it on.
 
     Attributes:
       unacked_bytes: Bytes in the replay buffer.
       has_ended: Whether `FrameKind.END` was appended.
     """
 
-    def __init__(self, offset: int) -> None:
-        self._next = offset
-        self._acked = offset
-        self._pieces: deque[Piece] = deque()
-        self._waiting: deque[Piece] = deque()
+    def __init__(self) -> None:
+        self._next = 0
+        self._at_peer: deque[Piece] = deque()
+        self._missing: deque[Piece] = deque()  # at the peer
+        self._waiting: deque[Piece] = deque()  # those of `_missing` that no carrier has
         self.unacked_bytes = 0
         self.has_ended = False
 
     @property
     def is_acked(self) -> bool:
-        """Whether the peer has everything, the end included."""
-        return self.has_ended and not self._pieces
+        """Whether the peer has passed on everything, the end included."""
+        return self.has_ended and not self._missing and not self._at_peer
 
     @property
     def has_waiting(self) -> bool:
         """Whether a piece waits to be sent."""
         return bool(self._waiting)
 
-    def append(self, kind: FrameKind, payload: bytes | bytearray | memoryview = b"") -> None:
+    def append(self, kind: FrameKind, payload: Buffer = b"") -> None:
         """Adds a piece, which must not change any more."""
         piece = Piece(kind, self._next, payload)
         self._next += piece.length
         self.unacked_bytes += piece.length
         self.has_ended = kind is FrameKind.END
-        self._pieces.append(piece)
+        self._missing.append(piece)
         self._waiting.append(piece)
 
     def take(self, carrier: int, now: float) -> Piece:
@@ -83,48 +89,44 @@ class SendStream:
         piece.sent_at = now
         return piece
 
-    def acked(self, offset: int) -> list[Piece]:
-        """Drops what the peer has; returns those pieces.
+    def received(self, offset: int) -> list[Piece]:
+        """Records that the peer has all bytes before `offset`.
+
+        Returns:
+          The pieces that arrived with them, which carriers took.
 
         Raises:
           LinkViolation: Such bytes were never sent.
         """
         if offset > self._next:
             raise LinkViolation(f"byte {offset} is acknowledged, but was never sent")
-        dropped = []
-        while self._pieces and self._pieces[0].offset + self._pieces[0].length <= offset:
-            piece = self._pieces.popleft()
-            self.unacked_bytes -= piece.length
-            dropped.append(piece)
+        arrived = []
+        while self._missing and self._missing[0].end <= offset:
+            piece = self._missing.popleft()
+            self._at_peer.append(piece)
             if piece.carrier is None:
                 # (Lost with its carrier, though the peer had it. Those waiting are in order.)
                 self._waiting.popleft()
-        return dropped
+            else:
+                arrived.append(piece)
+        return arrived
+
+    def passed_on(self, offset: int) -> None:
+        """Drops what the peer has passed on; it has received that before."""
+        while self._at_peer and self._at_peer[0].end <= offset:
+            self.unacked_bytes -= self._at_peer.popleft().length
 
     def under_way(self) -> list[Piece]:
-        """Returns the pieces that a carrier took and the peer has not acknowledged."""
-        return [piece for piece in self._pieces if piece.carrier is not None]
-
-    def peer_has(self, offset: int, carrier: int) -> list[Piece]:
-        """Counts waiting pieces before `offset`, which the peer has, as taken by `carrier`.
-
-        Returns:
-          These pieces. They are acknowledged later, or asked for again if `carrier` is lost.
-        """
-        taken = []
-        while self._waiting and self._waiting[0].offset + self._waiting[0].length <= offset:
-            piece = self._waiting.popleft()
-            piece.carrier = carrier
-            taken.append(piece)
-        return taken
+        """Returns the pieces that a carrier took and the peer may not have."""
+        return [piece for piece in self._missing if piece.carrier is not None]
 
     def carrier_lost(self, carrier: int) -> list[Piece]:
         """Queues everything again that this carrier took; returns these pieces."""
-        lost = [piece for piece in self._pieces if piece.carrier == carrier]
+        lost = [piece for piece in self._missing if piece.carrier == carrier]
         for piece in lost:
             piece.carrier = None
         if lost:
-            self._waiting = deque(piece for piece in self._pieces if piece.carrier is None)
+            self._waiting = deque(piece for piece in self._missing if piece.carrier is None)
         return lost
 
 
@@ -132,7 +134,6 @@ class ReceiveStream:
     """Puts received pieces in order.
 
     Args:
-      offset: Of the first byte.
       window_bytes: How far ahead of the acknowledged bytes the peer may send.
 
     Attributes:
@@ -140,8 +141,8 @@ class ReceiveStream:
       has_ended: Whether the peer's end has arrived, with everything before it.
     """
 
-    def __init__(self, offset: int, window_bytes: int) -> None:
-        self.received = offset
+    def __init__(self, window_bytes: int) -> None:
+        self.received = 0
         self.has_ended = False
         self._window_bytes = window_bytes
         self._early: dict[int, Frame] = {}

@@ -17,11 +17,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from shared_pathways_service.tunnel.link.link import (
-    MAX_CONNECTIONS,
+from shared_pathways_service.tunnel.link.link import MAX_CONNECTIONS, Link
+from shared_pathways_service.tunnel.link.link_events import (
     Arrived,
     Ended,
-    Link,
     Opened,
     Over,
     Protocol,
