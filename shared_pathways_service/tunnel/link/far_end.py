@@ -13,7 +13,11 @@ import socket
 from collections.abc import Callable
 
 from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
-from shared_pathways_service.tunnel.link.handshake import (
+from shared_pathways_service.tunnel.link.link_end import LinkEnd
+from shared_pathways_service.tunnel.link.link_events import Opened
+from shared_pathways_service.tunnel.link.link_state import Link
+from shared_pathways_service.tunnel.link.local_sockets import Bridge
+from shared_pathways_service.tunnel.link.token_handshake import (
     HELLO_BYTES,
     ID_BYTES,
     Greeting,
@@ -22,10 +26,6 @@ from shared_pathways_service.tunnel.link.handshake import (
     answer,
     check_hello,
 )
-from shared_pathways_service.tunnel.link.link import Link
-from shared_pathways_service.tunnel.link.link_end import LinkEnd
-from shared_pathways_service.tunnel.link.link_events import Opened
-from shared_pathways_service.tunnel.link.local_sockets import Bridge
 
 __all__ = ["FarCounters", "FarEnd", "FarOptions", "connector"]
 

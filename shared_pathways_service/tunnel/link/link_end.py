@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Callable
 
 from shared_pathways_service.tunnel.link.carriers import Carrier
-from shared_pathways_service.tunnel.link.link import Link
 from shared_pathways_service.tunnel.link.link_events import (
     Arrived,
     Ended,
@@ -18,6 +17,7 @@ from shared_pathways_service.tunnel.link.link_events import (
     Reset,
 )
 from shared_pathways_service.tunnel.link.link_frames import LinkViolation
+from shared_pathways_service.tunnel.link.link_state import Link
 from shared_pathways_service.tunnel.link.local_sockets import Bridge
 from shared_pathways_service.tunnel.liveness import Liveness, Verdict
 

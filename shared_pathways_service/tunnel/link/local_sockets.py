@@ -8,9 +8,9 @@ from collections import deque
 from typing import Protocol as Interface
 
 from shared_pathways_service.tunnel.link.http2_pings import FrameCutter, PingKeeper
-from shared_pathways_service.tunnel.link.link import Link
 from shared_pathways_service.tunnel.link.link_events import Arrived, Protocol
 from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES
+from shared_pathways_service.tunnel.link.link_state import Link
 
 __all__ = ["Bridge", "BridgeOwner"]
 

@@ -15,7 +15,13 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner
-from shared_pathways_service.tunnel.link.handshake import (
+from shared_pathways_service.tunnel.link.http2_pings import PREFACE
+from shared_pathways_service.tunnel.link.link_end import LinkEnd
+from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
+from shared_pathways_service.tunnel.link.link_frames import LinkViolation
+from shared_pathways_service.tunnel.link.link_state import Link
+from shared_pathways_service.tunnel.link.local_sockets import Bridge
+from shared_pathways_service.tunnel.link.token_handshake import (
     ANSWER_BYTES,
     GREETING_BYTES,
     ID_BYTES,
@@ -25,12 +31,6 @@ from shared_pathways_service.tunnel.link.handshake import (
     check_answer,
     hello,
 )
-from shared_pathways_service.tunnel.link.http2_pings import PREFACE
-from shared_pathways_service.tunnel.link.link import Link
-from shared_pathways_service.tunnel.link.link_end import LinkEnd
-from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
-from shared_pathways_service.tunnel.link.link_frames import LinkViolation
-from shared_pathways_service.tunnel.link.local_sockets import Bridge
 
 __all__ = ["DialCarrier", "LinkState", "NearEnd", "NearOptions", "SessionOver"]
 

@@ -12,8 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from harness.processes import run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector
-from shared_pathways_service.tunnel.link.handshake import GREETING_BYTES, Greeting, Hello, hello
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
+from shared_pathways_service.tunnel.link.token_handshake import (
+    GREETING_BYTES,
+    Greeting,
+    Hello,
+    hello,
+)
 
 TOKEN = b"a token of the tenant"
 DEADLINE_S = 120.0

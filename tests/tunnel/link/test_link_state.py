@@ -17,7 +17,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from shared_pathways_service.tunnel.link.link import MAX_CONNECTIONS, Link
 from shared_pathways_service.tunnel.link.link_events import (
     Arrived,
     Ended,
@@ -27,6 +26,7 @@ from shared_pathways_service.tunnel.link.link_events import (
     Reset,
 )
 from shared_pathways_service.tunnel.link.link_frames import FrameKind, LinkViolation, frame_header
+from shared_pathways_service.tunnel.link.link_state import MAX_CONNECTIONS, Link
 
 _WINDOW = 4096
 NEAR, FAR = 0, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service.tunnel.link.link_frames import Buffer
-from shared_pathways_service.tunnel.link.streams import ReceiveStream, SendStream
+from shared_pathways_service.tunnel.link.link_streams import ReceiveStream, SendStream
 
 __all__ = ["Connection", "KnownNumbers"]
 

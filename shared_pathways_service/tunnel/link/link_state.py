@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from shared_pathways_service.tunnel.link.connections import Connection, KnownNumbers
 from shared_pathways_service.tunnel.link.control_frames import (
     SyncEntry,
     ack_frame,
@@ -26,6 +25,7 @@ from shared_pathways_service.tunnel.link.control_frames import (
     sync_frame,
     text_frame,
 )
+from shared_pathways_service.tunnel.link.link_connections import Connection, KnownNumbers
 from shared_pathways_service.tunnel.link.link_events import (
     Arrived,
     Ended,
@@ -45,8 +45,8 @@ from shared_pathways_service.tunnel.link.link_frames import (
     LinkViolation,
     frame_header,
 )
+from shared_pathways_service.tunnel.link.link_streams import ReceiveStream, SendStream
 from shared_pathways_service.tunnel.link.pacing import Pacing
-from shared_pathways_service.tunnel.link.streams import ReceiveStream, SendStream
 
 __all__ = ["MAX_CONNECTIONS", "MAX_MESSAGE_BYTES", "WINDOW_BYTES", "Link"]
 
