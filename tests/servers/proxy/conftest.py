@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.processes import ServerProcess
+from harness.processes import DEADLINE_S, ServerProcess
 from harness.proxy.raw import RawClient
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
@@ -116,3 +117,10 @@ def start_proxy(own_directories: Path) -> Iterator[StartProxy]:
             return stack.enter_context(ServerProcess(MODULE, all_flags, **kwargs))
 
         yield start
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -18,8 +18,7 @@ from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
 from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
-from tests.servers.proxy.conftest import LocalProxy, MakeClient
-from tests.servers.proxy.session.test_sessions import wait_until
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, wait_until
 
 FOUR = np.arange(4, dtype=np.float32)
 

@@ -20,9 +20,8 @@ from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import mlir, program_costs
-from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy, wait_until
 from tests.servers.proxy.engine import quick_programs
-from tests.servers.proxy.session.test_sessions import wait_until
 
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)

@@ -20,8 +20,7 @@ from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
-from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-from tests.servers.proxy.session.test_sessions import wait_until
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, wait_until
 
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)
@@ -39,15 +38,15 @@ def ask(address: str, token: str | None = None) -> pb.GetCountersResponse:
         return answer
 
 
-def told(proxy: LocalProxy) -> dict[str, Any]:
+def counters(proxy: LocalProxy) -> dict[str, Any]:
     return values_of(families_of(ask(proxy.address)))
 
 
-def told_after(proxy: LocalProxy, settled: int) -> dict[str, Any]:
+def counters_after(proxy: LocalProxy, settled: int) -> dict[str, Any]:
     """What is told once the last `settle` is counted itself: that is after its answer."""
     name = f"{NS}_requests_total"
-    wait_until(lambda: told(proxy)[name]["is_array_deleted"] == settled)
-    return told(proxy)
+    wait_until(lambda: counters(proxy)[name]["is_array_deleted"] == settled)
+    return counters(proxy)
 
 
 def settle(client: RawClient) -> None:
@@ -65,7 +64,7 @@ def run(client: RawClient) -> int:
 
 
 def test_a_new_proxy_has_done_nothing(proxy: LocalProxy) -> None:
-    values = told(proxy)
+    values = counters(proxy)
     assert values.pop(f"{NS}_info").keys() == {"version", "jaxlib_version"}
     assert values.pop(f"{NS}_device_memory_bytes") == {str(i): 0 for i in range(8)}
     assert {name: value for name, value in values.items() if value} == {}
@@ -74,10 +73,10 @@ def test_a_new_proxy_has_done_nothing(proxy: LocalProxy) -> None:
 def test_requests_are_counted_by_kind(proxy: LocalProxy, connect: MakeClient) -> None:
     client = connect(proxy.address)
     run(client)
-    before = told_after(proxy, 1)
+    before = counters_after(proxy, 1)
     for _ in range(3):
         run(client)
-    after = told_after(proxy, 4)
+    after = counters_after(proxy, 4)
     grown = {
         kind: count - before[f"{NS}_requests_total"][kind]
         for kind, count in after[f"{NS}_requests_total"].items()
@@ -110,7 +109,7 @@ def test_a_refused_dispatch_is_none(client: RawClient, proxy: LocalProxy) -> Non
     with pytest.raises(Failed):
         client.execute(12345, [])
     settle(client)
-    values = told(proxy)
+    values = counters(proxy)
     assert values[f"{NS}_requests_total"]["loaded_executable_execute"] == 1
     assert values[f"{NS}_refusals_total"]["loaded_executable_execute"] == 1
     assert values[f"{NS}_dispatches_total"] == 0
@@ -124,7 +123,7 @@ def test_what_is_held(proxy: LocalProxy, connect: MakeClient) -> None:
     other.ready(small)
     other.compile(DOUBLE, [5])
     other.store(777, b"waits to be used")
-    values = told(proxy)
+    values = counters(proxy)
     assert values[f"{NS}_open_sessions"] == values[f"{NS}_opened_sessions_total"] == 2
     assert (values[f"{NS}_live_arrays"], values[f"{NS}_live_programs"]) == (2, 1)
     # Beside them the future that says when the program is compiled.
@@ -136,12 +135,12 @@ def test_what_is_held(proxy: LocalProxy, connect: MakeClient) -> None:
     assert [held[str(i)] for i in range(8)] == [8, 8, 8, 8, 0, 16, 0, 0]
     # A view shares its array's memory.
     client.call("disassemble_into_single_device_arrays", array_handle=array)
-    values = told(proxy)
+    values = counters(proxy)
     assert values[f"{NS}_live_arrays"] == 6
     assert values[f"{NS}_device_memory_bytes"] == held
     # A deleted array holds nothing, though its handle is still known.
     other.call("delete_array", array_handle=[small])
-    assert told(proxy)[f"{NS}_device_memory_bytes"]["5"] == 0
+    assert counters(proxy)[f"{NS}_device_memory_bytes"]["5"] == 0
 
 
 def test_with_a_limit_what_is_counted_against_it(
@@ -150,7 +149,7 @@ def test_with_a_limit_what_is_counted_against_it(
     proxy = make_proxy(memory_limit=1000)
     client = connect(proxy.address)
     client.ready(client.put(FOUR, single(3)))
-    values = told(proxy)
+    values = counters(proxy)
     assert values[f"{NS}_device_memory_limit_bytes"] == 1000
     assert values[f"{NS}_device_memory_bytes"]["3"] == 16
 
@@ -160,10 +159,10 @@ def test_an_ended_session_still_counts_and_holds_nothing(
 ) -> None:
     client = connect(proxy.address)
     run(client)
-    during = told_after(proxy, settled=1)
+    during = counters_after(proxy, settled=1)
     client.close()
-    wait_until(lambda: told(proxy)[f"{NS}_open_sessions"] == 0)
-    after = told(proxy)
+    wait_until(lambda: counters(proxy)[f"{NS}_open_sessions"] == 0)
+    after = counters(proxy)
     gauges = (
         "open_sessions",
         "open_handles",
@@ -188,7 +187,7 @@ def test_the_cache_is_counted(
     proxy = make_proxy(compile_cache=cache)
     for _ in range(3):
         connect(proxy.address).compile(sharded_double(2), [0, 1])
-    values = told(proxy)
+    values = counters(proxy)
     cache.close()
     assert values[f"{NS}_compilations_total"] == 1
     names = ("hits", "misses", "stored", "rejected", "evicted")
@@ -199,7 +198,7 @@ def test_kinds_are_bounded_whatever_clients_send(client: RawClient, proxy: Local
     # A field that no version of the protocol has.
     client.send_raw(b"\x0a\x02\x08\x63" + b"\xca\x3e\x00")
     settle(client)
-    kinds = told(proxy)[f"{NS}_requests_total"]
+    kinds = counters(proxy)[f"{NS}_requests_total"]
     assert kinds["unknown"] == 1
     known = {name.removesuffix("_request") for name in HANDLERS}
     assert kinds.keys() <= known | {"unknown"}

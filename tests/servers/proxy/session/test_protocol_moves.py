@@ -1,206 +1,35 @@
-"""Requests that put arrays elsewhere: resharding, bitcasts, remaps between sets of slices."""
+"""Resharding and bitcasts: results, shared memory, errors and refusals."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.proxy.programs import DOUBLE, sharded_double
+from harness.proxy.programs import sharded_double
 from harness.proxy.raw import Failed, RawClient, replicated, single, spec, split
-from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
+from shared_pathways_service.protocol.ifrt import core_pb2
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-
-INVALID, EXHAUSTED, UNIMPLEMENTED, DATA_LOSS = 3, 8, 12, 15
-FOUR = np.arange(4, dtype=np.float32)
-EIGHT = np.arange(8, dtype=np.float32)
-REUSE = proxy_pb2.ARRAY_COPY_SEMANTICS_REUSE_INPUT
-DONATE = proxy_pb2.ARRAY_COPY_SEMANTICS_DONATE_INPUT
-COPY = proxy_pb2.ARRAY_COPY_SEMANTICS_ALWAYS_COPY
-Kind = core_pb2.DTypeProto
-
-
-def of_kind(kind: int, shape: Sequence[int], sharding: core_pb2.ShardingProto) -> Any:
-    made = spec(shape, sharding)
-    made.dtype.kind = kind  # type: ignore[assignment]
-    return made
-
-
-def pinned(device: int) -> core_pb2.ShardingProto:
-    """The host's memory of one device."""
-    sharding = single(device)
-    message = core_pb2.SingleDeviceShardingProto(device_id=device, memory_kind="pinned_host")
-    sharding.serialized_sharding.data = message.SerializeToString()
-    return sharding
-
-
-def reshard(
-    client: RawClient, array: int, wanted: core_pb2.ArraySpecProto, semantics: int = COPY
-) -> int:
-    made: int
-    (made,) = client.call(
-        "reshard_arrays", array_handles=[array], array_specs=[wanted], copy_semantics=semantics
-    ).array_handles
-    return made
-
-
-def pieces(client: RawClient, array: int) -> list[list[float]]:
-    parts = client.call("disassemble_into_single_device_arrays", array_handle=array).array_handles
-    return [client.fetch(part).tolist() for part in parts]
-
-
-# ---- remaps
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"from_start": [0, 0]}, "different numbers or lengths"),
-        ({"from_end": [0]}, "different numbers or lengths"),
-        ({"to_end": [0]}, "different numbers or lengths"),
-        ({"from_step": [0]}, "a step below 1"),
-        ({"from_end": [2]}, "absent shards"),
-        ({"to_end": [2]}, "absent shards"),
-        ({"from_end": [2], "to_end": [2]}, "absent shards"),
-        ({"from_start": [-1], "to_start": [-1]}, "absent shards"),
-        ({"from_start": [-1 << 62], "to_start": [-1 << 62]}, "absent shards"),
-        ({"from_end": [1 << 62], "to_end": [1 << 62]}, "absent shards"),
-        ({"in_array": 1}, "absent arrays"),
-    ],
+from tests.servers.proxy.session.arrays import (
+    COPY,
+    DATA_LOSS,
+    DONATE,
+    EIGHT,
+    EXHAUSTED,
+    FOUR,
+    HALVES,
+    INVALID,
+    QUARTERS,
+    REUSE,
+    UNIMPLEMENTED,
+    Kind,
+    of_kind,
+    pieces,
+    pinned,
+    reshard,
 )
-def test_remap_plans_that_are_none(
-    client: RawClient, changed: dict[str, Any], message: str
-) -> None:
-    array = client.put(FOUR, single(0))
-    mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
-    mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
-    one = [spec([4], single(0))]
-    plan = {"input_specs": one, "output_specs": one, "mappings": [{**mapping, **changed}]}
-    with pytest.raises(Failed, match=message) as raised:
-        client.call("remap_arrays", plan=plan, array_handles=[array])
-    assert raised.value.code == INVALID
-
-
-def by_devices(*outputs: tuple[int, Sequence[tuple[int, Sequence[int]]]]) -> list[Any]:
-    """A plan as clients send it from version 6 of the serialised values on."""
-    plan = []
-    for out_array, inputs in outputs:
-        entry = core_pb2.RemapPlanProto.InputDevicesForOutput(out_array=out_array)
-        for in_array, devices in inputs:
-            taken = entry.input_devices.add(in_array=in_array)
-            taken.device_list.device_ids.extend(devices)
-        plan.append(entry)
-    return plan
-
-
-def test_a_remap_plan_by_devices(client: RawClient) -> None:
-    first, second = client.put(EIGHT, split([0, 1])), client.put(EIGHT + 8, split([2, 3]))
-    plan = {
-        "input_specs": [spec([8], split([0, 1])), spec([8], split([2, 3]))],
-        "output_specs": [spec([8], split([3, 0])), spec([8], split([1, 2]))],
-        "input_devices_for_output": by_devices(
-            (0, [(0, [0]), (1, [3])]), (1, [(1, [2]), (0, [1])])
-        ),
-    }
-    made = client.call("remap_arrays", plan=plan, array_handles=[first, second]).array_handles
-    assert [pieces(client, array) for array in made] == [
-        [[12, 13, 14, 15], [0, 1, 2, 3]],
-        [[4, 5, 6, 7], [8, 9, 10, 11]],
-    ]
-
-
-def test_a_remap_plan_in_both_forms(client: RawClient) -> None:
-    """Of versions 4 and 5: the devices go before the intervals, output by output."""
-    array = client.put(EIGHT, split([0, 1]))
-    whole = {"from_start": [0], "from_end": [2], "from_step": [1]}
-    whole |= {"to_start": [0], "to_end": [2], "to_step": [1]}
-    plan = {
-        "input_specs": [spec([8], split([0, 1]))],
-        "output_specs": [spec([8], split([0, 1])), spec([8], split([1, 0]))],
-        "mappings": [whole, {**whole, "out_array": 1}],
-        "input_devices_for_output": by_devices((1, [(0, [0, 1])])),
-    }
-    made = client.call("remap_arrays", plan=plan, array_handles=[array]).array_handles
-    assert [pieces(client, one) for one in made] == [HALVES, HALVES[::-1]]
-
-
-def test_intervals_to_an_output_that_devices_describe_are_not_expanded(client: RawClient) -> None:
-    array = client.put(FOUR, single(0))
-    mapping = {"from_start": [0], "from_end": [1 << 62], "from_step": [1]}
-    mapping |= {"to_start": [0], "to_end": [1 << 62], "to_step": [1]}
-    one = [spec([4], single(0))]
-    plan = {
-        "input_specs": one,
-        "output_specs": one,
-        "mappings": [mapping],
-        "input_devices_for_output": by_devices((0, [(0, [0])])),
-    }
-    (made,) = client.call("remap_arrays", plan=plan, array_handles=[array]).array_handles
-    assert client.fetch(made).tolist() == FOUR.tolist()
-
-
-def test_a_remap_plan_that_fills_a_shard_again_and_again_is_refused_at_the_second_time(
-    client: RawClient,
-) -> None:
-    array = client.put(FOUR, single(0))
-    mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
-    mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
-    repeated = {name: bounds * 1000 for name, bounds in mapping.items()}
-    # Had it read on, it would have named these.
-    absent = {**mapping, "from_end": [2], "to_end": [2]}
-    one = [spec([4], single(0))]
-    for mappings in ([repeated, absent], [mapping, mapping, absent]):
-        plan = {"input_specs": one, "output_specs": one, "mappings": mappings}
-        with pytest.raises(Failed, match="fills shard 0 of output 0 more than once") as raised:
-            client.call("remap_arrays", plan=plan, array_handles=[array])
-        assert raised.value.code == INVALID
-
-
-@pytest.mark.parametrize(
-    ("outputs", "message"),
-    [
-        ([(0, [(0, [7])])], "absent shards"),
-        ([(0, [(0, [0, 0])])], "fills shard 0 of output 0 more than once"),
-        ([(0, [(0, [0])]), (0, [(0, [0])])], "fills shard 0 of output 0 more than once"),
-        ([(0, [(0, [-1])])], "absent shards"),
-        ([(0, [(1, [0])])], "absent arrays"),
-        ([(1, [(0, [0])])], "absent arrays"),
-        ([(0, [])], "leaves shards out"),
-        ([], "leaves shards out"),
-    ],
-)
-def test_remap_plans_by_devices_that_are_none(
-    client: RawClient, outputs: Any, message: str
-) -> None:
-    array = client.put(FOUR, single(0))
-    one = [spec([4], single(0))]
-    plan = {
-        "input_specs": one,
-        "output_specs": one,
-        "input_devices_for_output": by_devices(*outputs),
-    }
-    with pytest.raises(Failed, match=message) as raised:
-        client.call("remap_arrays", plan=plan, array_handles=[array])
-    assert raised.value.code == INVALID
-
-
-def test_a_remap_changes_no_memory(client: RawClient) -> None:
-    array = client.put(FOUR, pinned(0))
-    mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
-    mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
-    plan = {"input_specs": [spec([4], pinned(0))], "output_specs": [spec([4], single(0))]}
-    with pytest.raises(Failed, match=r"'device'.* from shards of .*'pinned_host'") as raised:
-        client.call("remap_arrays", plan={**plan, "mappings": [mapping]}, array_handles=[array])
-    assert raised.value.code == INVALID
-
-
-# ---- resharding
-
-HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
-QUARTERS = [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 @pytest.mark.parametrize(
@@ -431,43 +260,3 @@ def test_neither_is_overwritten_by_who_takes_the_other(
         (takes,) = client.execute(program, [takes])
         np.testing.assert_array_equal(client.fetch(takes), 2**round_ * MANY)
     np.testing.assert_array_equal(client.fetch(keeps), MANY)
-
-
-# ---- remaps
-
-
-def test_a_remap_takes_apart_what_lies_on_several_slices(
-    proxy: LocalProxy, client: RawClient
-) -> None:
-    whole = client.put(EIGHT, split([0, 1, 4, 5]))
-    outputs = [spec([4], split([0, 1])), spec([4], split([4, 5]))]
-    plan = core_pb2.RemapPlanProto(
-        input_specs=[spec([8], split([0, 1, 4, 5]))], output_specs=outputs
-    )
-    for number in range(2):
-        plan.mappings.add(
-            in_array=0,
-            out_array=number,
-            from_start=[2 * number],
-            from_end=[2 * number + 2],
-            from_step=[1],
-            to_start=[0],
-            to_end=[2],
-            to_step=[1],
-        )
-    first, second = client.call(
-        "remap_arrays", plan=plan, array_handles=[whole], copy_semantics=REUSE
-    ).array_handles
-    np.testing.assert_array_equal(client.fetch(first), EIGHT[:4])
-    (part,) = client.call(
-        "disassemble_into_single_device_arrays", array_handle=second
-    ).array_handles[1:]
-    client.ready(second)
-    # Each lives with its own slice only.
-    proxy.lose(0)
-    np.testing.assert_array_equal(client.fetch(second), EIGHT[4:])
-    with pytest.raises(Failed) as raised:
-        client.fetch(first)
-    assert raised.value.code == DATA_LOSS
-    program = client.compile(DOUBLE.replace("4xf32", "2xf32"), [5])
-    np.testing.assert_array_equal(client.fetch(client.execute(program, [part])[0]), [12, 14])

@@ -1,15 +1,11 @@
-"""Sessions: who may open one, what they agree on, what they see of each other, how they end."""
+"""Sessions: the negotiated version, tokens, isolation from each other, and their end."""
 
 from __future__ import annotations
 
 import gc
-import os
 import socket
 import threading
-import time
-import types
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -23,17 +19,13 @@ from harness.proxy.raw import F32, Failed, RawClient, single, split
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy import transports
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, wait_until
+
+transport = transports.both
 
 NEWEST = newest_served(jaxlib.version.__version__)
 FOUR = np.arange(4, dtype=np.float32)
-
-
-@pytest.fixture(params=["core", "public"])
-def transport(request: pytest.FixtureRequest) -> str:
-    """Both: what is tested here is what a client is promised, however it is served."""
-    kind: str = request.param
-    return kind
 
 
 def get_version(
@@ -276,91 +268,6 @@ def test_random_bytes_on_the_socket_end_only_that_connection(
             except ConnectionError:
                 pass
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
-
-
-@pytest.fixture
-def transfer_dir(own_directories: Path) -> Path:
-    directory = own_directories / "large"
-    (directory / "mine").mkdir(parents=True)
-    return directory
-
-
-def read_from_disk(client: RawClient, handle: int, size: int) -> bytes:
-    request = proxy_pb2.GrpcHostBufferReadFromDiskRequest()
-    request.metadata.session_id = client.session_id
-    request.metadata.handle = handle
-    request.metadata.buffer_size = size
-    return client.unary("HostBufferReadFromDisk", request)
-
-
-def test_large_buffers_through_a_shared_directory(
-    make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path
-) -> None:
-    proxy = make_proxy(large_transfer_dir=transfer_dir)
-    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
-    file = transfer_dir / "mine" / "lt_7"
-    file.write_bytes(FOUR.tobytes())
-    read_from_disk(client, 7, 16)
-    assert not file.exists()
-    client.make(8, 7, [4], single(0))
-    np.testing.assert_array_equal(client.fetch(8), FOUR)
-
-
-def test_pages_of_a_file_system_that_fills_up_are_given_back(
-    make_proxy: MakeProxy,
-    connect: MakeClient,
-    transfer_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    proxy = make_proxy(large_transfer_dir=transfer_dir)
-    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
-    for handle, free in ((1, 6), (2, 4)):
-        says = types.SimpleNamespace(f_blocks=10, f_bavail=free)
-        monkeypatch.setattr(os, "fstatvfs", lambda _fd, says=says: says)
-        (transfer_dir / "mine" / f"lt_{handle}").write_bytes(FOUR.tobytes())
-        read_from_disk(client, handle, 16)
-        client.make(10 + handle, handle, [4], single(0))
-        client.ready(10 + handle)
-        maps = Path("/proc/self/maps").read_text()
-        assert f"lt_{handle} (deleted)" in maps if handle == 1 else f"lt_{handle}" not in maps
-        np.testing.assert_array_equal(client.fetch(10 + handle), FOUR)
-
-
-def test_files_that_are_not_what_they_should_be(
-    make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path
-) -> None:
-    proxy = make_proxy(large_transfer_dir=transfer_dir)
-    client = connect(proxy.address, initialization_data={"sps_transfer_dir": b"mine"})
-    (transfer_dir / "secret").write_bytes(b"1234")
-    (transfer_dir / "mine" / "lt_1").symlink_to(transfer_dir / "secret")
-    (transfer_dir / "mine" / "lt_2").write_bytes(b"123")
-    os.mkfifo(transfer_dir / "mine" / "lt_3")
-    for handle in (1, 2, 3, 4):
-        with pytest.raises(grpc.RpcError) as raised:
-            read_from_disk(client, handle, 4)
-        assert raised.value.code() in {
-            grpc.StatusCode.NOT_FOUND,
-            grpc.StatusCode.INVALID_ARGUMENT,
-        }
-    assert (transfer_dir / "secret").read_bytes() == b"1234"
-
-
-@pytest.mark.parametrize("name", [b"..", b".", b"mine/..", b"/etc", b"file", b"link", b"\xff"])
-def test_directories_that_are_not_the_proxys(
-    make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path, name: bytes
-) -> None:
-    (transfer_dir / "link").symlink_to(transfer_dir / "mine")
-    (transfer_dir / "file").touch()
-    proxy = make_proxy(large_transfer_dir=transfer_dir)
-    client = connect(proxy.address, initialization_data={"sps_transfer_dir": name}, send_init=False)
-    assert client.status()[0] is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_who_comes_before_the_news_of_its_placement_waits_for_it(

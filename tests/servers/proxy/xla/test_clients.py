@@ -14,7 +14,7 @@ from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import clients
 from shared_pathways_service.servers.proxy.xla.shardings import Placings
-from tests.servers.proxy.session.test_sessions import wait_until
+from tests.servers.proxy.conftest import wait_until
 
 MOST = 3
 PAIRS = list(itertools.combinations(range(5), 2))

@@ -1,4 +1,4 @@
-"""No client makes a proxy write or read files by its compile options."""
+"""Compile options of clients never make a proxy write or read files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jaxlib
 import pytest
@@ -16,7 +15,6 @@ from google.protobuf import descriptor_pb2
 from jaxlib import xla_client
 
 from harness.processes import DEADLINE_S
-from harness.proxy.programs import DOUBLE, compile_options
 from harness.proxy.raw import Failed, RawClient
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
@@ -29,11 +27,16 @@ from shared_pathways_service.servers.proxy.xla.file_options import (
     without_files,
 )
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
-
-Debug = dict[str, Any]
-#: xla.CompileOptionsProto.executable_build_options.debug_options
-_BUILD = _DEBUG = 3
-_OVERRIDES = 7
+from tests.servers.proxy.xla.option_bytes import (
+    _BUILD,
+    _DEBUG,
+    _OVERRIDES,
+    compile_with,
+    debug,
+    message,
+    options_with,
+    override,
+)
 
 JAX_PROCESS = """
 import sys
@@ -49,49 +52,6 @@ jax.config.update("jax_platforms", "proxy")
 jax.config.update("jax_backend_target", sys.argv[1])
 assert jax.jit(lambda x: x + 1)(1.0) == 2
 """
-
-
-def message(number: int, content: bytes) -> bytes:
-    """A field of a message that holds a message, or text."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def varint(number: int) -> bytes:
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*written, number))
-
-
-def debug(number: int, content: bytes) -> bytes:
-    """Compile options with one debug option."""
-    return message(_BUILD, message(_DEBUG, message(number, content)))
-
-
-def override(name: bytes, text: bytes) -> bytes:
-    return message(_OVERRIDES, message(1, name) + message(2, message(1, text)))
-
-
-def options_with(
-    debug_options: Debug | None = None, overrides: list[tuple[str, Any]] | None = None
-) -> bytes:
-    """An XlaCompileOptionsProto, as JAX's client makes it."""
-    outer = core_pb2.XlaCompileOptionsProto.FromString(compile_options([0]))
-    options = xla_client.CompileOptions.ParseFromString(outer.compile_options)
-    for name, value in (debug_options or {}).items():
-        setattr(options.executable_build_options.debug_options, name, value)
-    options.env_option_overrides = overrides or []
-    outer.compile_options = options.SerializeAsString()
-    return outer.SerializeToString()
-
-
-def compile_with(client: RawClient, options: bytes) -> None:
-    client.call(
-        "compile",
-        program=core_pb2.Serialized(type_name="xla::ifrt::XlaProgram", data=DOUBLE.encode()),
-        compile_options=core_pb2.Serialized(type_name="xla::ifrt::XlaCompileOptions", data=options),
-    )
 
 
 @pytest.fixture
@@ -238,72 +198,6 @@ def test_of_several_debug_options_none_is_overlooked() -> None:
 def test_what_is_no_text_is_refused_by_name(options: bytes, message: str) -> None:
     with pytest.raises(StatusError, match=message) as raised:
         without_files(options, b"")
-    assert raised.value.code == Code.INVALID_ARGUMENT
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-_NAME, _PATH = message(1, b"xla_dump_to"), message(1, b"/any/dir")
-_TEXT_OF = message(2, _PATH)
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        # XLA reads each of these as xla_dump_to=/any/dir, or may do so.
-        (_NAME + number(1, 97) + _TEXT_OF, "the entry 'a' in"),
-        (_NAME + message(2, _PATH + number(1, 97)), "the value of 'xla_dump_to' in"),
-        (_NAME + _TEXT_OF + message(2, b""), "the entry 'xla_dump_to' in"),
-        (message(1, b"a") + _NAME + _TEXT_OF, "the entry 'xla_dump_to' in"),
-        (_TEXT_OF + _NAME, "the entry 'xla_dump_to' in"),
-        (_NAME + _TEXT_OF + number(3, 1), "the entry 'xla_dump_to' in"),
-        (_NAME + _TEXT_OF + b"\x8a\x80\x80\x80\x10\x01a", "the entry 'xla_dump_to' in"),
-        (b"\x8a\x00\x0bxla_dump_to" + _TEXT_OF, "the entry 'xla_dump_to' in"),
-        (message(1, b"a") + message(2, _PATH + number(2, 1)), "the value of 'a' in"),
-        (message(1, b"a") + message(2, number(1, 97)), "the value of 'a' in"),
-        (message(1, b"a") + message(2, message(5, b"/any/dir")), "the value of 'a' in"),
-        (message(1, b"a") + message(2, b"\x8a\x00\x08/any/dir"), "the value of 'a' in"),
-        (message(1, b"a") + message(2, b""), "the value of 'a' in"),
-        (message(1, b"a"), "the entry 'a' in"),
-    ],
-)
-def test_overrides_in_another_form_than_protobufs_writers_use_are_refused(
-    entry: bytes, message: str
-) -> None:
-    options = varint(_OVERRIDES << 3 | 2) + varint(len(entry)) + entry
-    with pytest.raises(StatusError, match=message) as raised:
-        without_files(options, b"")
-    assert raised.value.code == Code.INVALID_ARGUMENT
-
-
-def test_an_override_of_another_wire_type_is_refused() -> None:
-    with pytest.raises(StatusError, match="an entry in env_option_overrides"):
-        without_files(number(_OVERRIDES, 97), b"")
-
-
-def test_a_disguised_override_of_a_client_writes_nothing(
-    client: RawClient, own_directories: Path
-) -> None:
-    dumps = own_directories / "dumps"
-    outer = core_pb2.XlaCompileOptionsProto.FromString(options_with())
-    disguised = message(1, b"xla_dump_to") + number(1, 97)
-    disguised += message(2, message(1, str(dumps).encode()) + number(1, 97))
-    outer.compile_options += message(_OVERRIDES, disguised)
-    with pytest.raises(Failed, match="must have exactly one name and one value"):
-        compile_with(client, outer.SerializeToString())
-    assert not dumps.exists()
-
-
-def test_overrides_that_xla_itself_reads_as_files_are_refused() -> None:
-    client = xla.XlaClient([0])
-    raw = core_pb2.XlaCompileOptionsProto.FromString(
-        options_with({}, [("xla_cpu_max_isa", "AVX2"), ("xla_cpu_enable_fast_math", True)])
-    ).compile_options
-    client.options(raw, [0], [("xla_dump_to", "/the/operators")])
-    with pytest.raises(StatusError, match="xla_dump_to in env_option_overrides would") as raised:
-        client.options(raw + override(b"xla_dump_to", b"/any/dir"), [0])
     assert raised.value.code == Code.INVALID_ARGUMENT
 
 

@@ -1,0 +1,158 @@
+"""The session when its proxy fails to start, ends, or is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared_pathways_service.errors import (
+    CapacityError,
+    ProxyFailed,
+    SharedPathwaysError,
+    SlicesTaken,
+    TunnelError,
+)
+from shared_pathways_service.session import messages as m
+from shared_pathways_service.session.state_machine import (
+    SETTLE_S,
+)
+from tests.session.driver import RISING, TYPE, Driver, ends_clean, to_probe, to_serve, to_start
+
+
+@pytest.mark.parametrize("outcome", ["image", "config", "forbidden"])
+def test_a_proxy_that_cannot_be_started_says_what_to_do(outcome: str) -> None:
+    driver = to_start()
+    driver.news("proxy.exited", "it is not there", outcome=outcome, exit_code=None)
+    driver.expire()
+    ends_clean(driver, m.Phase.FAILED)
+    assert isinstance(driver.error, ProxyFailed)
+    assert "cannot be started: it is not there" in driver.error.message
+    assert driver.error.hint
+
+
+@pytest.mark.parametrize("outcome", ["pod_deleted", "evicted", "node_lost", "deadline"])
+def test_a_proxy_that_was_taken_away_did_not_end_by_itself(outcome: str) -> None:
+    driver = to_serve()
+    driver.news("proxy.exited", "node-1 is gone", outcome=outcome)
+    assert "node-1 is gone" in driver.error.message
+    assert "by itself" not in driver.error.message
+    driver = to_serve()
+    driver.news("proxy.exited", "exit code 3", outcome="crashed")
+    assert "ended by itself: exit code 3" in driver.error.message
+
+
+def test_the_hint_tells_whether_work_is_lost() -> None:
+    hints = []
+    for driver in (to_start(), to_serve()):
+        driver.news("proxy.exited", exit_code=3)
+        if driver.machine.next_deadline is not None:
+            driver.expire()
+        hints.append(driver.error.hint)
+    before, after = hints
+    assert "lost" not in before
+    assert "is lost" in after
+
+
+def test_a_full_quota_is_a_lack_of_capacity() -> None:
+    driver = to_start()
+    driver.news("proxy.exited", "exceeded quota: pods", outcome="quota")
+    driver.expire()
+    ends_clean(driver, m.Phase.FAILED)
+    assert type(driver.error) is CapacityError
+    assert "exceeded quota: pods" in driver.error.message
+
+
+def test_a_warning_of_the_service_is_told() -> None:
+    driver = Driver()
+    driver.news("service.warning", "JAX is older there")
+    assert [e.reason for e in driver.said if e.kind == "service.warning"] == ["JAX is older there"]
+    assert driver.at(m.Phase.PREFLIGHT)
+
+
+def test_the_pod_is_known_once_it_serves() -> None:
+    driver = to_start()
+    driver.news("proxy.serving", pod="p-x7k2p")
+    assert driver.snapshot.pod == "p-x7k2p"
+
+
+def test_a_proxy_that_ends_while_serving_says_why() -> None:
+    driver = to_serve()
+    driver.news(
+        "proxy.exited", "ended after the grace", exit_code=70, log_tail="one\ntwo", report="{}"
+    )
+    error = driver.error
+    assert isinstance(error, ProxyFailed)
+    assert (error.exit_code, error.log_tail) == (70, ("one", "two"))
+    assert "ended after the grace" in error.message
+    ends_clean(driver, m.Phase.FAILED)
+
+
+def test_the_log_is_fetched_where_the_end_brought_none() -> None:
+    driver = to_serve()
+    driver.news("proxy.exited", exit_code=-9)
+    assert driver.effects[-1] == m.DeleteProxy(uid="uid-1", log_lines=20)
+    driver.put(m.Deleted(log_tail=("last words",)))
+    error = driver.error
+    assert isinstance(error, ProxyFailed)
+    assert error.log_tail == ("last words",)
+    assert "signal 9" in error.message
+
+
+def test_a_refusal_explains_the_end_that_came_before_it() -> None:
+    driver = to_probe()
+    assert driver.news("proxy.exited", exit_code=1) == []
+    driver.put(m.StepFailed(error=TunnelError("connection refused")))
+    driver.news("home.lost", "the watch ended")
+    driver.news("tenant.refused", kind="slices_taken", message="taken")
+    assert isinstance(driver.error, SlicesTaken)
+    ends_clean(driver, m.Phase.FAILED)
+
+
+def test_a_refusal_may_stand_in_the_report_of_the_proxy_that_ended() -> None:
+    driver = to_probe()
+    report = {
+        "kind": "slices_taken",
+        "reason": "no tpuv6e:2x2 slice is free (2 wanted)",
+        "wanted": {TYPE: 2},
+        "free": {TYPE: 0},
+        "holders": ["ada@laptop: 2 x tpuv6e:2x2"],
+        "position": None,
+    }
+    driver.news("proxy.exited", "refused", exit_code=69, report=json.dumps(report))
+    error = driver.error
+    assert isinstance(error, SlicesTaken)
+    assert (error.wanted, error.free, error.position) == ({TYPE: 2}, {TYPE: 0}, None)
+    assert error.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
+    assert error.message == ("No tpuv6e:2x2 slice is free (2 wanted). ada@laptop holds 2.")
+    ends_clean(driver, m.Phase.FAILED)
+
+
+@pytest.mark.parametrize("report", ["", "no json", "[]", '{"kind":"lost_program"}'])
+def test_another_report_is_no_refusal(report: str) -> None:
+    driver = to_serve()
+    driver.news("proxy.exited", "why", exit_code=75, report=report)
+    assert isinstance(driver.error, ProxyFailed)
+
+
+def test_an_end_that_nothing_explains_is_not_waited_over() -> None:
+    driver = to_probe()
+    driver.news("proxy.exited", exit_code=1)
+    assert driver.machine.next_deadline == driver.now + SETTLE_S
+    driver.expire()
+    assert isinstance(driver.error, ProxyFailed)
+    ends_clean(driver, m.Phase.FAILED)
+
+
+@pytest.mark.parametrize("name", ["start", "tunnel", "probe", "place", "serve"])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("home.lost", TunnelError), ("proxy.deleted", ProxyFailed)]
+)
+def test_the_loss_of_the_proxy_ends_the_session(
+    name: str, kind: str, expected: type[SharedPathwaysError]
+) -> None:
+    driver = RISING[name]()
+    driver.news(kind, "it is gone")
+    assert type(driver.error) is expected
+    assert "it is gone" in driver.error.message
+    ends_clean(driver, m.Phase.FAILED)
