@@ -15,272 +15,24 @@ stalls before a pod that sends as fast as it can.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
-import os
-import socket
-import ssl
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 
+from benchmarks.tunnel_forwarders import free_port, process, running
+from benchmarks.tunnel_pod import PORT, Work, command, connect, down, round_trips, throughput, up
 from harness.own_service import ROOT, write_result
 
-PORT = 29000
-DELAY_S = 0.05
-CHUNK = 1 << 20
-ROUND_TRIPS = 500
 FORWARDERS = ("ours", "kubectl", "kr8s", "kubernetes")
-Work = Callable[[int, int, threading.Barrier], None]
-
-
-# ---- the pod, and who loads it: a command is a letter and a number of bytes
-
-
-def serve(host: str, port: int) -> None:
-    """Is the pod: sends ("d"), takes ("u") and returns ("e") as many bytes as it is told."""
-
-    def answer(peer: socket.socket) -> None:
-        buffer = memoryview(bytearray(CHUNK))
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with peer, contextlib.suppress(OSError, ValueError):
-            while True:
-                head = read_exactly(peer, 17)
-                verb, left = chr(head[0]), int(head[1:])
-                if verb == "e":
-                    peer.sendall(read_exactly(peer, left))
-                while left and verb == "d":
-                    left -= peer.send(buffer[:left])
-                while left and verb == "u":
-                    left -= peer.recv_into(buffer[:left]) or left
-                if verb == "u":
-                    peer.sendall(b"k")
-
-    with socket.create_server((host, port), backlog=64) as listener:
-        print("listening", flush=True)
-        while True:
-            threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
-
-
-def read_exactly(peer: socket.socket, length: int) -> bytes:
-    data = b""
-    while len(data) < length:
-        data += (more := peer.recv(length - len(data)))
-        if not more:
-            raise ValueError("the connection ended")
-    return data
-
-
-def command(verb: str, number: int) -> bytes:
-    return f"{verb}{number:016d}".encode()
-
-
-def connect(port: int, host: str = "127.0.0.1") -> socket.socket:
-    """Connects, and waits until the pod has answered."""
-    peer = socket.create_connection((host, port), timeout=120)
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    peer.sendall(command("e", 1) + b"x")
-    read_exactly(peer, 1)
-    return peer
-
-
-def down(port: int, length: int, start: threading.Barrier) -> None:
-    buffer = bytearray(CHUNK)
-    with connect(port) as peer:
-        start.wait()
-        peer.sendall(command("d", length))
-        while length:
-            if not (taken := peer.recv_into(buffer, min(length, CHUNK))):
-                raise ConnectionError("cut off")
-            length -= taken
-
-
-def up(port: int, length: int, start: threading.Barrier) -> None:
-    data = memoryview(os.urandom(CHUNK))
-    with connect(port) as peer:
-        start.wait()
-        peer.sendall(command("u", length))
-        while length:
-            length -= peer.send(data[:length])
-        read_exactly(peer, 1)
-
-
-def throughput(
-    work: Work, port: int, total: int, connections: int, forwarder: psutil.Process | None
-) -> tuple[float, float, float]:
-    """Returns MB/s, CPU seconds a GB, and those of all else that the machine does for it."""
-
-    def cpu() -> float:
-        return sum(forwarder.cpu_times()[:2]) if forwarder else 0.0
-
-    def busy() -> float:
-        times = psutil.cpu_times()
-        return float(times.user + times.nice + times.system + times.irq + times.softirq)
-
-    start = threading.Barrier(connections + 1, timeout=120)
-    each = total // connections
-    threads = [threading.Thread(target=work, args=(port, each, start)) for _ in range(connections)]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    began, used, others = time.perf_counter(), cpu(), busy()
-    for thread in threads:
-        thread.join()
-    took, used, others = time.perf_counter() - began, cpu() - used, busy() - others
-    return total / took / 1e6, used / (total / 1e9), (others - used) / (total / 1e9)
-
-
-def round_trips(port: int) -> list[float]:
-    """Returns microseconds."""
-    took = []
-    with connect(port) as peer:
-        for _ in range(ROUND_TRIPS):
-            began = time.perf_counter()
-            peer.sendall(command("e", 64) + bytes(64))
-            read_exactly(peer, 64)
-            took.append((time.perf_counter() - began) * 1e6)
-    return sorted(took)
-
-
-# ---- forwarders, each a process
-
-
-def forward_ours(port: int, url: str, token: str) -> None:
-    import aiohttp
-
-    from shared_pathways_service.tunnel.relay import Relay
-
-    async def run() -> None:
-        headers = {"Authorization": f"Bearer {token}"}
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-
-        async with aiohttp.ClientSession() as session:
-
-            async def dial(asked: Mapping[str, str]) -> aiohttp.ClientResponse:
-                return await session.get(url, headers={**headers, **asked}, ssl=tls)
-
-            directory = Path(tempfile.gettempdir())
-            relay = Relay(dial, pod="load", runtime_dir=directory, local_port=port)
-            async with relay:
-                await relay.start()
-                await asyncio.Event().wait()
-
-    asyncio.run(run())
-
-
-def forward_kr8s(port: int, kubeconfig: str, namespace: str) -> None:
-    import kr8s
-    from kr8s.asyncio.objects import Pod
-
-    async def run() -> None:
-        api = await kr8s.asyncio.api(kubeconfig=kubeconfig)
-        pod = await Pod.get("load", namespace=namespace, api=api)
-        async with pod.portforward(PORT, local_port=port):
-            await asyncio.Event().wait()
-
-    asyncio.run(run())
-
-
-def forward_kubernetes(port: int, kubeconfig: str, namespace: str) -> None:
-    from kubernetes import client, config
-    from kubernetes.stream import portforward
-
-    config.load_kube_config(kubeconfig)
-    forward = client.CoreV1Api().connect_get_namespaced_pod_portforward
-
-    def pump(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(256 << 10):
-                sink.sendall(data)
-        with contextlib.suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
-
-    def join(local: socket.socket) -> None:
-        remote = portforward(forward, "load", namespace, ports=str(PORT)).socket(PORT)
-        remote.setblocking(True)
-        threading.Thread(target=pump, args=(remote, local), daemon=True).start()
-        pump(local, remote)
-
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        while True:
-            threading.Thread(target=join, args=(listener.accept()[0],), daemon=True).start()
-
-
-def delay(port: int, target: str, target_port: int) -> None:
-    """Forwards with every byte held back for half of `DELAY_S` in each direction."""
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
-        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(4096)
-
-        async def pass_on() -> None:
-            while True:
-                due, data = await held.get()
-                await asyncio.sleep(max(0.0, due - loop.time()))
-                writer.write(data)
-                if not data:
-                    writer.close()
-                    return
-                await writer.drain()
-
-        passing = asyncio.create_task(pass_on())
-        with contextlib.suppress(OSError):
-            while data := await reader.read(64 << 10):
-                await held.put((loop.time() + DELAY_S / 2, data))
-        await held.put((loop.time(), b""))
-        with contextlib.suppress(OSError):
-            await passing
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(target, target_port)
-        await asyncio.gather(pump(reader, back), pump(there, writer))
-
-    async def run() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", port, limit=1 << 20)
-        await server.serve_forever()
-
-    asyncio.run(run())
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@contextlib.contextmanager
-def process(function: str, port: int, *arguments: object) -> Iterator[psutil.Process]:
-    """Runs one of these functions (or a command) that listens on a port."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks import tunnel as t; "
-    call = f"t.{function}({', '.join(map(repr, (port, *arguments)))})"
-    with running([sys.executable, "-c", code + call], port) as found:
-        yield found
-
-
-@contextlib.contextmanager
-def running(line: list[str], port: int) -> Iterator[psutil.Process]:
-    """Runs a command until the block ends; begins when it listens."""
-    child = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while child.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
-                break
-            time.sleep(0.05)
-        yield psutil.Process(child.pid)
-    finally:
-        child.kill()
-        child.wait()
 
 
 class Rig:
@@ -291,7 +43,7 @@ class Rig:
         self.user = namespace.user("operator")
         self.scratch = scratch
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import os; "
-        code += f"from benchmarks import tunnel as t; t.serve(os.environ['IP'], {PORT})"
+        code += f"from benchmarks import tunnel_pod as t; t.serve(os.environ['IP'], {PORT})"
         environment = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
         from shared_pathways_service.testing.testbed.node_agent.images import COMMAND_IMAGE
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared_pathways_service.agent.cloud_monitoring import ENDPOINT_VARIABLE
+from shared_pathways_service.session.cloud_metrics import METRICS
 from shared_pathways_service.testing.google import FakeGoogle
 from shared_pathways_service.testing.google_monitoring import FakeMonitoring
 
@@ -43,3 +44,7 @@ def monitoring_at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeMonitori
             return fake
 
         yield use
+
+
+LEVELS = {metric.name for metric in METRICS if metric.is_level}
+UNAVAILABLE = "metrics.unavailable"

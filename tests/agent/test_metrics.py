@@ -1,4 +1,4 @@
-"""Sessions that are told to Cloud Monitoring, and all that may be wrong with it."""
+"""Metrics of sessions in Cloud Monitoring, and every failure of it."""
 
 from __future__ import annotations
 
@@ -10,49 +10,31 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
-import psutil
 import pytest
 from google.api import label_pb2, metric_pb2
 
 from shared_pathways_service.agent.cloud_monitoring import ENDPOINT_VARIABLE
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.metrics_sender import MetricsReporter
-from shared_pathways_service.agent.request import start_of, this_requester
-from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.homes.choice import HomeChoice
-from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Meter
 from shared_pathways_service.session.messages import Phase, SliceView, Snapshot
-from shared_pathways_service.testing.google_monitoring import FakeMonitoring, WrittenPoint
+from shared_pathways_service.testing.google_monitoring import WrittenPoint
 from tests.agent.monitoring import (
     DEADLINE_S,
+    LEVELS,
     PROJECT,
+    UNAVAILABLE,
     MakeMonitoring,
-    google_user,
-    monitoring_at_hand,
 )
-from tests.agent.support import Bench, eventually, serve
+from tests.agent.support import Bench
 
 SPACING_S = 0.3
-LEVELS = {metric.name for metric in METRICS if metric.is_level}
-UNAVAILABLE = "metrics.unavailable"
-
-
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch, own_directories: Path) -> Iterator[Path]:
-    with google_user(monkeypatch, own_directories) as path:
-        yield path
-
-
-@pytest.fixture
-def monitoring(monkeypatch: pytest.MonkeyPatch, credentials: Path) -> Iterator[MakeMonitoring]:
-    with monitoring_at_hand(monkeypatch) as use:
-        yield use
 
 
 def snapshot(phase: Phase, state: str = "unplaced") -> Snapshot:
@@ -302,82 +284,3 @@ def test_what_was_not_expected_is_said_too(
     monkeypatch.setenv(ENDPOINT_VARIABLE, "http://[not-an-address")
     [reason] = reasons(report(bench.start(), complained))
     assert reason.startswith("ValueError")
-
-
-# ---- agents that are processes
-
-
-def wants_metrics(start: Start) -> Start:
-    request = dataclasses.replace(start.request, collect_service_metrics=True)
-    return dataclasses.replace(start, request=request)
-
-
-def settled(fake: FakeMonitoring) -> bool:
-    last = {point.metric.removeprefix(PREFIX): point.value for point in fake.points}
-    return {name: last.get(name) for name in LEVELS} == dict.fromkeys(LEVELS, 0)
-
-
-def test_the_agent_outlives_the_block_until_gauges_are_zero(
-    bench: Bench, monitoring: MakeMonitoring
-) -> None:
-    fake = monitoring(spacing_s=10.0)
-    start = wants_metrics(bench.start(place=False))
-    with bench.session(start) as (session, heard):
-        bench.home.tell(start.session, "proxy.serving")
-        eventually(lambda: fake.values("num_users_waiting") == [1], "somebody who waits")
-        bench.home.tell(start.session, "tenant.running", placed=1, wanted=1)
-        bench.home.tell(
-            start.session,
-            "slice.placed",
-            virtual_index=0,
-            slice_id="s",
-            generation=1,
-            instance_type="tpuv6e:2x2",
-        )
-        serve(session)
-        eventually(lambda: fake.values("capacity_in_use") == [4], "chips in use")
-        agent = psutil.Process(session.pid)
-        assert session.close("done") is None
-        # The block is over, and all of it gone but for the agent.
-        assert bench.nothing_left()
-        assert agent.is_running()
-    assert not settled(fake)
-    eventually(lambda: settled(fake), "zeros")
-    session._process.wait(DEADLINE_S)
-    assert fake.values("num_active_users") == [1, 0]
-    assert fake.values("num_successful_reqs") == [1]
-    assert UNAVAILABLE not in heard.kinds
-
-
-def test_a_session_does_not_wait_for_metrics_that_are_unavailable(
-    bench: Bench, monitoring: MakeMonitoring, credentials: Path
-) -> None:
-    monitoring()
-    credentials.unlink()
-    with bench.session(wants_metrics(bench.start())) as (session, heard):
-        serve(session)
-        heard.wait_for(UNAVAILABLE)
-        assert bench.log.read_text().count("metrics are not sent") == 1
-        assert session.close("done") is None
-        assert session._process.poll() == 0
-    assert heard.kinds.count(UNAVAILABLE) == 1
-    assert bench.nothing_left()
-
-
-def test_nothing_is_sent_that_was_not_asked_for(bench: Bench, monitoring: MakeMonitoring) -> None:
-    fake = monitoring()
-    with bench.session(bench.start()) as (session, _):
-        serve(session)
-        assert session.close("done") is None
-        assert session._process.poll() == 0
-    assert fake.calls == []
-
-
-def test_connect_asks_for_them(own_directories: Path) -> None:
-    settings = Settings.load()
-    for wanted in (True, False):
-        start = start_of(
-            SessionRequest.build(this_requester(), collect_service_metrics=wanted), settings
-        )
-        assert start.request.collect_service_metrics is wanted
-        assert Start.from_json(start.to_json()).request.collect_service_metrics is wanted

@@ -1,4 +1,4 @@
-"""connect()'s keywords: what is right, and what is refused by name before anything is started."""
+"""Keywords of connect(): which values are accepted, and which are refused by name."""
 
 from __future__ import annotations
 
@@ -14,17 +14,11 @@ from hypothesis import strategies as st
 from shared_pathways_service.api.requests import (
     DEFAULT_PROXY_IMAGE,
     ProxyOptions,
-    Requester,
-    SessionRequest,
     check_proxy_job_name,
     default_proxy_job_name,
-    parse_instance_texts,
-    parse_virtual_slices,
 )
-from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.errors import InvalidRequestError
+from tests.api.building import build, refusal
 
-ADA = Requester(user="ada", host="laptop", suffix="x7k2p")
 #: Where a request has keywords of connect() that are not its own fields by the same name.
 FIELDS = {
     "pathways_service": "service.pathways_service",
@@ -34,18 +28,7 @@ FIELDS = {
     "max_lifetime": "tenant.max_lifetime_s",
     "proxy_job_name": "name",
 }
-SMALL = InstanceType.parse("tpuv6e:2x2")
 GKE = {"cluster": "c", "project": "my-project", "region": "us-central2"}
-
-
-def build(**keywords: Any) -> SessionRequest:
-    return SessionRequest.build(ADA, **keywords)
-
-
-def refusal(**keywords: Any) -> InvalidRequestError:
-    with pytest.raises(InvalidRequestError) as caught:
-        build(**keywords)
-    return caught.value
 
 
 def test_nothing_asked_for_is_one_slice_of_the_embedded_service() -> None:
@@ -85,36 +68,6 @@ def test_a_request_is_plain_data() -> None:
 )
 def test_a_cluster_a_context_or_a_service_means_kubernetes(keywords: dict[str, Any]) -> None:
     assert build(**keywords).service.home == "kubernetes"
-
-
-def test_virtual_slices_are_one_a_count_in_the_order_given() -> None:
-    request = build(expected_tpu_instances={"tpuv6e:2x2": 2, "tpuv4:2x2x1": 1})
-    assert request.tenant.virtual_slices == (SMALL, SMALL, InstanceType.parse("tpuv4:2x2x1"))
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {},
-        {"tpuv6e:2x2": 0},
-        {"tpuv6e:2x2": -1},
-        {"tpuv6e:2x2": 1.5},
-        {"tpuv6e:2x2": True},
-        {"tpuv6e:2x2": "2"},
-        {"tpuv6e:2x2": None},
-        {"tpuv6e:2x2": 10**12},
-        {"tpuv6e:0x2": 1},
-        {"tpuv6e:2y2": 1},
-        {"tpuv6e:2x2x2x2": 1},
-        {"gpu:2x2": 1},
-        {4: 1},
-        ["tpuv6e:2x2"],
-        "tpuv6e:2x2",
-        2,
-    ],
-)
-def test_bad_instances_are_refused_by_name(value: object) -> None:
-    assert refusal(expected_tpu_instances=value).field == "expected_tpu_instances"
 
 
 @pytest.mark.parametrize(
@@ -260,18 +213,6 @@ def test_a_project_id_may_be_short(project: str) -> None:
     assert build(**{**GKE, "project": project}).service.project == project
 
 
-def test_an_unknown_proxy_option_is_warned_of_and_ignored() -> None:
-    said = r"'colour:red' is ignored.*use_insecure_credentials"
-    with pytest.warns(UserWarning, match=said) as warned:
-        options = build(proxy_options=["colour:red", "sidecar:true"]).proxy_options
-    assert options == ProxyOptions(sidecar=True)
-    assert [warning.filename for warning in warned] == [__file__]
-
-
-def test_the_keys_of_proxy_options_are_read_in_any_case() -> None:
-    assert build(proxy_options=["SIDECAR:true"]).proxy_options == ProxyOptions(sidecar=True)
-
-
 def test_the_limit_of_a_name_is_named() -> None:
     assert "57" in refusal(proxy_job_name="a" * 58).message
 
@@ -312,97 +253,6 @@ def test_elastic_slices_leave_one_that_is_needed() -> None:
     assert request.tenant.elastic_slices == 2
 
 
-def test_proxy_options_are_read_as_upstream_writes_them() -> None:
-    options = build(
-        proxy_options=[
-            "use_insecure_credentials:true",
-            'xla_flags:"--xla_a --xla_b=1"',
-            "xla_flags: --xla_c=x:y",
-            "sidecar:False",
-        ]
-    ).proxy_options
-    assert options.use_insecure_credentials
-    assert not options.sidecar
-    assert options.xla_flags == ("--xla_a", "--xla_b=1", "--xla_c=x:y")
-
-
-def test_proxy_options_are_checked_however_they_are_made() -> None:
-    options = ProxyOptions(xla_flags=["--xla_a"])  # type: ignore[arg-type]
-    assert options.xla_flags == ("--xla_a",)
-    assert build(proxy_options=options).proxy_options is options
-    wrong_ones: list[dict[str, Any]] = [
-        {"xla_flags": "--xla_a"},
-        {"xla_flags": ("x",)},
-        {"sidecar": 1},
-        {"host_network": "true"},
-        {"cpu": 4},
-        {"memory": ""},
-        {"node_selector": "a=b"},
-        {"node_selector": {"a": 1}},
-        {"node_selector": {1: "a"}},
-        {"tolerations": "a"},
-        {"tolerations": [7]},
-        {"run_as_user": True},
-        {"max_handles": 0},
-        {"max_sessions": "3"},
-        {"device_memory_limit_bytes": 1.5},
-        {"host_memory_limit_bytes": 1 << 63},
-    ]
-    for wrong in wrong_ones:
-        with pytest.raises(InvalidRequestError) as caught:
-            ProxyOptions(**wrong)
-        assert caught.value.field == "proxy_options"
-
-
-def test_pod_options_are_read_and_add_up() -> None:
-    options = build(
-        proxy_options=[
-            "cpu:500m",
-            "memory:1.5Gi",
-            "node_selector:cloud.google.com/gke-nodepool=cpu-np, empty=",
-            "node_selector:zone=a",
-            "tolerations:dedicated=proxies:NoSchedule, spot",
-            "tolerations:example.com/x:NoExecute",
-            "host_network:True",
-            "run_as_user:0",
-        ]
-    ).proxy_options
-    assert (options.cpu, options.memory) == ("500m", "1.5Gi")
-    assert options.node_selector == {
-        "cloud.google.com/gke-nodepool": "cpu-np",
-        "empty": "",
-        "zone": "a",
-    }
-    assert options.tolerations == (
-        "dedicated=proxies:NoSchedule",
-        "spot",
-        "example.com/x:NoExecute",
-    )
-    assert options.host_network
-    assert options.run_as_user == 0
-
-
-def test_limits_are_read_and_no_limit_is_nothing_to_ask_for() -> None:
-    options = ProxyOptions.from_list(["max_handles:7", "host_memory_limit_bytes: 1000"])
-    assert options.limits == {"host_memory_limit_bytes": 1000, "max_handles": 7}
-    assert ProxyOptions().limits == {}
-    for wrong in ("max_handles:0", "max_sessions:-1", "max_requests:x", "max_message_bytes:"):
-        with pytest.raises(InvalidRequestError) as caught:
-            ProxyOptions.from_list([wrong])
-        assert caught.value.field == "proxy_options"
-        assert caught.value.value == wrong
-        assert "whole number" in caught.value.expected
-
-
-def test_proxy_options_are_their_own_and_can_be_told_apart() -> None:
-    selector = {"a": "b"}
-    options = ProxyOptions(node_selector=selector)
-    selector["a"] = "c"
-    assert options.node_selector == {"a": "b"}
-    assert hash(options) == hash(ProxyOptions(node_selector={"a": "b"}))
-    assert options != ProxyOptions()
-
-
 @given(user=st.text(max_size=100))
 def test_the_name_made_up_is_valid_whatever_the_user_is_called(user: str) -> None:
     name = default_proxy_job_name(user, "x7k2p")
@@ -416,41 +266,3 @@ def test_the_name_made_up_shows_the_user() -> None:
     assert default_proxy_job_name("", "abc") == "isc-proxy-user-abc"
     with pytest.raises(ValueError, match="suffix"):
         default_proxy_job_name("ada", "A-B")
-
-
-def test_instances_on_the_command_line() -> None:
-    assert parse_instance_texts(["tpuv6e:2x2=2,tpuv4:2x2x1=1", "tpuv5e:2x2=3"]) == {
-        "tpuv6e:2x2": 2,
-        "tpuv4:2x2x1": 1,
-        "tpuv5e:2x2": 3,
-    }
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["tpuv6e:2x2"],
-        ["tpuv6e:2x2="],
-        ["tpuv6e:2x2=0"],
-        ["tpuv6e:2x2=-1"],
-        ["tpuv6e:2x2=1.5"],
-        ["tpuv6e:2x2=2,tpuv6e:2x2=1"],
-        ["tpuv6e:2x2=1", "tpuv6e:2x2=1"],
-        ["tpuv6e:0x2=1"],
-        ["tpuv6e:2x2=1,"],
-        [""],
-        [],
-    ],
-)
-def test_bad_instances_on_the_command_line_name_the_option(texts: list[str]) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        parse_instance_texts(texts, field="--slices")
-    assert caught.value.field == "--slices"
-
-
-def test_virtual_slices_as_the_proxy_is_told_them() -> None:
-    assert parse_virtual_slices("tpuv6e:2x2,tpuv6e:2x2") == (SMALL, SMALL)
-    for wrong in ("", "tpuv6e:2x2,", "tpuv6e"):
-        with pytest.raises(InvalidRequestError) as caught:
-            parse_virtual_slices(wrong)
-        assert caught.value.field == "--virtual_slices"

@@ -20,7 +20,7 @@ from shared_pathways_service.kube.paths import port_forward
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from tests.cluster_state.test_readiness import SERVICE
-from tests.homes.kubernetes.test_manager import ScriptedApi, denied
+from tests.homes.kubernetes.heads import ScriptedApi, denied
 
 
 @pytest.mark.usefixtures("own_directories")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
 import signal
-import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +19,6 @@ from shared_pathways_service.cli.verification import (
     Verification,
     verify_checks,
 )
-from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
@@ -104,111 +98,6 @@ def test_bad_options_are_refused_before_anything_starts() -> None:
         done = sps("verify", *options, check=False)
         assert done.returncode == 2
         assert field in done.stderr
-
-
-def test_the_link_passes_bytes_on_until_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_proxy(monkeypatch, "")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=echo, args=(server,))
-        thread.start()
-        link = CuttableLink()
-        try:
-            port = int(str(link.environment["HTTPS_PROXY"]).rpartition(":")[2])
-            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
-                target = f"127.0.0.1:{server.getsockname()[1]}"
-                client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-                assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
-                client.sendall(b"hello")
-                assert client.recv(4096) == b"hello"
-                assert link.cut() == 1
-                assert client.recv(4096) == b""
-            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
-                client.sendall(b"GET http://x/ HTTP/1.1\r\n\r\n")
-                assert client.recv(4096).startswith(b"HTTP/1.1 405 ")
-        finally:
-            link.close()
-            thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nhello", b"HTTP/1.1 200 "),
-        (b"HTTP/1.1 403 Forbidden\r\n\r\n", b"HTTP/1.1 502 "),
-    ],
-    ids=["connected", "refused"],
-)
-def test_the_link_goes_through_the_proxy_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes, expected: bytes
-) -> None:
-    heads: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=answer_as_proxy, args=(server, answer, heads))
-        thread.start()
-        set_proxy(monkeypatch, f"http://ada:p%40ss@127.0.0.1:{server.getsockname()[1]}")
-        with through_link("api.invalid:443") as client:
-            received = client.recv(4096)
-            assert received.startswith(expected)
-            while b"hello" in answer and not received.endswith(b"hello"):
-                data = client.recv(4096)
-                assert data
-                received += data
-        thread.join(DEADLINE_S)
-    [head] = heads
-    assert head.startswith(b"CONNECT api.invalid:443 HTTP/1.1\r\nHost: api.invalid:443\r\n")
-    user = base64.b64encode(b"ada:p@ss")
-    assert b"\r\nProxy-Authorization: Basic " + user + b"\r\n" in head
-
-
-def test_the_link_connects_directly_to_hosts_of_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=echo, args=(server,))
-        thread.start()
-        set_proxy(monkeypatch, "http://proxy.invalid:3128", but_for="127.0.0.1")
-        with through_link(f"127.0.0.1:{server.getsockname()[1]}") as client:
-            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
-            client.sendall(b"hello")
-            assert client.recv(4096) == b"hello"
-        thread.join(DEADLINE_S)
-
-
-def set_proxy(monkeypatch: pytest.MonkeyPatch, url: str, *, but_for: str = "") -> None:
-    for name, value in (("https_proxy", url), ("no_proxy", but_for)):
-        monkeypatch.delenv(name.upper(), raising=False)
-        monkeypatch.setenv(name, value)
-
-
-@contextlib.contextmanager
-def through_link(target: str) -> Iterator[socket.socket]:
-    """Connects to a link, and asks it for a target."""
-    link = CuttableLink()
-    try:
-        port = int(str(link.environment["HTTPS_PROXY"]).rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
-            client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-            yield client
-    finally:
-        link.close()
-
-
-def answer_as_proxy(server: socket.socket, answer: bytes, heads: list[bytes]) -> None:
-    """Answers the first request, and adds its head to the heads."""
-    server.settimeout(DEADLINE_S)
-    one, _ = server.accept()
-    with one:
-        head = b""
-        while not head.endswith(b"\r\n\r\n") and (data := one.recv(4096)):
-            head += data
-        heads.append(head)
-        one.sendall(answer)
-
-
-def echo(server: socket.socket) -> None:
-    one, _ = server.accept()
-    with one:
-        while data := one.recv(4096):
-            one.sendall(data)
 
 
 @pytest.mark.parametrize(

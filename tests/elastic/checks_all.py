@@ -5,10 +5,19 @@ from __future__ import annotations
 from tests.elastic import (
     checks_data,
     checks_errors,
+    checks_hangs,
     checks_leaks,
     checks_loop,
     checks_restoring,
     checks_waiting,
 )
 
-MODULES = (checks_data, checks_errors, checks_leaks, checks_loop, checks_restoring, checks_waiting)
+MODULES = (
+    checks_data,
+    checks_errors,
+    checks_hangs,
+    checks_leaks,
+    checks_loop,
+    checks_restoring,
+    checks_waiting,
+)

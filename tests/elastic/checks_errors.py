@@ -14,7 +14,7 @@ from shared_pathways_service import elastic
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at, hang, lie, on_event
-from tests.elastic.checks_loop import raised_by
+from tests.elastic.raised import raised_by
 from tests.elastic.registry import check
 
 

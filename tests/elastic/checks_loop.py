@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,16 +14,8 @@ from shared_pathways_service import elastic
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.testing.faults import fail_at, flap, kill, on_event, revive
+from tests.elastic.raised import raised_by
 from tests.elastic.registry import check
-
-
-def raised_by(kind: type[Exception], *args: Any, **others: Any) -> Any:
-    """Runs training, which must raise; returns the error."""
-    try:
-        train(*args, **others)
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__} was raised")
 
 
 @check

@@ -1,4 +1,4 @@
-"""Checks of waits that might not end: a step, a restore, a snapshot, a save, slices, a proxy."""
+"""Checks of long steps, and of waits for slices and proxies."""
 
 from __future__ import annotations
 
@@ -14,39 +14,20 @@ import pytest
 
 from harness.elastic.example_training import (
     GONE,
-    STEPS,
     assert_same,
     options,
     slice_of,
     train,
-    world,
 )
 from shared_pathways_service import elastic
-from shared_pathways_service.elastic.checkpoints.arrays import Arrays
 from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
-from shared_pathways_service.elastic.snapshots import peer_memory
-from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory, HostArray
 from shared_pathways_service.elastic.snapshots.slots import Snapshots
-from shared_pathways_service.elastic.training import restoring
 from shared_pathways_service.events import Event
-from shared_pathways_service.testing.faults import fail_at, hang, on_event
+from shared_pathways_service.testing.faults import fail_at
 from tests.elastic.checks_errors import Proxy
-from tests.elastic.checks_loop import raised_by
+from tests.elastic.gate import DEADLINE_S, Gate
+from tests.elastic.raised import raised_by
 from tests.elastic.registry import check
-
-#: Nothing waits as long as that, unless it hangs.
-_DEADLINE_S = 240.0
-
-
-class Gate:
-    """Holds calls up until it is opened."""
-
-    def __init__(self) -> None:
-        self._opened = threading.Event()
-        self.open = self._opened.set
-
-    def wait(self) -> None:
-        assert self._opened.wait(_DEADLINE_S), "nobody opened it"
 
 
 class Late:
@@ -91,7 +72,7 @@ def take_a_long_step(
             gate.wait()
 
     # (Those that answer have all the time to do so.)
-    probe_timeout = 0.1 if in_order else _DEADLINE_S
+    probe_timeout = 0.1 if in_order else DEADLINE_S
     with elastic.Manager(
         options=options(health_timeout=0.1, probe_timeout=probe_timeout, busy_timeout=busy_timeout),
         slice_key=slice_of,
@@ -110,7 +91,7 @@ def take_a_long_step(
 def a_step_that_takes_long_is_no_hang(directory: Path) -> None:
     del directory
     events, attempts = take_a_long_step(
-        _DEADLINE_S, until="elastic.barrier.slow", count=2, in_order=False
+        DEADLINE_S, until="elastic.barrier.slow", count=2, in_order=False
     )
     assert attempts == [1]
     slow = [event for event in events if event.kind == "elastic.barrier.slow"]
@@ -122,7 +103,7 @@ def a_step_that_takes_long_is_no_hang(directory: Path) -> None:
 def a_long_step_on_devices_that_work_in_order_is_no_hang(directory: Path) -> None:
     del directory
     events, attempts = take_a_long_step(
-        _DEADLINE_S, until="elastic.barrier.slow", count=2, in_order=True
+        DEADLINE_S, until="elastic.barrier.slow", count=2, in_order=True
     )
     assert attempts == [1]
     slow = [event for event in events if event.kind == "elastic.barrier.slow"]
@@ -136,215 +117,6 @@ def slices_that_are_silent_together_for_too_long_are_down(directory: Path) -> No
     events, attempts = take_a_long_step(0.3, until="elastic.retry", count=1, in_order=True)
     assert attempts == [1, 2]
     assert {event.slice for event in events if event.kind == "slice.down"} == {0, 1, 2}
-
-
-@check
-def a_restore_that_hangs_with_its_slice_is_left(directory: Path) -> None:
-    del directory  # what is restored is the snapshot
-    gate = Gate()
-    brought = HostArray.put
-    hung: list[str] = []
-
-    def bring(self: HostArray, sharding: Any) -> jax.Array:
-        if not hung:
-            hung.append("once")
-            simulated.hang(2, GONE)
-            gate.wait()
-        return brought(self, sharding)
-
-    with world() as simulated, mock.patch.object(HostArray, "put", bring):
-        try:
-            done = train(
-                options(snapshot_period=4, health_timeout=0.2, probe_timeout=1.0),
-                fail_at(11, 1),
-                slices=simulated,
-            )
-        finally:
-            gate.open()
-    assert done.attempts[:2] == [(0, 1, 2), (0, 1, 2)]
-    assert 2 not in done.attempts[2]
-    errors = done.all("elastic.error")
-    assert "restoring did not end" in (errors[1].reason or "")
-    assert done.result["count"] == STEPS
-
-
-@check
-def a_snapshot_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
-    del directory
-    gate = Gate()
-    kept = ClientMemory.keep
-    taken: list[int] = []
-
-    def keep(self: ClientMemory, copies: Any) -> Any:
-        taken.append(1)
-        if len(taken) == 2:  # that of step 8
-            gate.wait()
-        return kept(self, copies)
-
-    with (
-        mock.patch.object(ClientMemory, "keep", keep),
-        mock.patch.object(restoring, "_HANGING_S", 0.1),
-    ):
-        try:
-            done = train(
-                options(snapshot_period=4, health_every=1, health_timeout=0.5, probe_timeout=4.0),
-                on_event(hang(1, for_s=GONE), "elastic.step", 9),
-                back_at=[16],
-            )
-        finally:
-            gate.open()
-    [failed] = done.all("snapshot.failed")
-    assert failed.step == 8
-    assert "it hangs" in (failed.reason or "")
-    # The one before it is what training goes back to; what comes late is published by nobody.
-    assert done.all("elastic.restored")[1].step == 4
-    assert done.result["count"] == STEPS
-
-
-@check
-def a_save_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
-    gate = Gate()
-    write = Arrays.write
-    late: list[threading.Thread] = []
-
-    def write_late(self: Arrays, step: int, *rest: Any, **others: Any) -> int:
-        if step == 10 and not late:
-            late.append(threading.current_thread())
-            gate.wait()
-        return write(self, step, *rest, **others)
-
-    def go_on(step: int) -> None:
-        if step == 17:
-            # The slice has come to itself: what it was to save is written, and not committed.
-            gate.open()
-            late[0].join(_DEADLINE_S)
-
-    with (
-        mock.patch.object(Arrays, "write", write_late),
-        mock.patch.object(restoring, "_HANGING_S", 0.1),
-    ):
-        try:
-            done = train(
-                options(health_every=1, health_timeout=0.5, probe_timeout=4.0),
-                on_event(hang(1, for_s=GONE), "elastic.step", 10),
-                directory=directory,
-                back_at=[16],
-                pause=go_on,
-            )
-        finally:
-            gate.open()
-    failed = [event.reason for event in done.all("checkpoint.failed") if event.step == 10]
-    assert failed == [
-        "it hangs, and its slice does not answer",
-        "an earlier save of this step hangs, and may go on",
-    ]
-    assert done.all("elastic.restored")[1].step == 5
-    assert done.result["count"] == STEPS
-    found = {c.step for c in list_checkpoints(directory / "checkpoints") if c.state == "committed"}
-    assert found == {5, 15, 20}
-
-
-@check
-def copies_on_a_slice_that_hangs_are_not_waited_for(directory: Path) -> None:
-    del directory
-    gate = Gate()
-    unchanged = peer_memory._is_unchanged
-    asked: list[int] = []
-
-    def is_unchanged(copy: Any) -> bool:
-        asked.append(copy.slice)
-        if copy.slice == 0:
-            gate.wait()
-        return unchanged(copy)
-
-    with mock.patch.object(peer_memory, "_is_unchanged", is_unchanged):
-        try:
-            done = train(
-                options(
-                    snapshot_period=4,
-                    snapshot_to="peer",
-                    health_every=1,
-                    health_timeout=0.5,
-                    probe_timeout=2.0,
-                ),
-                on_event(hang(0, for_s=GONE), "elastic.step", 9),
-            )
-        finally:
-            gate.open()
-    assert done.attempts == [(0, 1, 2), (1, 2)]
-    restored = done.all("elastic.restored")[1]
-    assert (restored.data["origin"], restored.step) == ("snapshot", 8)
-    # Those that answer are asked first, and are enough.
-    assert set(asked) == {1}
-
-
-@check
-def a_slice_that_does_not_answer_is_asked_for_one_copy_only(directory: Path) -> None:
-    del directory
-    devices = {i: jax.devices()[4 * i : 4 * i + 4] for i in (0, 1)}
-    mesh = jax.sharding.Mesh(np.array(devices[0]), ("x",))
-    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    state = {"x": jax.device_put(np.arange(8.0), spread)}
-    unchanged = peer_memory._is_unchanged
-    gate, asked = Gate(), list[int]()
-
-    def is_unchanged(copy: Any) -> bool:
-        asked.append(copy.slice)
-        if copy.slice in silent:
-            gate.wait()
-        return unchanged(copy)
-
-    with (
-        mock.patch.object(peer_memory, "_is_unchanged", is_unchanged),
-        mock.patch.object(peer_memory, "_READ_S", 3.0),
-    ):
-        kept = peer_memory.PeerMemory(devices, slice_of).keep(state)
-        silent = {0}
-        try:
-            # Of each of the four pieces the first copy lies on the slice that is silent.
-            assert_same(kept.fetch(), {"x": np.arange(8.0)})
-            assert asked == [0, 1, 1, 1, 1]
-            silent = {0, 1}
-            with pytest.raises(LookupError, match=r"no copy .* slice 1 does not answer"):
-                kept.fetch()
-        finally:
-            gate.open()
-
-
-@check
-def a_restore_that_was_left_takes_no_newer_snapshot_away(directory: Path) -> None:
-    del directory
-    gate = Gate()
-
-    class Gone:
-        """What cannot be read any more, which takes a while to be seen."""
-
-        nbytes, on_devices = 0, True
-
-        def restore(self, like: Any) -> Any:
-            gate.wait()
-            raise LookupError("its slice is gone")
-
-        def fetch(self) -> Any:
-            raise NotImplementedError
-
-    class Store(ClientMemory):
-        def keep(self, copies: Any) -> Any:
-            return Gone() if not taken else super().keep(copies)
-
-    taken: list[int] = []
-    snapshots = Snapshots(Store, lambda _: None)
-    state = {"x": np.arange(4.0)}
-    snapshots.take(state, elastic.Progress(step=4))
-    assert snapshots.wait(_DEADLINE_S)
-    left = threading.Thread(target=snapshots.restore, args=(state,))
-    left.start()
-    taken.append(4)
-    snapshots.take(state, elastic.Progress(step=8))
-    assert snapshots.wait(_DEADLINE_S)
-    gate.open()
-    left.join(_DEADLINE_S)
-    assert snapshots.step == 8
 
 
 @check

@@ -198,3 +198,6 @@ def run_program(
             raise AssertionError(f"did not end; it wrote {out} and {err}") from None
     assert process.returncode == code, f"ended with {process.returncode}: {out}\n{err}"
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+Proxies = tuple[Proxy, Proxy]

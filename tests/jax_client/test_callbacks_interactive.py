@@ -13,9 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.jax_client.conftest import DEADLINE_S, PRELUDE, REPOSITORY, Proxy, run_program
-
-Proxies = tuple[Proxy, Proxy]
+from tests.jax_client.conftest import DEADLINE_S, PRELUDE, REPOSITORY, Proxies, run_program
 
 ATTACHING = """
 attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.jax_client import ProxyTarget
-from tests.jax_client.conftest import PRELUDE, Proxy, run_program
-
-Proxies = tuple[Proxy, Proxy]
+from tests.jax_client.conftest import PRELUDE, Proxies, run_program
 
 ATTACHING = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)\n"
 STRICTLY = "attachment = attach(ProxyTarget(address=sys.argv[1], strict=True), timeout=60)\n"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared_pathways_service.jax_client import ProxyTarget, standalone
-from tests.jax_client.conftest import PRELUDE, Proxy, run_program
-
-Proxies = tuple[Proxy, Proxy]
+from tests.jax_client.conftest import PRELUDE, Proxies, run_program
 
 CALLING_BACK = """
 import jax, jax.numpy as jnp

@@ -16,13 +16,12 @@ import pytest
 from tests.jax_client.conftest import (
     DEADLINE_S,
     PRELUDE,
+    Proxies,
     Proxy,
     run_program,
     run_proxy,
     start_program,
 )
-
-Proxies = tuple[Proxy, Proxy]
 
 pytestmark = pytest.mark.race
 

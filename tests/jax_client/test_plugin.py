@@ -13,9 +13,8 @@ import pytest
 
 from shared_pathways_service.jax_client import ProxyTarget, standalone
 from shared_pathways_service.testing.google_images.alts_handshake import serving_alts
-from tests.jax_client.conftest import CREATING, PRELUDE, REPOSITORY, Proxy, run_program
+from tests.jax_client.conftest import CREATING, PRELUDE, REPOSITORY, Proxies, run_program
 
-Proxies = tuple[Proxy, Proxy]
 RunForeign = Callable[..., subprocess.CompletedProcess[str]]
 
 #: A program that never heard of this project, in an environment without it.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jax_client.conftest import PRELUDE, Proxy, run_program
-
-Proxies = tuple[Proxy, Proxy]
+from tests.jax_client.conftest import PRELUDE, Proxies, run_program
 
 REFUSED = (
     PRELUDE

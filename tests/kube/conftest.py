@@ -71,3 +71,8 @@ def google(monkeypatch: pytest.MonkeyPatch, own_directories: Path) -> Callable[.
 def _say(text: str) -> None:
     # Past pytest's capture: a build takes minutes, and what is skipped must not go unseen.
     os.write(2, f"tests/kube: {text}\n".encode())
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    return lambda path: monkeypatch.setenv("KUBECONFIG", str(path))

@@ -1,13 +1,9 @@
-"""Every way to be somebody in a cluster, tried on a real API server."""
+"""Every way to authenticate to a cluster, on a real API server."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import os
-import shlex
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,57 +15,11 @@ from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
-from shared_pathways_service.kube.exec_plugin import Plugin
+from shared_pathways_service.kube.cluster import ClusterChoice
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
 from tests.kube.control_plane import HANDSHAKE, ControlPlane
-
-NOBODY = ClusterChoice()
-WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-
-def who(access: ClusterAccess) -> str:
-    """Asks the API server who we are."""
-
-    async def ask() -> str:
-        async with KubeApi(access) as api:
-            answer = await api.request("POST", WHO_AM_I, body={})
-            return str(answer["status"]["userInfo"]["username"])
-
-    return asyncio.run(ask())
-
-
-def encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
-@pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    return lambda path: monkeypatch.setenv("KUBECONFIG", str(path))
-
-
-def plugin_that_says(directory: Path, status: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Returns the exec of a plug-in that counts how often it ran."""
-    directory.mkdir(exist_ok=True)
-    answer = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": status,
-    }
-    (directory / "answer.json").write_text(json.dumps(answer))
-    program = directory / "plugin"
-    program.write_text(
-        f"#!/bin/sh\ncd {shlex.quote(str(directory))}\n"
-        'echo ran >> runs\nprintf "%s" "$KUBERNETES_EXEC_INFO" > info\ncat answer.json\n'
-    )
-    program.chmod(0o700)
-    version = "client.authentication.k8s.io/v1"
-    return {"exec": {"apiVersion": version, "command": str(program), "args": ["x"], **more}}
-
-
-def runs(directory: Path) -> int:
-    return len((directory / "runs").read_text().splitlines())
+from tests.kube.kubeconfigs import NOBODY, WHO_AM_I, encoded, plugin_that_says, who
 
 
 @pytest.mark.parametrize("kind", ["token", "tokenFile", "certificate", "exec", "exec-certificate"])
@@ -142,30 +92,6 @@ def test_server_of_another_authority_is_not_believed(
     assert who(asyncio.run(resolve(NOBODY))) == "admin"
 
 
-def test_plugin_runs_once_and_again_when_its_token_is_refused(
-    control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
-) -> None:
-    user = plugin_that_says(own_directories, {"token": "expired"}, provideClusterInfo=True)
-    use(control_plane.kubeconfig(user))
-
-    async def work() -> None:
-        async with KubeApi(await resolve(NOBODY)) as api:
-            with pytest.raises(AccessDenied) as caught:
-                await api.get(paths.collection("nodes"))
-            assert caught.value.verb == "connect"
-            assert runs(own_directories) == 2
-            answer = json.loads((own_directories / "answer.json").read_text())
-            answer["status"]["token"] = control_plane.admin
-            (own_directories / "answer.json").write_text(json.dumps(answer))
-            await asyncio.gather(*(api.get(paths.collection("nodes")) for _ in range(5)))
-            assert runs(own_directories) == 3
-
-    asyncio.run(work())
-    info = json.loads((own_directories / "info").read_text())
-    assert info["spec"]["interactive"] is False
-    assert info["spec"]["cluster"]["server"] == control_plane.url
-
-
 def test_service_accounts_token_that_has_expired(
     control_plane: ControlPlane, namespace: str, own_directories: Path, use: Callable[[Path], None]
 ) -> None:
@@ -209,81 +135,6 @@ def test_websocket_gets_a_token_that_is_good(
             assert caught.value.status == 404
 
     asyncio.run(work())
-
-
-def test_plugins_certificate_that_is_none(
-    control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
-) -> None:
-    given = {"clientCertificateData": "nonsense", "clientKeyData": "nonsense"}
-    use(control_plane.kubeconfig(plugin_that_says(own_directories, given)))
-    with pytest.raises(AccessDenied, match="no certificate"):
-        who(asyncio.run(resolve(NOBODY)))
-
-
-def script(text: str) -> Plugin:
-    version = "client.authentication.k8s.io/v1"
-    command = {"apiVersion": version, "command": sys.executable, "args": ["-c", text]}
-    hint = {"installHint": "install it from somewhere"}
-    return Plugin(exec={**command, **hint}, cluster={}, where=Path("/"))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("import sys; sys.exit('please log in')", "please log in"),
-        ("print('hello')", "no ExecCredential"),
-        ("print('{}')", "no ExecCredential"),
-        ("print('{\"status\": {}}')", "neither token"),
-    ],
-)
-def test_plugin_that_fails_is_told(text: str, said: str) -> None:
-    with pytest.raises(AccessDenied) as caught:
-        asyncio.run(script(text).run())
-    assert said in caught.value.message
-    assert caught.value.hint == "install it from somewhere"
-
-
-def test_plugin_that_is_missing() -> None:
-    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
-    with pytest.raises(AccessDenied, match="no-such-plugin cannot be started"):
-        asyncio.run(Plugin(exec=command, cluster={}, where=Path("/")).run())
-
-
-def test_plugin_ends_with_who_waits_for_it(own_directories: Path) -> None:
-    own_directories.mkdir(exist_ok=True)
-    fifo = own_directories / "started"
-    os.mkfifo(fifo)
-    text = f"import time; open({str(fifo)!r}, 'w').close(); time.sleep(600)"
-
-    async def work() -> None:
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(script(text).run())
-            await asyncio.to_thread(fifo.read_bytes)
-            running.cancel()
-        assert running.cancelled()
-
-    asyncio.run(work())  # and `leaves_nothing_behind` looks for the process
-
-
-@pytest.mark.parametrize(
-    ("exec_", "field"),
-    [
-        ({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}, "apiVersion"),
-        ({"apiVersion": "client.authentication.k8s.io/v1"}, "command"),
-        (
-            {
-                "command": "x",
-                "apiVersion": "client.authentication.k8s.io/v1",
-                "interactiveMode": "Always",
-            },
-            "interactiveMode",
-        ),
-    ],
-)
-def test_plugin_that_cannot_be_used(exec_: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        Plugin(exec=exec_, cluster={}, where=Path("/"))
-    assert field in caught.value.field
 
 
 def test_several_files_first_one_is_right(own_directories: Path) -> None:

@@ -19,7 +19,7 @@ from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.google_tokens import GoogleUser
 from shared_pathways_service.testing.google import FakeCluster, FakeGoogle
 from tests.kube.control_plane import ControlPlane
-from tests.kube.test_access import who
+from tests.kube.kubeconfigs import who
 
 MakeGoogle = Callable[..., FakeGoogle]
 CHOICE = ClusterChoice(cluster="my-cluster", project="my-project", region="us-central2")

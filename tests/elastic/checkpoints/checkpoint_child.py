@@ -10,7 +10,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=12")
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 from harness.jax_checks.child import answer
-from tests.elastic.checkpoints.checkpoint_checks import CHECKS
+from tests.elastic.checkpoints.checks_all import CHECKS
 
 
 def run(name: str) -> None:

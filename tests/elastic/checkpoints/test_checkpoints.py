@@ -19,7 +19,7 @@ from harness.jax_checks.parent import RunCheck, child_that_answers
 from harness.object_stores import object_store
 from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
-from tests.elastic.checkpoints.checkpoint_checks import CHECKS
+from tests.elastic.checkpoints.checks_all import CHECKS
 
 CHILD = "tests.elastic.checkpoints.checkpoint_child"
 STORES = {"in_google_cloud_storage": "gs", "in_s3": "s3"}

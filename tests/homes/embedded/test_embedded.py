@@ -8,10 +8,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from harness.processes import KIND, REPOSITORY, run_async
@@ -46,37 +45,6 @@ async def main():
     await link.close()
 asyncio.run(main())
 """
-
-
-@pytest.fixture(autouse=True)
-def ends_the_service() -> Iterator[None]:
-    """Ends the detached service that a test left, as nobody else would for a minute."""
-    yield
-    run_async(_shut_down())
-
-
-async def _shut_down() -> None:
-    link = await find(Settings.load())
-    if link is None:
-        return
-    with contextlib.suppress(grpc.RpcError):
-        await link.supervisor.Shutdown(
-            pb.ShutdownRequest(reason="the test is over"), metadata=link.metadata, timeout=30
-        )
-    supervisor = link.state.supervisor
-    await link.close()
-    await asyncio.to_thread(
-        wait_until,
-        "the service's end",
-        lambda: not supervisor.is_alive() or _reaped(supervisor.pid),
-    )
-
-
-def _reaped(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return False
 
 
 def client_process() -> subprocess.Popen[str]:

@@ -1,9 +1,6 @@
-"""The resource manager as a process: placement, loss, queue, release, refusals."""
+"""The resource manager as a process: placement, queue, release, and watchers."""
 
 from __future__ import annotations
-
-import signal
-import time
 
 import grpc
 import pytest
@@ -13,24 +10,7 @@ from shared_pathways_service.constants import PROTOCOL_MAX
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import is_open
 from tests.servers.conftest import MakeService
-
-PLACED = pb.Placement.PLACED
-UNPLACED = pb.Placement.UNPLACED
-REFUSAL = pb.TenantRefused
-
-
-def _expect_placed(tenant: Stream) -> pb.Placement:
-    placement: pb.Placement = tenant.expect("placement")
-    assert placement.state == PLACED
-    assert placement.instance_type == KIND
-    return placement
-
-
-def _expect_unplaced(tenant: Stream) -> pb.Placement:
-    placement: pb.Placement = tenant.expect("placement")
-    assert placement.state == UNPLACED
-    return placement
-
+from tests.servers.resource_manager.placements import REFUSAL, expect_placed
 
 # ---- the usual walk
 
@@ -47,7 +27,7 @@ def test_a_tenant_is_welcomed_then_placed_then_running(service: Service) -> None
     tenant = service.tenant("ada", virtual_slices=[KIND, KIND])
     welcome = tenant.next().welcome
     assert (welcome.version, welcome.ttl_s, welcome.recovering) == (PROTOCOL_MAX, 15.0, False)
-    placements = [_expect_placed(tenant), _expect_placed(tenant)]
+    placements = [expect_placed(tenant), expect_placed(tenant)]
     assert [p.virtual_index for p in placements] == [0, 1]
     assert {p.slice_id for p in placements} == {"slice-0", "slice-1"}
     assert placements[0].generation < placements[1].generation
@@ -92,107 +72,6 @@ def test_the_status_has_every_field(make_service: MakeService) -> None:
     assert (entry.tenant, entry.position, dict(entry.wants)) == ("bob", 1, {KIND: 1})
     assert "no tpuv6e:2x2 slice is free (1 wanted" in entry.reason
     assert entry.waiting_s >= 0
-
-
-# ---- loss
-
-
-def test_a_killed_worker_is_told_at_once_and_the_spare_takes_over(
-    make_service: MakeService,
-) -> None:
-    service = make_service("--num_spares=1", count="2")
-    workers = service.start_ready_workers("slice-0", "slice-1")
-    tenant = service.tenant("ada")
-    first = _expect_placed(tenant)
-    tenant.expect("running")
-    workers[int(first.slice_id[-1])].kill()
-    lost = _expect_unplaced(tenant)
-    assert (lost.slice_id, lost.generation) == (first.slice_id, first.generation)
-    assert lost.reason == f"worker 0 of {first.slice_id} is gone"
-    again = _expect_placed(tenant)
-    assert again.slice_id != first.slice_id
-    assert again.generation > first.generation
-    assert service.wait_for_states({first.slice_id: "lost"}).slices
-
-
-def test_a_worker_that_ends_on_purpose_says_why(service: Service) -> None:
-    workers = service.start_ready_workers("slice-0", "slice-1")
-    tenant = service.tenant("ada")
-    first = _expect_placed(tenant)
-    assert workers[int(first.slice_id[-1])].stop() == 0
-    assert _expect_unplaced(tenant).reason.endswith("is gone: the worker was told to stop")
-
-
-def test_a_stopped_worker_is_lost_after_its_deadline_and_may_come_back(
-    make_service: MakeService,
-) -> None:
-    service = make_service("--beat_interval_s=0.2", "--hung_after_s=8", count="1")
-    (worker,) = service.start_ready_workers("slice-0")
-    tenant = service.tenant("ada")
-    _expect_placed(tenant)
-    worker.signal(signal.SIGSTOP)
-    assert _expect_unplaced(tenant).reason == "worker 0 of slice-0 is hung: no beat for 8 s"
-    # When it goes on it hears that it is not wanted any more, and ends; another takes its place.
-    worker.signal(signal.SIGCONT)
-    assert worker.wait() == 1
-    worker.wait_for_line("worker 0 of slice-0 is hung")
-    service.start_worker("slice-0")
-    assert _expect_placed(tenant).slice_id == "slice-0"
-
-
-def test_a_manager_that_stood_still_declares_nobody_hung(make_service: MakeService) -> None:
-    service = make_service("--beat_interval_s=0.1", "--hung_after_s=5", count="1")
-    service.start_ready_workers("slice-0")
-    _expect_placed(service.tenant("ada"))
-    service.rm.signal(signal.SIGSTOP)
-    time.sleep(7)  # the thing under test: longer than the deadline
-    service.rm.signal(signal.SIGCONT)
-    # That a wait of twice the deadline runs out proves that deadlines were looked at since.
-    waiting = service.tenant("bob", queue_timeout_s=10)
-    assert waiting.expect("refused").kind == REFUSAL.SLICES_TAKEN
-    assert [s.state for s in service.status().slices] == ["ready"]
-    assert not [line for line in service.rm.lines if "slice.lost" in line]
-
-
-def test_without_a_spare_a_slice_stays_unplaced_until_its_worker_is_back(
-    service: Service,
-) -> None:
-    workers = service.start_ready_workers("slice-0", "slice-1")
-    tenant = service.tenant("ada", virtual_slices=[KIND, KIND])
-    tenant.expect("running")
-    workers[1].kill()
-    lost = _expect_unplaced(tenant)
-    (ada,) = service.status().tenants
-    assert [v.state for v in ada.slices] == ["placed", "unplaced"]
-    service.start_worker("slice-1")
-    again = _expect_placed(tenant)
-    assert (again.virtual_index, again.slice_id) == (1, "slice-1")
-    assert again.generation > lost.generation
-
-
-def test_elastic_slices_may_be_missing_at_the_start(make_service: MakeService) -> None:
-    service = make_service(count="3")
-    service.start_ready_workers("slice-0", "slice-1")
-    tenant = service.tenant("ada", virtual_slices=[KIND] * 3, elastic_slices=1)
-    running = tenant.expect("running")
-    assert (running.placed, running.wanted) == (2, 3)
-    service.start_worker("slice-2")
-    placement = _expect_placed(tenant)
-    assert (placement.virtual_index, placement.slice_id) == (2, "slice-2")
-
-
-def test_a_slice_of_several_hosts_is_ready_when_all_are(make_service: MakeService) -> None:
-    service = make_service(slices="tpuv6e:2x4", count="1")
-    kind = "tpuv6e:2x4"
-    service.start_worker("slice-0", kind=kind)
-    service.rm.wait_for_line("slice.starting slice-0")
-    tenant = service.tenant("ada", virtual_slices=[kind], queue_timeout_s=600)
-    tenant.expect("queued")
-    socket = f"--server_socket={service.root}/w-second"
-    second = service.start_worker("slice-0", "--host_index=1", socket, kind=kind)
-    assert tenant.expect("placement").slice_id == "slice-0"
-    second.kill()
-    assert tenant.expect("placement").reason == "worker 1 of slice-0 is gone"
 
 
 # ---- the queue
@@ -266,7 +145,7 @@ def test_a_broken_stream_keeps_its_slices_for_the_ttl(make_service: MakeService)
     service = make_service("--tenant_ttl_s=600", count="1")
     service.start_ready_workers("slice-0")
     tenant = service.tenant("ada")
-    placed = _expect_placed(tenant)
+    placed = expect_placed(tenant)
     tenant.close()
     service.rm.wait_for_line("tenant.disconnected ada")
     assert not service.status().tenants[0].connected
@@ -280,11 +159,11 @@ def test_after_the_ttl_the_slices_are_the_next_ones(make_service: MakeService) -
     service = make_service("--tenant_ttl_s=0.3", count="1")
     service.start_ready_workers("slice-0")
     tenant = service.tenant("ada")
-    placed = _expect_placed(tenant)
+    placed = expect_placed(tenant)
     waiting = service.tenant("bob", queue_timeout_s=600)
     waiting.expect("queued")
     tenant.close()
-    assert _expect_placed(waiting).generation > placed.generation
+    assert expect_placed(waiting).generation > placed.generation
     claim = pb.Claim(virtual_index=0, slice_id="slice-0", generation=placed.generation)
     assert service.tenant("ada", claims=[claim]).expect("refused").kind == REFUSAL.LOST
 
@@ -333,7 +212,7 @@ def test_a_release_frees_the_slices_at_once_and_twice_is_no_error(service: Servi
 def test_a_watcher_hears_how_things_stand_and_then_what_happens(service: Service) -> None:
     workers = service.start_ready_workers("slice-0", "slice-1")
     tenant = service.tenant("ada")
-    placed = _expect_placed(tenant)
+    placed = expect_placed(tenant)
     tenant.expect("running")
     watcher = service.watch()
     snapshot = [watcher.next() for _ in range(4)]

@@ -1,70 +1,28 @@
-"""`sps` on a cluster, as a tenant of it uses it."""
+"""`sps` in a cluster, as a tenant uses it."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, Program, sps, sps_running, wait_until
-from harness.session_requests import job_inputs
-from harness.testbed.clients import KIND, client, deployed, journal, nothing_left, proxies, tenant
+from harness.programs import DEADLINE_S, sps, sps_running
+from harness.testbed.clients import KIND, deployed, nothing_left, proxies
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.manifests.permissions import granting_rules, needed
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
-
-HOLDER = """
-connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1})
-try:
-    with connection:
-        say("holds", name=connection.proxy_job_name, pod=connection.proxy_pod_name)
-        wait_for("leave")
-    say("left")
-except errors.ProxyFailed as error:
-    say("deleted", message=str(error))
-"""
-JOBS = "batch/v1/jobs"
-ENDED_PID = 2**22 + 1  # more than Linux gives
-
-
-@pytest.fixture
-def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The options that name the namespace, as its tenant."""
-    for name, value in tenant(namespace).items():
-        monkeypatch.setenv(name, value)
-    return ["--context=testbed", f"--namespace={namespace.name}"]
-
-
-@contextlib.contextmanager
-def holder(namespace: Namespace) -> Iterator[tuple[Program, str, str]]:
-    """A program that holds a slice: it, its connection's name, its pod's."""
-    with client(namespace, HOLDER) as running:
-        held = running.expect("holds")
-        yield running, held["name"], held["pod"]
-
-
-def data(*words: str) -> Any:
-    return json.loads(sps(*words, "--json").stdout)
-
-
-def failing(*words: str) -> tuple[int, str]:
-    done = sps(*words, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
+from tests.testbed.operating.cli import data, failing, holder
 
 
 def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> None:
@@ -174,63 +132,6 @@ def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[
     nothing_left(namespace)
     assert failing("delete", name, *place)[0] == 3
     assert failing("delete", name)[0] == 3
-
-
-def test_what_a_dead_program_left_is_reaped(namespace: Namespace, place: list[str]) -> None:
-    deployed(namespace, 1)
-    with holder(namespace) as (running, name, _):
-        assert data("reap", *place) == []
-        [entry] = journal()
-        os.kill(entry.agent.pid, signal.SIGKILL)
-        running.signal(signal.SIGKILL)
-        wait_until("both to be dead", lambda: entry.abandoned)
-        [found] = data("reap", "--dry-run", *place)
-        assert (found["name"], found["outcome"]) == (name, "would be deleted")
-        assert proxies(namespace)
-        [found] = data("reap")
-        assert (found["name"], found["outcome"]) == (name, "deleted")
-    nothing_left(namespace)
-
-
-def test_reaped_by_labels_is_only_what_is_ours_and_dead(
-    namespace: Namespace, place: list[str]
-) -> None:
-    # Nobody runs them: no image of theirs can be pulled, which the labels do not care about.
-    made: dict[str, dict[str, Any]] = {
-        "dead": {},
-        "fresh": {"deadline_s": 600},
-        "alive": {"created_by_pid": os.getpid()},
-        "elsewhere": {"host": "another-machine"},
-        "untold": {"created_by_pid": 0},
-        "others": {"user": "somebody-else"},
-    }
-    for name, different in made.items():
-        _create_proxy(namespace, name, **different)
-    foreign = proxy_job(_inputs(namespace, "foreign"))
-    del foreign["metadata"]["labels"]["app.kubernetes.io/managed-by"]
-    namespace.create(JOBS, foreign)
-    namespace.wait_until(
-        JOBS, lambda jobs: all(j["status"].get("startTime") for j in jobs), what="start of each"
-    )
-    assert {item["name"] for item in data("list", *place)} == {*made} - {"others"}
-    assert {item["name"] for item in data("list", "--all", *place)} == {*made}
-    found = {item["name"]: item for item in data("reap", *place)}
-    assert {name: item["outcome"] for name, item in found.items()} == {
-        "dead": "deleted",
-        "fresh": "kept",
-        "alive": "kept",
-        "untold": "kept",
-    }
-    assert "just extended" in found["fresh"]["reason"]
-    left = {job["metadata"]["name"] for job in namespace.items(JOBS)}
-    assert left == {*made, "foreign"} - {"dead"}
-
-    # By name, too: what is nobody's is not asked about, others' is, and no other Job is touched.
-    assert failing("delete", "foreign", *place)[0] == 3
-    code, err = failing("delete", "others", *place)
-    assert code == 2
-    assert "somebody-else" in err
-    assert data("delete", "others", "--yes", *place)["deleted"]
 
 
 def test_googles_images_are_told_of_by_pods_and_labels(
@@ -350,26 +251,6 @@ def test_the_whole_of_a_connection_costs_few_requests(
     counted = [f"{e.verb} {e.resource}" for e in asked if not (e.is_watch or e.is_dial)]
     assert len(counted) <= 16, counted
     assert counted.count("create jobs") == counted.count("delete jobs") == 1
-
-
-def _inputs(namespace: Namespace, name: str, **different: Any) -> ProxyJobInputs:
-    usual: dict[str, Any] = {
-        "name": name,
-        "namespace": namespace.name,
-        "session": f"session-of-{name}",
-        "service_address": "pathways-pathways-head-0-0.pathways:29001",
-        "virtual_slices": (KIND,),
-        "image": "testbed/none:1",
-        "user": user_name(),
-        "host": platform.node(),
-        "created_by_pid": ENDED_PID,
-        "deadline_s": 300,
-    }
-    return job_inputs(**{**usual, **different})
-
-
-def _create_proxy(namespace: Namespace, name: str, **different: Any) -> None:
-    namespace.create(JOBS, proxy_job(_inputs(namespace, name, **different)))
 
 
 def _elsewhere(*words: str, state: Path) -> str:

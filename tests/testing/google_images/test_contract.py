@@ -1,21 +1,15 @@
-"""What public sources say of Google's images holds of their stand-ins."""
+"""Stand-ins for Google's images behave as public sources say."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import jaxlib.version
-import psutil
 import pytest
 
-from harness.processes import DEADLINE_S, KIND, ServerProcess
+from harness.processes import DEADLINE_S, KIND
 from harness.proxy.raw import RawClient
 from shared_pathways_service.api.jax_releases import service_serdes
 from shared_pathways_service.errors import VersionSkew
@@ -28,97 +22,15 @@ from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.ifrt.probe import probe
 from shared_pathways_service.testing.google_images import (
     MACHINE_VARIABLE,
-    PROXY_MODULE,
-    SERVER_MODULE,
 )
-
-VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
-OVERRIDE = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"
-PLAINTEXT = {OVERRIDE: "grpc_insecure_override"}
-NOBODY = 65534
-_numbers = itertools.count(2)
-
-#: Log lines of the page "Troubleshoot Pathways on cloud", with their sources.
-PROXY_READY = r"proxy_server\.cc:125\] IFRT proxy server started with status OK$"
-SERVER_READY = r"server_lib\.cc:1473\] Pathways Server serving on \[::\]:{}$"
-#: What gRPC and XLA write themselves, before their log has a form and a time of day.
-OF_LIBRARIES = re.compile(r"WARNING: All log messages before absl|[IWEF]0000 00:00:\d+\.\d{6} ")
-ALL_READY = r"multi_job_allocator\.cc:1063\] \*\*\* 1/1 Pathways Slices Now Ready \*\*\*$"
-
-
-class Cluster:
-    """Stand-ins that run; each has a loopback address of its own, and the images' ports."""
-
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack = stack
-        self.manager = ""
-
-    def start(self, module: str, *flags: str, **variables: str) -> tuple[str, ServerProcess]:
-        """Returns the host of a stand-in that was started, and its process."""
-        pid = os.getpid()
-        host = f"127.{next(_numbers)}.{pid >> 8 & 255}.{pid & 255 or 1}"
-        env = {"SPS_BIND_ADDRESS": host, **variables}
-        process = ServerProcess(module, flags, env=env, tells_ready=False)
-        return host, self._stack.enter_context(process)
-
-    def start_manager(self, *flags: str, **variables: str) -> ServerProcess:
-        host, process = self.start(
-            SERVER_MODULE,
-            "--server_port=29001",
-            "--node_type=resource_manager",
-            "--instance_count=1",
-            f"--instance_type={KIND}",
-            "--enforce_kernel_ipv6_support=false",
-            *flags,
-            **variables,
-        )
-        process.wait_for_line(SERVER_READY.format(29001))
-        self.manager = f"{host}:29001"
-        return process
-
-    def start_worker(self, **variables: str) -> ServerProcess:
-        _, process = self.start(
-            SERVER_MODULE,
-            "--server_port=29005",
-            f"--resource_manager_address={self.manager}",
-            "--gcs_scratch_location=gs://bucket",
-            "--tpu_pinned_host_allocation_recycle=true",
-            "--tpu_premapped_buffer_size=274877906944",
-            "--enforce_kernel_ipv6_support=false",
-            **{"MEGASCALE_SLICE_ID": "0", "TPU_TYPE": KIND, **variables},
-        )
-        return process
-
-    def start_proxy(
-        self, *flags: str, kind: str = KIND, insecure: str | None = "true", **variables: str
-    ) -> tuple[str, ServerProcess]:
-        """Returns the address of a proxy, and its process."""
-        manager = [f"--resource_manager_address={self.manager}"] if self.manager else []
-        host, process = self.start(
-            PROXY_MODULE,
-            "--server_port=29000",
-            f"--virtual_slices={kind}",
-            *manager,
-            *flags,
-            **({} if insecure is None else {VARIABLE: insecure}),
-            **variables,
-        )
-        return f"{host}:29000", process
-
-    def start_serving(self, *flags: str, **more: Any) -> tuple[str, ServerProcess]:
-        """Does the same, and waits until the proxy serves."""
-        address, process = self.start_proxy(*flags, **more)
-        process.wait_for_line(PROXY_READY)
-        return address, process
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.delenv(OVERRIDE, raising=False)
-    monkeypatch.delenv(MACHINE_VARIABLE, raising=False)
-    with contextlib.ExitStack() as stack:
-        yield Cluster(stack)
+from tests.testing.google_images.cluster import (
+    ALL_READY,
+    OF_LIBRARIES,
+    OVERRIDE,
+    PLAINTEXT,
+    SERVER_READY,
+    Cluster,
+)
 
 
 def test_logs_have_googles_lines_and_none_of_ours(cluster: Cluster) -> None:
@@ -305,75 +217,3 @@ def test_a_request_that_can_never_be_met_is_a_failed_precondition(cluster: Clust
     cluster.start_manager()
     _, proxy = cluster.start_proxy(kind="tpuv5:2x2x1")
     proxy.wait_for_line(r"\] FAILED_PRECONDITION: .*tpuv5:2x2x1")
-
-
-def test_all_flags_of_the_public_manifests_are_taken(cluster: Cluster) -> None:
-    cluster.start_manager("--gcs_scratch_location=gs://bucket", "--temporary_flags_for_debugging=x")
-    cluster.start_worker()
-    _, proxy = cluster.start_serving(
-        "--gcs_scratch_location=gs://bucket/path",
-        "--num_elastic_slices=0",
-        "--sidecar_name=external",
-        "--cloud_pathways_external_sidecar_port=50051",
-        "--cloud_pathways_external_sidecar_connect_timeout=30s",
-        "--temporary_flags_for_debugging=temporary_flag=value",
-        "--xla_cpu_enable_fast_math=false",
-    )
-    proxy.wait_for_line(r"\] Transition slice 0 unplaced -> placed$")
-
-
-@pytest.mark.parametrize(
-    ("module", "flags"),
-    [
-        (PROXY_MODULE, ["--max_sessions=3"]),
-        (PROXY_MODULE, ["--token_file=/token"]),
-        (PROXY_MODULE, ["--last_requests_file=/dev/termination-log"]),
-        (SERVER_MODULE, ["--node_type=resource_manager", "--num_spares=1"]),
-        (SERVER_MODULE, ["--slice_id=0"]),
-    ],
-)
-def test_our_own_flags_are_unknown(cluster: Cluster, module: str, flags: list[str]) -> None:
-    _, process = cluster.start(module, *flags)
-    assert process.wait() == 1
-    name = flags[-1].removeprefix("--").partition("=")[0]
-    assert process.lines[-1] == f"ERROR: Unknown command line flag '{name}'"
-
-
-@pytest.mark.parametrize("module", [PROXY_MODULE, SERVER_MODULE])
-def test_a_scratch_location_that_is_not_on_gcs_is_refused(cluster: Cluster, module: str) -> None:
-    flags = ["--gcs_scratch_location=/tmp/scratch", f"--virtual_slices={KIND}"]
-    if module == SERVER_MODULE:
-        flags = [flags[0], "--resource_manager_address=127.0.0.1:1"]
-    _, process = cluster.start(module, *flags)
-    assert process.wait() != 0
-    assert "gs://" in "\n".join(process.lines)
-
-
-def test_our_own_variables_are_unknown(cluster: Cluster, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    host, process = cluster.start(
-        PROXY_MODULE,
-        "--server_port=29000",
-        f"--virtual_slices={KIND}",
-        **{VARIABLE: "true", "SPS_TOKEN_FILE": str(token), "SPS_LOG_FORMAT": "json"},
-    )
-    process.wait_for_line(PROXY_READY)
-    with RawClient(f"{host}:29000") as client:
-        assert client.session_id
-
-
-def test_the_proxy_runs_as_nobody_and_ends_whole(cluster: Cluster) -> None:
-    _, process = cluster.start_serving()
-    first = psutil.Process(process.pid)
-    family = [first, *first.children(recursive=True)]
-    expected = NOBODY if os.geteuid() == 0 else os.geteuid()
-    assert {member.uids().effective for member in family} == {expected}
-    process.kill()
-    psutil.wait_procs(family, timeout=DEADLINE_S)
-    assert not [member for member in family if member.is_running()]
-
-
-def test_a_stop_signal_ends_it_well(cluster: Cluster) -> None:
-    _, process = cluster.start_serving()
-    assert process.stop() == 0

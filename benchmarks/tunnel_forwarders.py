@@ -1,0 +1,151 @@
+"""Forwarders to the port of a pod, each a process: ours, kr8s, `kubernetes`, and a delay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from benchmarks.tunnel_pod import PORT
+from harness.own_service import ROOT
+
+DELAY_S = 0.05
+
+
+def forward_ours(port: int, url: str, token: str) -> None:
+    import aiohttp
+
+    from shared_pathways_service.tunnel.relay import Relay
+
+    async def run() -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+
+        async with aiohttp.ClientSession() as session:
+
+            async def dial(asked: Mapping[str, str]) -> aiohttp.ClientResponse:
+                return await session.get(url, headers={**headers, **asked}, ssl=tls)
+
+            directory = Path(tempfile.gettempdir())
+            relay = Relay(dial, pod="load", runtime_dir=directory, local_port=port)
+            async with relay:
+                await relay.start()
+                await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+def forward_kr8s(port: int, kubeconfig: str, namespace: str) -> None:
+    import kr8s
+    from kr8s.asyncio.objects import Pod
+
+    async def run() -> None:
+        api = await kr8s.asyncio.api(kubeconfig=kubeconfig)
+        pod = await Pod.get("load", namespace=namespace, api=api)
+        async with pod.portforward(PORT, local_port=port):
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+def forward_kubernetes(port: int, kubeconfig: str, namespace: str) -> None:
+    from kubernetes import client, config
+    from kubernetes.stream import portforward
+
+    config.load_kube_config(kubeconfig)
+    forward = client.CoreV1Api().connect_get_namespaced_pod_portforward
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(256 << 10):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def join(local: socket.socket) -> None:
+        remote = portforward(forward, "load", namespace, ports=str(PORT)).socket(PORT)
+        remote.setblocking(True)
+        threading.Thread(target=pump, args=(remote, local), daemon=True).start()
+        pump(local, remote)
+
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        while True:
+            threading.Thread(target=join, args=(listener.accept()[0],), daemon=True).start()
+
+
+def delay(port: int, target: str, target_port: int) -> None:
+    """Forwards with every byte held back for half of `DELAY_S` in each direction."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(4096)
+
+        async def pass_on() -> None:
+            while True:
+                due, data = await held.get()
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                writer.write(data)
+                if not data:
+                    writer.close()
+                    return
+                await writer.drain()
+
+        passing = asyncio.create_task(pass_on())
+        with contextlib.suppress(OSError):
+            while data := await reader.read(64 << 10):
+                await held.put((loop.time() + DELAY_S / 2, data))
+        await held.put((loop.time(), b""))
+        with contextlib.suppress(OSError):
+            await passing
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(target, target_port)
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    async def run() -> None:
+        server = await asyncio.start_server(accept, "127.0.0.1", port, limit=1 << 20)
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def process(function: str, port: int, *arguments: object) -> Iterator[psutil.Process]:
+    """Runs one of these functions (or a command) that listens on a port."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+    code += "from benchmarks import tunnel_forwarders as t; "
+    call = f"t.{function}({', '.join(map(repr, (port, *arguments)))})"
+    with running([sys.executable, "-c", code + call], port) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def running(line: list[str], port: int) -> Iterator[psutil.Process]:
+    """Runs a command until the block ends; begins when it listens."""
+    child = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while child.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+                break
+            time.sleep(0.05)
+        yield psutil.Process(child.pid)
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,97 @@
+"""Comparison of runs, merged results, and explained differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.compare import (
+    compare,
+    first_not_reached,
+    is_well,
+    known_differences,
+    merge,
+    reason_of,
+)
+from conformance.runs import Run
+from tests.conformance.parts import part
+
+
+def test_two_steps_of_a_part_are_merged() -> None:
+    earlier = part(9, 3, 2, proxy_left=(5, "e")) | {"unexplained": {"b": "wrong"}}
+    later = part(5, 1, 1, direct_left=(2, "h")) | {"explained": {"f": "why"}}
+
+    merged = merge(earlier, later)
+
+    assert (merged["tests"], merged["direct"], merged["proxy"]) == (9, 4, 3)
+    assert (merged["share"], merged["direct_s"]) == (0.75, 20.0)
+    assert (merged["unexplained"], merged["explained"]) == ({"b": "wrong"}, {"f": "why"})
+    assert first_not_reached(merged) == "h"
+
+
+def test_a_run_that_cannot_continue_is_refused() -> None:
+    earlier = part(9, 3, 2, proxy_left=(5, "e"))
+    with pytest.raises(ValueError, match="there is no test e: run all"):
+        merge(earlier, part(0, 0, 0))
+
+
+def run(*tests: str, passed: str = "", failed: str = "", backend: str = "") -> Run:
+    return Run(
+        collected=tests,
+        passed=frozenset(passed.split()),
+        failed=dict.fromkeys(failed.split(), "wrong"),
+        skipped=frozenset(),
+        seconds=1,
+        backend=backend,
+    )
+
+
+def compared(direct: Run, proxied: Run, again: Run | None = None) -> dict[str, Any]:
+    asked: list[Sequence[str]] = []
+
+    def run_again(tests: Sequence[str]) -> Run:
+        asked.append(tests)
+        assert again is not None
+        return again
+
+    return compare("own", direct, proxied, [], run_again) | {"asked": asked}
+
+
+def test_tests_that_were_not_reached_are_no_difference_and_are_counted() -> None:
+    direct = run("a", "b", "c", "d", "e", passed="a b c d")
+    proxied = run("a", "b", "c", "d", "e", passed="a", failed="b")
+
+    result = compared(direct, proxied, run("b", failed="b"))
+
+    assert (result["direct"], result["proxy"], result["share"]) == (2, 1, 0.5)
+    assert result["unexplained"] == {"b": "wrong"}
+    assert result["asked"] == [["b"]]
+    assert result["not_reached"] == {
+        "direct": {"tests": 1, "from": "e"},
+        "proxy": {"tests": 3, "from": "c"},
+    }
+
+
+def test_a_run_on_the_local_cpu_is_not_one_through_the_proxy() -> None:
+    same = run("a", passed="a", backend="cpu")
+    assert is_well(compared(same, run("a", passed="a", backend="proxy")))
+    assert not is_well(compared(same, same))
+
+
+def test_a_run_that_broke_is_not_well() -> None:
+    well = {"unexplained": {}, "proxy_end": "", "broken": {}}
+    assert is_well(well)
+    assert not is_well(well | {"broken": {"direct": "its process ended with 4"}})
+    assert not is_well(well | {"proxy_end": "ended with -11"})
+
+
+def test_patterns_of_differences_take_brackets_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "known.toml").write_text(
+        "[[difference]]\nreason = 'why'\ntests = ['own/a.py::test[1-*]']"
+    )
+    known = known_differences(tmp_path / "known.toml")
+    assert reason_of("own/a.py::test[1-x]", known) == "why"
+    assert reason_of("own/a.py::test1", known) == ""

@@ -1,0 +1,147 @@
+"""Connections that fail to start, or whose proxy ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from shared_pathways_service import (
+    Event,
+    InvalidRequestError,
+    ProxyFailed,
+    TunnelError,
+)
+from shared_pathways_service.connection import Connection
+from tests.agent.support import eventually
+from tests.connection.bench import Bench, JaxRuntimeError, failed
+
+# ---- when starting fails
+
+
+def test_a_start_that_fails_leaves_nothing_and_the_next_works(bench: Bench) -> None:
+    bench.script = {"fail": {"create_proxy": ProxyFailed("no memory").to_json()}}
+    it = bench.connect()
+    with pytest.raises(ProxyFailed, match="no memory"):
+        it.start()
+    assert bench.is_clean()
+    it.close()
+    bench.script = {}
+    with it:
+        assert it.status().placed
+
+
+def test_a_proxy_that_jax_cannot_reach_is_explained_by_the_agent(bench: Bench) -> None:
+    def fail() -> None:
+        bench.end_proxy("out of memory")
+        raise TunnelError("connection refused")
+
+    bench.jax.before = fail
+    with pytest.raises(ProxyFailed, match="out of memory") as caught:
+        bench.connect().start()
+    assert isinstance(caught.value.__cause__, TunnelError)
+
+
+def test_jax_that_does_not_attach_is_undone(bench: Bench) -> None:
+    def fail() -> None:
+        raise InvalidRequestError("connect", "x", "another JAX")
+
+    bench.jax.before = fail
+    with pytest.raises(InvalidRequestError, match="another JAX"):
+        bench.connect().start()
+    assert bench.is_clean()
+
+
+@pytest.mark.parametrize("kind", ["connect.preflight", "connect.create", "connect.probe.done"])
+@pytest.mark.race
+def test_an_interrupt_while_starting_is_undone(bench: Bench, kind: str) -> None:
+    def interrupt(event: Event) -> None:
+        if event.kind == kind:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.connect(on_event=interrupt).start()
+    assert bench.is_clean()
+    with bench.connect() as it:
+        assert it.status().placed
+
+
+@pytest.mark.race
+def test_an_interrupt_while_attaching_is_undone(bench: Bench) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench.jax.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        bench.connect().start()
+    assert bench.is_clean()
+
+
+# ---- when the proxy ends
+
+
+def run(bench: Bench, error: BaseException | None, *, wait: bool = True) -> Connection:
+    """A block in which the proxy ends, and which then ends well or with an error."""
+    with bench.connect() as it:
+        bench.end_proxy()
+        if wait:
+            eventually(lambda: failed(it), "the news")
+        if error is not None:
+            raise error
+    return it
+
+
+def test_leaving_well_tells_of_a_proxy_that_ended(bench: Bench) -> None:
+    with pytest.raises(ProxyFailed, match="killed after the grace") as caught:
+        run(bench, None)
+    assert caught.value.log_tail == ("last words",)
+
+
+def test_jaxs_error_is_explained_though_it_comes_before_the_news(bench: Bench) -> None:
+    lost = JaxRuntimeError("UNAVAILABLE: Socket closed")
+    with pytest.raises(ProxyFailed) as caught:
+        run(bench, lost, wait=False)
+    assert caught.value.__cause__ is lost
+
+
+def test_jaxs_other_errors_are_left_alone(bench: Bench) -> None:
+    with pytest.raises(JaxRuntimeError, match="INVALID"), bench.connect():
+        raise JaxRuntimeError("INVALID_ARGUMENT: shapes")
+
+
+def test_the_users_error_passes_with_a_note(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="mine") as caught:
+        run(bench, ValueError("mine"))
+    assert any("killed after the grace" in note for note in caught.value.__notes__)
+
+
+def test_the_users_error_that_came_of_jaxs_waits_for_the_news(bench: Bench) -> None:
+    mine = ValueError("mine")
+    mine.__cause__ = JaxRuntimeError("INTERNAL: Connection to IFRT proxy server was terminated")
+    with pytest.raises(ValueError, match="mine") as caught:
+        run(bench, mine, wait=False)
+    assert any("killed after the grace" in note for note in caught.value.__notes__)
+
+
+def test_what_the_service_warns_of_is_a_warning(bench: Bench) -> None:
+    bench.script = {"warning": "JAX is older there"}
+    with pytest.warns(UserWarning, match="JAX is older there"), bench.connect():
+        pass
+
+
+def test_flags_for_dumps_are_a_warning(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_x=1 --xla_dump_to=/tmp/x --xla_dump_hlo_as_text")
+    asked = r"XLA_FLAGS .*\(xla_dump_to, xla_dump_hlo_as_text\); a proxy ignores"
+    with pytest.warns(UserWarning, match=asked) as told, bench.connect():
+        pass
+    assert len(told) == 1
+
+
+def test_close_tells_once(bench: Bench) -> None:
+    it = bench.connect().start()
+    bench.end_proxy()
+    eventually(lambda: failed(it), "the news")
+    with pytest.raises(ProxyFailed):
+        it.close()
+    it.close()

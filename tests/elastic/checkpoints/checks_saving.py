@@ -1,0 +1,117 @@
+"""Checks of saves that fail or hang."""
+
+from __future__ import annotations
+
+import os
+import threading
+from unittest import mock
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from shared_pathways_service.elastic.checkpoints import item
+from shared_pathways_service.elastic.checkpoints.checkpoints import (
+    Checkpoints,
+    CheckpointsBusy,
+)
+from shared_pathways_service.elastic.progress import Progress
+from shared_pathways_service.errors import InvalidRequestError
+from tests.elastic.checkpoints.states import (
+    Told,
+    assert_restores,
+    check,
+    like,
+    progress_of,
+    save,
+    state_of,
+)
+
+
+@check
+def a_save_that_fails(directory: str) -> None:
+    told = Told()
+    with Checkpoints(directory, on_event=told.append) as checkpoints:
+        with mock.patch.object(item, "write_manifest", side_effect=OSError(28, "No room")):
+            checkpoints.save(state_of(1), progress_of(1))
+            assert checkpoints.wait()
+        failed = told.only("checkpoint.failed")
+        assert (failed.step, failed.reason) == (1, "[Errno 28] No room")
+        assert checkpoints.latest_step is None
+        # The next period saves anew, and so does the same step after a rewind.
+        checkpoints.save(state_of(2), progress_of(2))
+        checkpoints.save(state_of(1), progress_of(1))
+        checkpoints.wait()
+        assert told.steps("checkpoint.saved") == [2, 1]
+    assert_restores(directory, 2)
+
+
+@check
+def a_save_that_hangs(directory: str) -> None:
+    told = Told()
+    go_on = threading.Event()
+    checkpoints = Checkpoints(directory, on_event=told.append)
+    checkpoints.save(state_of(1), progress_of(1))
+    checkpoints.wait()
+    with mock.patch.object(item, "write_manifest", side_effect=lambda *_a, **_k: go_on.wait()):
+        checkpoints.save(state_of(2), progress_of(2))
+        assert not checkpoints.wait(0.05)
+        # What is there can be had meanwhile.
+        found = checkpoints.restore(like(state_of(1)))
+        assert found is not None
+        assert found[1].step == 1
+        checkpoints.close(timeout=0.05)
+        go_on.set()
+        for thread in threading.enumerate():
+            if thread.name == "sps-elastic-checkpoint":
+                thread.join()
+    assert "hangs" in (told.only("checkpoint.failed").reason or "")
+    assert told.steps("checkpoint.saved") == [1]
+    assert_restores(directory, 1)
+
+
+@check
+def without_a_thread(directory: str) -> None:
+    told = Told()
+    with Checkpoints(directory, asynchronous=False, on_event=told.append) as checkpoints:
+        checkpoints.save(state_of(1), progress_of(1))
+        assert told.steps("checkpoint.saved") == [1]
+        assert checkpoints.latest_step == 1
+
+
+@check
+def devices_that_fail_harm_no_checkpoint(directory: str) -> None:
+    save(directory, 1)
+    told = Told()
+    with Checkpoints(directory, on_event=told.append) as checkpoints:
+        lost = jax.errors.JaxRuntimeError("DATA_LOSS: slice 1 is gone")
+        with (
+            mock.patch.object(ocp.StandardCheckpointHandler, "restore", side_effect=lost),
+            pytest.raises(jax.errors.JaxRuntimeError, match="slice 1 is gone"),
+        ):
+            checkpoints.restore(like(state_of(1)))
+        assert checkpoints.latest_step == 1
+    assert not told.steps("checkpoint.quarantined")
+    assert_restores(directory, 1)
+
+
+@check
+def a_directory_has_one_that_saves(directory: str) -> None:
+    with Checkpoints(directory):
+        with pytest.raises(CheckpointsBusy) as caught:
+            Checkpoints(directory)
+        assert caught.value.pid == os.getpid()
+    with Checkpoints(directory):
+        pass
+
+
+@check
+def what_is_no_array_is_refused(directory: str) -> None:
+    with Checkpoints(directory) as checkpoints:
+        for leaf in ("text", object(), np.array(["a"])):
+            with pytest.raises(InvalidRequestError, match=r"inner\.0: "):
+                checkpoints.save({"inner": [leaf]}, Progress(step=1))
+    for options in ({"keep": 0}, {"keep_period": 0}, {"keep": True}, {"checksums": 1}):
+        with pytest.raises(InvalidRequestError):
+            Checkpoints(directory, **options)

@@ -1,0 +1,41 @@
+"""Runs `sps`, and a program that holds slices."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from harness.programs import Program, sps
+from harness.testbed.clients import client
+from shared_pathways_service.testing.testbed import Namespace
+
+HOLDER = """
+connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1})
+try:
+    with connection:
+        say("holds", name=connection.proxy_job_name, pod=connection.proxy_pod_name)
+        wait_for("leave")
+    say("left")
+except errors.ProxyFailed as error:
+    say("deleted", message=str(error))
+"""
+
+
+@contextlib.contextmanager
+def holder(namespace: Namespace) -> Iterator[tuple[Program, str, str]]:
+    """A program that holds a slice: it, its connection's name, its pod's."""
+    with client(namespace, HOLDER) as running:
+        held = running.expect("holds")
+        yield running, held["name"], held["pod"]
+
+
+def data(*words: str) -> Any:
+    return json.loads(sps(*words, "--json").stdout)
+
+
+def failing(*words: str) -> tuple[int, str]:
+    done = sps(*words, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
