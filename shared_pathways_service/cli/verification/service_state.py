@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from shared_pathways_service.api.checks import Check
@@ -17,7 +18,7 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError, ServiceNotFound
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["ServiceView"]
+__all__ = ["ServiceView", "count_slices"]
 
 #: Seconds between two polls of the service.
 _POLL_S = 0.2
@@ -41,32 +42,14 @@ class ServiceView:
         return checks + asyncio.run(embedded_checks(self.settings, wanted, timeout_s))
 
     def slices(self) -> dict[str, tuple[int, int]]:
-        """Returns the usable and the free slices by instance type.
-
-        Spares are in neither number. Slices that are lost or not ready yet count as usable, but not
-        as free.
-        """
+        """Returns the usable and the free slices by instance type."""
         try:
             status = self._status()
         except ServiceNotFound:
             if self.place.is_cluster:
                 raise
             return {}
-        total = Counter(item["instance_type"] for item in status["slices"])
-        held = Counter(
-            item["instance_type"] for tenant in status["tenants"] for item in tenant["slices"]
-        )
-        unheld = [item for item in status["slices"] if not item["tenant"]]
-        cordoned = Counter(i["instance_type"] for i in unheld if i["state"] == "cordoned")
-        not_ready = Counter(i["instance_type"] for i in unheld if i["state"] != "ready")
-        spares = status["service"]["spares"] or 0
-        found = {}
-        for kind, count in total.items():
-            # A cordoned slice counts as one of the spares.
-            usable = max(count - max(spares, cordoned[kind]), 0)
-            reserved = max(spares - cordoned[kind], 0)
-            found[kind] = (usable, max(count - held[kind] - not_ready[kind] - reserved, 0))
-        return found
+        return count_slices(status)
 
     def wait_until_gone(self, names: set[str], timeout_s: float) -> None:
         """Waits until nothing is left of connections.
@@ -125,3 +108,26 @@ class ServiceView:
         from shared_pathways_service.cli.lookups.cluster_status import read_cluster_status  # noqa: PLC0415 - aiohttp
 
         return asyncio.run(read_cluster_status(self.place, self.settings))
+
+
+def count_slices(status: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Returns the usable and the free slices by instance type, from a status.
+
+    Spares are in neither number. Slices that are lost or not ready yet count as usable, but not as
+    free.
+    """
+    total = Counter(item["instance_type"] for item in status["slices"])
+    held = Counter(
+        item["instance_type"] for tenant in status["tenants"] for item in tenant["slices"]
+    )
+    unheld = [item for item in status["slices"] if not item["tenant"]]
+    cordoned = Counter(i["instance_type"] for i in unheld if i["state"] == "cordoned")
+    not_ready = Counter(i["instance_type"] for i in unheld if i["state"] != "ready")
+    spares = status["service"]["spares"] or 0
+    found = {}
+    for kind, count in total.items():
+        # A cordoned slice counts as one of the spares.
+        usable = max(count - max(spares, cordoned[kind]), 0)
+        reserved = max(spares - cordoned[kind], 0)
+        found[kind] = (usable, max(count - held[kind] - not_ready[kind] - reserved, 0))
+    return found

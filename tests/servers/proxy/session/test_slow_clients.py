@@ -105,9 +105,7 @@ def test_a_lookup_ends_with_its_call(
     wait_until(lambda: waits == ["waits", "ends"])
 
 
-def test_a_transfer_is_told_to_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged: list[str] = []
-    monkeypatch.setattr(transfers, "glog", lambda _level, text: logged.append(text))
+def test_a_transfer_is_told_to_end_once(capfd: pytest.CaptureFixture[str]) -> None:
     under_way = transfers.Transfers(1, 0.1)
     release = threading.Event()
     work = [under_way.pool.submit(release.wait), under_way.pool.submit(release.wait)]
@@ -121,7 +119,7 @@ def test_a_transfer_is_told_to_end_once(monkeypatch: pytest.MonkeyPatch) -> None
     futures.wait(work)
     under_way.close()
     assert told == ["first", "second"]
-    assert len(logged) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 2
 
 
 # ---- requests, and clients that do not read
