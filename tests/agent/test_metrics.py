@@ -87,7 +87,9 @@ def by_metric(points: Sequence[WrittenPoint]) -> dict[str, list[WrittenPoint]]:
     return found
 
 
-def test_a_session_is_told_as_the_field_tells_it(bench: Bench, monitoring: MakeMonitoring) -> None:
+def test_a_session_is_reported_with_upstreams_metrics(
+    bench: Bench, monitoring: MakeMonitoring
+) -> None:
     fake = monitoring(spacing_s=SPACING_S * 0.9)
     start = bench.start()
     told = report(start, lambda *_: len(fake.values("capacity_in_use")) >= 2)
@@ -136,7 +138,7 @@ def test_metrics_are_described_once(bench: Bench, monitoring: MakeMonitoring) ->
         }
 
 
-def test_who_may_write_but_not_describe_writes(bench: Bench, monitoring: MakeMonitoring) -> None:
+def test_permission_to_write_is_enough(bench: Bench, monitoring: MakeMonitoring) -> None:
     def fail(method: str) -> grpc.StatusCode | None:
         return grpc.StatusCode.PERMISSION_DENIED if "Descriptor" in method else None
 
@@ -213,7 +215,7 @@ def test_without_a_project(bench: Bench, monitoring: MakeMonitoring, credentials
     assert fake.calls == []
 
 
-def test_a_project_that_is_not_there(bench: Bench, monitoring: MakeMonitoring) -> None:
+def test_an_unknown_project(bench: Bench, monitoring: MakeMonitoring) -> None:
     monitoring()
     home = HomeChoice(name="kubernetes", options={"cluster": "c", "project": "other-project"})
     start = dataclasses.replace(bench.start(), home=home)
@@ -229,7 +231,7 @@ def test_without_permission_nothing_more_is_tried(bench: Bench, monitoring: Make
     assert fake.calls == ["ListMetricDescriptors", "CreateTimeSeries"]
 
 
-def test_without_a_network_the_end_is_not_held_up(
+def test_without_a_network_the_end_is_not_delayed(
     bench: Bench, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as closed:
@@ -239,9 +241,7 @@ def test_without_a_network_the_end_is_not_held_up(
     assert "UNAVAILABLE" in reason
 
 
-def test_a_service_that_does_not_answer_holds_nothing_up(
-    bench: Bench, monitoring: MakeMonitoring
-) -> None:
+def test_a_silent_service_delays_nothing(bench: Bench, monitoring: MakeMonitoring) -> None:
     answers = threading.Event()
 
     def hang(_method: str) -> None:
@@ -254,7 +254,7 @@ def test_a_service_that_does_not_answer_holds_nothing_up(
         answers.set()
 
 
-def test_a_quota_that_is_used_up_is_waited_for(bench: Bench, monitoring: MakeMonitoring) -> None:
+def test_an_exhausted_quota_is_awaited(bench: Bench, monitoring: MakeMonitoring) -> None:
     statuses = iter([grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE])
 
     def fail(method: str) -> grpc.StatusCode | None:
@@ -269,7 +269,7 @@ def test_a_quota_that_is_used_up_is_waited_for(bench: Bench, monitoring: MakeMon
     assert {name: fake.values(name)[-1] for name in LEVELS} == dict.fromkeys(LEVELS, 0)
 
 
-def test_points_that_are_refused_are_let_go(bench: Bench, monitoring: MakeMonitoring) -> None:
+def test_refused_points_are_dropped(bench: Bench, monitoring: MakeMonitoring) -> None:
     # Too strict a service: the second point of a series comes too early for it.
     fake = monitoring(spacing_s=DEADLINE_S)
     [reason] = reasons(report(bench.start(), complained))
@@ -277,7 +277,7 @@ def test_points_that_are_refused_are_let_go(bench: Bench, monitoring: MakeMonito
     assert fake.values("num_successful_reqs") == [1]
 
 
-def test_what_was_not_expected_is_said_too(
+def test_unexpected_errors_are_reported(
     bench: Bench, monitoring: MakeMonitoring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monitoring()

@@ -81,7 +81,7 @@ def test_a_session_does_not_wait_for_metrics_that_are_unavailable(
     assert bench.nothing_left()
 
 
-def test_nothing_is_sent_that_was_not_asked_for(bench: Bench, monitoring: MakeMonitoring) -> None:
+def test_without_a_request_no_metrics_are_sent(bench: Bench, monitoring: MakeMonitoring) -> None:
     fake = monitoring()
     with bench.session(bench.start()) as (session, _):
         serve(session)
@@ -90,7 +90,7 @@ def test_nothing_is_sent_that_was_not_asked_for(bench: Bench, monitoring: MakeMo
     assert fake.calls == []
 
 
-def test_connect_asks_for_them(own_directories: Path) -> None:
+def test_connect_requests_metrics(own_directories: Path) -> None:
     settings = Settings.load()
     for wanted in (True, False):
         start = start_of(

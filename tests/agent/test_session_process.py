@@ -259,7 +259,7 @@ def test_waiting_has_an_end(bench: Bench) -> None:
             serve(session)
 
 
-def test_a_hearer_that_fails_breaks_nothing(bench: Bench) -> None:
+def test_a_failing_event_callback_does_no_harm(bench: Bench) -> None:
     def fail(_event: object) -> None:
         raise ValueError("mine")
 

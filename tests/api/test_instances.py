@@ -13,7 +13,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from tests.api.building import SMALL, build, refusal
 
 
-def test_virtual_slices_are_one_a_count_in_the_order_given() -> None:
+def test_virtual_slices_follow_counts_in_the_given_order() -> None:
     request = build(expected_tpu_instances={"tpuv6e:2x2": 2, "tpuv4:2x2x1": 1})
     assert request.tenant.virtual_slices == (SMALL, SMALL, InstanceType.parse("tpuv4:2x2x1"))
 
@@ -73,7 +73,7 @@ def test_bad_instances_on_the_command_line_name_the_option(texts: list[str]) -> 
     assert caught.value.field == "--slices"
 
 
-def test_virtual_slices_as_the_proxy_is_told_them() -> None:
+def test_virtual_slices_as_a_flag_of_the_proxy() -> None:
     assert parse_virtual_slices("tpuv6e:2x2,tpuv6e:2x2") == (SMALL, SMALL)
     for wrong in ("", "tpuv6e:2x2,", "tpuv6e"):
         with pytest.raises(InvalidRequestError) as caught:

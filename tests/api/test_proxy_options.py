@@ -13,7 +13,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from tests.api.building import build
 
 
-def test_an_unknown_proxy_option_is_warned_of_and_ignored() -> None:
+def test_an_unknown_proxy_option_is_ignored_with_a_warning() -> None:
     said = r"'colour:red' is ignored.*use_insecure_credentials"
     with pytest.warns(UserWarning, match=said) as warned:
         options = build(proxy_options=["colour:red", "sidecar:true"]).proxy_options
@@ -25,7 +25,7 @@ def test_the_keys_of_proxy_options_are_read_in_any_case() -> None:
     assert build(proxy_options=["SIDECAR:true"]).proxy_options == ProxyOptions(sidecar=True)
 
 
-def test_proxy_options_are_read_as_upstream_writes_them() -> None:
+def test_proxy_options_are_read_in_upstreams_form() -> None:
     options = build(
         proxy_options=[
             "use_insecure_credentials:true",
@@ -39,7 +39,7 @@ def test_proxy_options_are_read_as_upstream_writes_them() -> None:
     assert options.xla_flags == ("--xla_a", "--xla_b=1", "--xla_c=x:y")
 
 
-def test_proxy_options_are_checked_however_they_are_made() -> None:
+def test_proxy_options_are_checked_in_each_form() -> None:
     options = ProxyOptions(xla_flags=["--xla_a"])  # type: ignore[arg-type]
     assert options.xla_flags == ("--xla_a",)
     assert build(proxy_options=options).proxy_options is options
@@ -95,7 +95,7 @@ def test_pod_options_are_read_and_add_up() -> None:
     assert options.run_as_user == 0
 
 
-def test_limits_are_read_and_no_limit_is_nothing_to_ask_for() -> None:
+def test_limits_are_read_and_absent_limits_are_not_requested() -> None:
     options = ProxyOptions.from_list(["max_handles:7", "host_memory_limit_bytes: 1000"])
     assert options.limits == {"host_memory_limit_bytes": 1000, "max_handles": 7}
     assert ProxyOptions().limits == {}
@@ -107,7 +107,7 @@ def test_limits_are_read_and_no_limit_is_nothing_to_ask_for() -> None:
         assert "whole number" in caught.value.expected
 
 
-def test_proxy_options_are_their_own_and_can_be_told_apart() -> None:
+def test_proxy_options_are_copies_and_comparable() -> None:
     selector = {"a": "b"}
     options = ProxyOptions(node_selector=selector)
     selector["a"] = "c"

@@ -31,7 +31,7 @@ FIELDS = {
 GKE = {"cluster": "c", "project": "my-project", "region": "us-central2"}
 
 
-def test_nothing_asked_for_is_one_slice_of_the_embedded_service() -> None:
+def test_the_default_request_is_one_slice_of_the_embedded_service() -> None:
     request = build()
     assert request.service.home == "embedded"
     assert request.tenant.virtual_slices == ()
@@ -66,7 +66,7 @@ def test_a_request_is_plain_data() -> None:
         {"context": "c", "namespace": "team-a"},
     ],
 )
-def test_a_cluster_a_context_or_a_service_means_kubernetes(keywords: dict[str, Any]) -> None:
+def test_a_cluster_context_or_service_selects_kubernetes(keywords: dict[str, Any]) -> None:
     assert build(**keywords).service.home == "kubernetes"
 
 
@@ -168,7 +168,7 @@ def test_bad_values_are_refused_by_name(field: str, values: list[object]) -> Non
         ({**GKE, "project": "NO"}, "project"),
     ],
 )
-def test_fields_that_do_not_go_together_are_refused(keywords: dict[str, Any], field: str) -> None:
+def test_conflicting_fields_are_refused(keywords: dict[str, Any], field: str) -> None:
     assert refusal(**keywords).field == field
 
 
@@ -192,13 +192,13 @@ def test_fields_that_do_not_go_together_are_refused(keywords: dict[str, Any], fi
         ),
     ],
 )
-def test_good_values_are_kept(field: str, value: object, kept: object) -> None:
+def test_valid_values_are_accepted(field: str, value: object, kept: object) -> None:
     found = operator.attrgetter(FIELDS.get(field, field))(build(**{field: value}))
     assert found == kept
     assert type(found) is type(kept)
 
 
-def test_an_image_that_is_not_named_is_the_one_that_matches_the_service() -> None:
+def test_the_default_image_matches_the_service() -> None:
     for value in (None, ""):
         assert build(proxy_server_image=value).proxy_server_image == DEFAULT_PROXY_IMAGE
 
@@ -213,7 +213,7 @@ def test_a_project_id_may_be_short(project: str) -> None:
     assert build(**{**GKE, "project": project}).service.project == project
 
 
-def test_the_limit_of_a_name_is_named() -> None:
+def test_a_refused_name_states_the_limit() -> None:
     assert "57" in refusal(proxy_job_name="a" * 58).message
 
 
@@ -223,7 +223,7 @@ def test_a_priority_may_be_named() -> None:
     assert build(priority=" -7 ").tenant.priority == -7
 
 
-def test_an_unknown_priority_is_refused_with_those_that_are_known() -> None:
+def test_an_unknown_priority_is_refused_with_the_known_ones() -> None:
     for value in ("high", "", "1.5"):
         error = refusal(priority=value)
         assert error.field == "priority"
@@ -248,20 +248,20 @@ def test_in_a_cluster_any_priority_class_may_be_named() -> None:
     assert refusal(priority=1.5, **cluster).field == "priority"
 
 
-def test_elastic_slices_leave_one_that_is_needed() -> None:
+def test_elastic_slices_are_fewer_than_all() -> None:
     request = build(expected_tpu_instances={"tpuv6e:2x2": 3}, elastic_slices=2)
     assert request.tenant.elastic_slices == 2
 
 
 @given(user=st.text(max_size=100))
-def test_the_name_made_up_is_valid_whatever_the_user_is_called(user: str) -> None:
+def test_a_generated_name_is_valid_for_any_user(user: str) -> None:
     name = default_proxy_job_name(user, "x7k2p")
     assert check_proxy_job_name(name) == name
     assert name.startswith("isc-proxy-")
     assert name.endswith("-x7k2p")
 
 
-def test_the_name_made_up_shows_the_user() -> None:
+def test_a_generated_name_shows_the_user() -> None:
     assert default_proxy_job_name("Ada.Lovelace", "abc") == "isc-proxy-ada-lovelace-abc"
     assert default_proxy_job_name("", "abc") == "isc-proxy-user-abc"
     with pytest.raises(ValueError, match="suffix"):

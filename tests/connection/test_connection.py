@@ -21,7 +21,7 @@ from tests.connection.bench import TYPE, Bench, failed
 # ---- in and out
 
 
-def test_in_and_out(bench: Bench) -> None:
+def test_a_connection_opens_and_closes(bench: Bench) -> None:
     events: list[Event] = []
     with bench.connect(on_event=events.append) as it:
         assert (it.address, it.total_chips) == ("grpc://unix:/nowhere", 8)
@@ -66,9 +66,7 @@ def test_the_programs_signal_handlers_are_left_alone(bench: Bench) -> None:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_what_happens_is_logged_as_upstream_does(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_are_logged_like_upstream(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="shared_pathways_service.isc_pathways")
     with bench.connect() as it:
         name = it.proxy_job_name
@@ -84,7 +82,7 @@ def test_what_happens_is_logged_as_upstream_does(
     assert [line for line in lines if line in expected] == expected
 
 
-def test_start_and_close_again_and_again(bench: Bench) -> None:
+def test_a_connection_starts_and_closes_repeatedly(bench: Bench) -> None:
     it = bench.connect()
     for _ in range(2):
         assert it.start() is it
@@ -94,7 +92,7 @@ def test_start_and_close_again_and_again(bench: Bench) -> None:
         assert bench.is_clean()
 
 
-def test_the_same_request_again_returns_the_live_connection(bench: Bench) -> None:
+def test_a_repeated_request_returns_the_live_connection(bench: Bench) -> None:
     heard: list[Event] = []
     first = bench.connect().start()
     assert first.start() is first
@@ -109,7 +107,7 @@ def test_the_same_request_again_returns_the_live_connection(bench: Bench) -> Non
     named.close()
 
 
-def test_the_same_request_again_replaces_a_connection_that_has_failed(
+def test_a_repeated_request_replaces_a_failed_connection(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = bench.connect().start()
@@ -124,7 +122,7 @@ def test_the_same_request_again_replaces_a_connection_that_has_failed(
         first.close()
 
 
-def test_one_live_connection_a_process(bench: Bench) -> None:
+def test_one_live_connection_per_process(bench: Bench) -> None:
     with bench.connect() as first:
         others = (bench.connect(priority=1), bench.connect(proxy_job_name="mine"))
         starts = [bench.connect().__enter__, first.__enter__, *(other.start for other in others)]
@@ -138,7 +136,7 @@ def test_one_live_connection_a_process(bench: Bench) -> None:
 
 
 @pytest.mark.race
-def test_a_forked_child_ends_nothing(bench: Bench) -> None:
+def test_a_forked_child_does_not_end_the_connection(bench: Bench) -> None:
     with bench.connect() as it:
         if (child := os.fork()) == 0:
             code = 1
@@ -154,7 +152,9 @@ def test_a_forked_child_ends_nothing(bench: Bench) -> None:
         assert bench.jax.live == 1
 
 
-def test_a_hearer_that_fails_breaks_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_event_callback_does_no_harm(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     def hear(event: Event) -> None:
         raise ValueError(event.kind)
 
@@ -163,7 +163,7 @@ def test_a_hearer_that_fails_breaks_nothing(bench: Bench, caplog: pytest.LogCapt
     assert "hearer of events failed at connect.serving" in caplog.text
 
 
-def test_a_hearer_cannot_close_what_it_listens_to(
+def test_an_event_callback_cannot_close_its_connection(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     its: list[Connection] = []

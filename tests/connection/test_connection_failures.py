@@ -20,7 +20,7 @@ from tests.connection.bench import Bench, JaxRuntimeError, failed
 # ---- when starting fails
 
 
-def test_a_start_that_fails_leaves_nothing_and_the_next_works(bench: Bench) -> None:
+def test_a_failed_start_leaves_nothing_and_the_next_works(bench: Bench) -> None:
     bench.script = {"fail": {"create_proxy": ProxyFailed("no memory").to_json()}}
     it = bench.connect()
     with pytest.raises(ProxyFailed, match="no memory"):
@@ -32,7 +32,7 @@ def test_a_start_that_fails_leaves_nothing_and_the_next_works(bench: Bench) -> N
         assert it.status().placed
 
 
-def test_a_proxy_that_jax_cannot_reach_is_explained_by_the_agent(bench: Bench) -> None:
+def test_the_agent_explains_a_proxy_that_jax_cannot_reach(bench: Bench) -> None:
     def fail() -> None:
         bench.end_proxy("out of memory")
         raise TunnelError("connection refused")
@@ -43,7 +43,7 @@ def test_a_proxy_that_jax_cannot_reach_is_explained_by_the_agent(bench: Bench) -
     assert isinstance(caught.value.__cause__, TunnelError)
 
 
-def test_jax_that_does_not_attach_is_undone(bench: Bench) -> None:
+def test_a_failed_attachment_is_undone(bench: Bench) -> None:
     def fail() -> None:
         raise InvalidRequestError("connect", "x", "another JAX")
 
@@ -92,13 +92,13 @@ def run(bench: Bench, error: BaseException | None, *, wait: bool = True) -> Conn
     return it
 
 
-def test_leaving_well_tells_of_a_proxy_that_ended(bench: Bench) -> None:
+def test_a_block_without_an_error_reports_an_ended_proxy(bench: Bench) -> None:
     with pytest.raises(ProxyFailed, match="killed after the grace") as caught:
         run(bench, None)
     assert caught.value.log_tail == ("last words",)
 
 
-def test_jaxs_error_is_explained_though_it_comes_before_the_news(bench: Bench) -> None:
+def test_jaxs_error_is_explained_by_a_later_event(bench: Bench) -> None:
     lost = JaxRuntimeError("UNAVAILABLE: Socket closed")
     with pytest.raises(ProxyFailed) as caught:
         run(bench, lost, wait=False)
@@ -116,7 +116,7 @@ def test_the_users_error_passes_with_a_note(bench: Bench) -> None:
     assert any("killed after the grace" in note for note in caught.value.__notes__)
 
 
-def test_the_users_error_that_came_of_jaxs_waits_for_the_news(bench: Bench) -> None:
+def test_a_users_error_caused_by_jaxs_waits_for_the_event(bench: Bench) -> None:
     mine = ValueError("mine")
     mine.__cause__ = JaxRuntimeError("INTERNAL: Connection to IFRT proxy server was terminated")
     with pytest.raises(ValueError, match="mine") as caught:
@@ -124,7 +124,7 @@ def test_the_users_error_that_came_of_jaxs_waits_for_the_news(bench: Bench) -> N
     assert any("killed after the grace" in note for note in caught.value.__notes__)
 
 
-def test_what_the_service_warns_of_is_a_warning(bench: Bench) -> None:
+def test_a_warning_of_the_service_is_a_python_warning(bench: Bench) -> None:
     bench.script = {"warning": "JAX is older there"}
     with pytest.warns(UserWarning, match="JAX is older there"), bench.connect():
         pass
@@ -138,7 +138,7 @@ def test_flags_for_dumps_are_a_warning(bench: Bench, monkeypatch: pytest.MonkeyP
     assert len(told) == 1
 
 
-def test_close_tells_once(bench: Bench) -> None:
+def test_close_reports_a_failure_once(bench: Bench) -> None:
     it = bench.connect().start()
     bench.end_proxy()
     eventually(lambda: failed(it), "the news")

@@ -19,7 +19,7 @@ from tests.connection.bench import TYPE, Bench
 # ---- placed later
 
 
-def test_ready_first_placed_later(bench: Bench) -> None:
+def test_a_connection_may_be_ready_before_its_placement(bench: Bench) -> None:
     bench.script = {"place": False}
 
     def serve(event: Event) -> None:
@@ -39,7 +39,7 @@ def test_ready_first_placed_later(bench: Bench) -> None:
         assert it.status().placed
 
 
-def test_who_is_preempted_waits_until_its_slices_are_back(bench: Bench) -> None:
+def test_a_preempted_connection_waits_until_its_slices_return(bench: Bench) -> None:
     def placed(generation: int) -> dict[str, Any]:
         return {"slice_id": "slice-7", "generation": generation, "instance_type": TYPE}
 
@@ -78,7 +78,7 @@ def test_who_is_preempted_waits_until_its_slices_are_back(bench: Bench) -> None:
         assert "preempted" not in it._repr_html_()
 
 
-def test_a_slice_that_is_lost_is_waited_for_too(bench: Bench) -> None:
+def test_the_wait_for_placement_includes_lost_slices(bench: Bench) -> None:
     with bench.connect() as it:
         lost: dict[str, Any] = {"virtual_index": 1, "slice_id": "slice-1", "generation": 2}
         bench.home.tell(bench.session, "slice.unplaced", "its worker has gone", **lost)
@@ -91,7 +91,7 @@ def test_a_slice_that_is_lost_is_waited_for_too(bench: Bench) -> None:
         it.wait_until_placed(timeout=DEADLINE_S)
 
 
-def test_a_refusal_after_ready_is_told_once(bench: Bench) -> None:
+def test_a_refusal_after_ready_is_reported_once(bench: Bench) -> None:
     bench.script = {"place": False}
 
     def serve(event: Event) -> None:

@@ -60,7 +60,7 @@ def test_bad_input_is_refused_before_anything_is_started(
     assert list(own_directories.iterdir()) == []
 
 
-def test_a_request_that_is_right_starts_nothing_yet(own_directories: Path) -> None:
+def test_a_valid_request_starts_nothing_yet(own_directories: Path) -> None:
     connection = isc_pathways.connect(expected_tpu_instances={TYPE: 2})
     assert connection.status().state == "new"
     assert connection.proxy_job_name.startswith("isc-proxy-")

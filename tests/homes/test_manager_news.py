@@ -11,7 +11,7 @@ def kinds(view: TenantView, told: Event) -> list[str]:
     return [news.kind for news in view.hear(told)]
 
 
-def test_what_a_new_watch_tells_again_is_no_news() -> None:
+def test_events_repeated_by_a_new_watch_are_dropped() -> None:
     view = TenantView()
     assert kinds(view, event("tenant.queued", "full", position=1)) == ["tenant.queued"]
     assert kinds(view, event("tenant.queued", "full", position=1)) == []
@@ -22,7 +22,7 @@ def test_what_a_new_watch_tells_again_is_no_news() -> None:
     assert kinds(view, event("tenant.running", placed=1, wanted=1)) == []
 
 
-def test_a_loss_that_was_missed_is_told_before_the_new_placement() -> None:
+def test_a_missed_loss_is_reported_before_the_new_placement() -> None:
     view = TenantView()
     view.hear(placed(0, 5))
     lost, again = view.hear(placed(0, 6))
@@ -32,7 +32,7 @@ def test_a_loss_that_was_missed_is_told_before_the_new_placement() -> None:
     assert kinds(view, event("slice.unplaced", virtual_index=0, generation=0)) == []
 
 
-def test_the_last_word() -> None:
+def test_final_events_end_the_view() -> None:
     refused, gone = TenantView(), TenantView()
     assert kinds(refused, event("tenant.refused", kind="slices_taken")) == ["tenant.refused"]
     assert refused.over

@@ -66,7 +66,7 @@ async def listened_to(
         yield news
 
 
-def test_who_may_not_listen_is_told_why_and_does_not_ask_again(own_directories: Path) -> None:
+def test_a_forbidden_watch_fails_with_the_reason_and_is_not_repeated(own_directories: Path) -> None:
     skew = VersionSkew("it speaks versions 7 to 9", hint="install the version of the service")
     manager = DeafManager(skew)  # type: ignore[abstract]
 
@@ -82,7 +82,7 @@ def test_who_may_not_listen_is_told_why_and_does_not_ask_again(own_directories: 
     assert manager.asked == 1
 
 
-def test_why_nobody_is_let_listen_for_a_while_is_known(own_directories: Path) -> None:
+def test_a_transient_refusal_is_reported(own_directories: Path) -> None:
     full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
     manager = DeafManager(full)  # type: ignore[abstract]
 
@@ -128,7 +128,7 @@ class SilentManager(pb_grpc.ResourceManagerServicer):
 @pytest.mark.parametrize(
     ("most", "asked"), [(2, [(2, "t")]), (1, [(2, "t"), (1, "")])], ids=["now", "first release"]
 )
-def test_who_wants_one_tenants_news_asks_for_all_only_where_it_must(
+def test_all_tenants_are_watched_only_on_older_managers(
     own_directories: Path, most: int, asked: list[tuple[int, str]]
 ) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
@@ -165,7 +165,7 @@ class FullManager(pb_grpc.ResourceManagerServicer):
         await asyncio.Event().wait()
 
 
-def test_a_refusal_whose_status_is_late_is_not_taken_for_listening(own_directories: Path) -> None:
+def test_a_refusal_with_a_late_status_is_not_a_watch(own_directories: Path) -> None:
     troubles: list[str] = []
 
     async def test() -> None:
@@ -195,7 +195,7 @@ class RestlessManager(pb_grpc.ResourceManagerServicer):
             self.over.set()
 
 
-def test_listening_that_was_good_but_silent_is_no_failed_try(
+def test_a_silent_watch_is_not_a_failed_attempt(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Doubled each time, the pauses before the last would be half an hour together.
@@ -229,7 +229,7 @@ class UpgradedManager(pb_grpc.ResourceManagerServicer):
         await asyncio.Event().wait()
 
 
-def test_a_manager_that_was_upgraded_is_asked_for_the_one_tenant_again(
+def test_an_upgraded_manager_is_asked_for_one_tenant_again(
     own_directories: Path,
 ) -> None:
     async def test() -> None:
@@ -271,7 +271,7 @@ class LateManager(pb_grpc.ResourceManagerServicer):
     [(False, 1, [False, True]), (True, 2, [False, False, True]), (True, 9, [False] * 3)],
     ids=["while it runs", "its last word", "never heard of"],
 )
-def test_a_proxy_that_asks_while_it_is_deleted_gives_its_slices_back(
+def test_a_tenant_of_a_proxy_being_deleted_is_released(
     own_directories: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -310,7 +310,7 @@ class DeafReleaser(DeafManager):
         return pb.ReleaseTenantResponse(released=len(self._happened) > 1)
 
 
-def test_who_may_not_listen_still_releases_when_the_proxy_is_gone(
+def test_a_release_works_without_a_permitted_watch(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []

@@ -35,7 +35,7 @@ from tests.session.driver import (
 
 
 @pytest.mark.parametrize("reach", RISING.values(), ids=RISING.keys())
-def test_a_cancel_at_any_step_leaves_nothing(reach: Callable[[], Driver]) -> None:
+def test_a_cancel_at_any_step_deletes_the_proxy(reach: Callable[[], Driver]) -> None:
     driver = reach()
     driver.put(m.Cancelled(reason="closed"))
     driver.put(m.Cancelled(reason="its owner has ended"))
@@ -61,7 +61,7 @@ def test_a_failed_step_leaves_nothing(name: str) -> None:
         ("place", PlacementTimeout),
     ],
 )
-def test_a_step_that_does_not_end_is_ended(name: str, kind: type[SharedPathwaysError]) -> None:
+def test_each_step_has_a_timeout(name: str, kind: type[SharedPathwaysError]) -> None:
     driver = RISING[name]()
     driver.expire()
     ends_clean(driver, m.Phase.FAILED)
@@ -69,7 +69,7 @@ def test_a_step_that_does_not_end_is_ended(name: str, kind: type[SharedPathwaysE
     assert "100 s" in driver.error.message
 
 
-def test_a_create_without_an_answer_is_not_taken_for_a_proxy_that_does_not_serve() -> None:
+def test_a_create_without_an_answer_is_not_reported_as_a_silent_proxy() -> None:
     driver = RISING["create"]()
     driver.expire()
     assert driver.error is not None
@@ -77,7 +77,7 @@ def test_a_create_without_an_answer_is_not_taken_for_a_proxy_that_does_not_serve
     assert "begin to serve" not in driver.error.message
 
 
-def test_a_service_that_is_waited_for_says_why_and_is_named_in_the_error() -> None:
+def test_a_wait_for_the_service_is_explained_and_named_in_the_error() -> None:
     driver = Driver()
     driver.news("service.waiting", "1 of 2 slices", ready=1, wanted=2, pods="w-0: a\nw-1: b")
     assert [e.reason for e in driver.said if e.kind == "service.waiting"] == ["1 of 2 slices"]
@@ -89,7 +89,7 @@ def test_a_service_that_is_waited_for_says_why_and_is_named_in_the_error() -> No
     assert "1 of 2 slices" in str(error)
 
 
-def test_a_broken_tunnel_matters_only_once_jax_may_be_on_it() -> None:
+def test_a_broken_tunnel_fails_the_session_only_once_jax_may_use_it() -> None:
     driver = to_probe()
     driver.news("tunnel.broken", "reset")
     assert driver.at(m.Phase.PROBE)
@@ -102,7 +102,7 @@ def test_a_broken_tunnel_matters_only_once_jax_may_be_on_it() -> None:
     assert driver.error.hint == "connect again"
 
 
-def test_the_end_of_the_proxy_explains_the_tunnel_that_broke_by_it() -> None:
+def test_the_end_of_the_proxy_explains_its_broken_tunnel() -> None:
     driver = to_serve()
     driver.news("tunnel.broken", "reset")
     assert driver.machine.next_deadline == driver.now + TUNNEL_SETTLE_S
@@ -112,7 +112,7 @@ def test_the_end_of_the_proxy_explains_the_tunnel_that_broke_by_it() -> None:
     assert "its pod was deleted" in driver.error.message
 
 
-def test_who_closes_what_has_broken_already_is_told() -> None:
+def test_closing_a_broken_session_reports_the_failure() -> None:
     driver = to_serve()
     driver.news("tunnel.broken", "reset")
     driver.put(m.Cancelled(reason="closed"))
@@ -121,7 +121,7 @@ def test_who_closes_what_has_broken_already_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["probe", "serve"])
-def test_a_tunnel_that_is_refused_for_good_ends_it_at_once(name: str) -> None:
+def test_a_permanently_refused_tunnel_ends_the_session_at_once(name: str) -> None:
     denied = AccessDenied("you may not", verb="create", resource="pods/portforward", hint="ask")
     driver = RISING[name]()
     driver.news("tunnel.broken", "no", final=True, error=json.dumps(denied.to_json()))
@@ -132,7 +132,7 @@ def test_a_tunnel_that_is_refused_for_good_ends_it_at_once(name: str) -> None:
     assert "isc-proxy-ada cannot go on: you may not" in error.message
 
 
-def test_a_view_that_is_lost_for_lack_of_permission_is_a_matter_of_access() -> None:
+def test_a_watch_without_permission_is_access_denied() -> None:
     driver = to_serve()
     denied = AccessDenied("log in", verb="connect", resource="cluster", hint="log in again")
     driver.news("home.lost", "no", error=json.dumps(denied.to_json()))
@@ -142,26 +142,26 @@ def test_a_view_that_is_lost_for_lack_of_permission_is_a_matter_of_access() -> N
     assert isinstance(driver.error, TunnelError)
 
 
-def test_a_create_that_failed_may_have_created() -> None:
+def test_a_failed_create_is_followed_by_a_deletion() -> None:
     driver = to_create()
     effects = driver.put(m.StepFailed(error=SharedPathwaysError("connection reset")))
     assert effects == [m.StopStep(), m.DeleteProxy(uid="")]
 
 
-def test_a_create_no_longer_wanted_is_waited_for_so_that_its_proxy_is_found() -> None:
+def test_a_cancelled_create_is_awaited_to_find_its_proxy() -> None:
     driver = to_create()
     assert driver.put(m.Cancelled(reason="closed")) == []
     assert driver.put(CREATED) == [m.StopStep(), m.DeleteProxy(uid="uid-1")]
 
 
-def test_a_create_that_never_answers_is_broken_off() -> None:
+def test_a_create_without_an_answer_is_aborted() -> None:
     driver = to_create()
     driver.put(m.Cancelled(reason="closed"))
     assert driver.machine.next_deadline == driver.now + UNDO_S
     assert driver.expire() == [m.StopStep(), m.DeleteProxy(uid="")]
 
 
-def test_what_could_not_be_deleted_is_named() -> None:
+def test_a_failed_deletion_is_named() -> None:
     driver = to_serve()
     driver.put(m.Cancelled(reason="closed"))
     driver.put(m.StepFailed(error=SharedPathwaysError("forbidden")))
@@ -169,7 +169,7 @@ def test_what_could_not_be_deleted_is_named() -> None:
     assert driver.snapshot.left == "proxy isc-proxy-ada: forbidden"
 
 
-def test_a_deletion_ends_in_time_and_has_longer_when_nobody_waits() -> None:
+def test_a_deletion_times_out_later_if_no_caller_waits() -> None:
     driver = to_serve()
     driver.put(m.Cancelled(reason="closed"))
     assert driver.machine.next_deadline == driver.now + DELETE_TIMEOUT_S

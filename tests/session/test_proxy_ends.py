@@ -21,7 +21,7 @@ from tests.session.driver import RISING, TYPE, Driver, ends_clean, to_probe, to_
 
 
 @pytest.mark.parametrize("outcome", ["image", "config", "forbidden"])
-def test_a_proxy_that_cannot_be_started_says_what_to_do(outcome: str) -> None:
+def test_a_proxy_that_does_not_start_has_a_hint(outcome: str) -> None:
     driver = to_start()
     driver.news("proxy.exited", "it is not there", outcome=outcome, exit_code=None)
     driver.expire()
@@ -32,7 +32,7 @@ def test_a_proxy_that_cannot_be_started_says_what_to_do(outcome: str) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["pod_deleted", "evicted", "node_lost", "deadline"])
-def test_a_proxy_that_was_taken_away_did_not_end_by_itself(outcome: str) -> None:
+def test_a_deleted_proxy_did_not_end_by_itself(outcome: str) -> None:
     driver = to_serve()
     driver.news("proxy.exited", "node-1 is gone", outcome=outcome)
     assert "node-1 is gone" in driver.error.message
@@ -42,7 +42,7 @@ def test_a_proxy_that_was_taken_away_did_not_end_by_itself(outcome: str) -> None
     assert "ended by itself: exit code 3" in driver.error.message
 
 
-def test_the_hint_tells_whether_work_is_lost() -> None:
+def test_the_hint_says_whether_work_is_lost() -> None:
     hints = []
     for driver in (to_start(), to_serve()):
         driver.news("proxy.exited", exit_code=3)
@@ -54,7 +54,7 @@ def test_the_hint_tells_whether_work_is_lost() -> None:
     assert "is lost" in after
 
 
-def test_a_full_quota_is_a_lack_of_capacity() -> None:
+def test_a_full_quota_is_a_capacity_error() -> None:
     driver = to_start()
     driver.news("proxy.exited", "exceeded quota: pods", outcome="quota")
     driver.expire()
@@ -63,7 +63,7 @@ def test_a_full_quota_is_a_lack_of_capacity() -> None:
     assert "exceeded quota: pods" in driver.error.message
 
 
-def test_a_warning_of_the_service_is_told() -> None:
+def test_a_warning_of_the_service_is_announced() -> None:
     driver = Driver()
     driver.news("service.warning", "JAX is older there")
     assert [e.reason for e in driver.said if e.kind == "service.warning"] == ["JAX is older there"]
@@ -76,7 +76,7 @@ def test_the_pod_is_known_once_it_serves() -> None:
     assert driver.snapshot.pod == "p-x7k2p"
 
 
-def test_a_proxy_that_ends_while_serving_says_why() -> None:
+def test_the_end_of_a_serving_proxy_is_explained() -> None:
     driver = to_serve()
     driver.news(
         "proxy.exited", "ended after the grace", exit_code=70, log_tail="one\ntwo", report="{}"
@@ -88,7 +88,7 @@ def test_a_proxy_that_ends_while_serving_says_why() -> None:
     ends_clean(driver, m.Phase.FAILED)
 
 
-def test_the_log_is_fetched_where_the_end_brought_none() -> None:
+def test_the_log_is_fetched_for_an_end_without_one() -> None:
     driver = to_serve()
     driver.news("proxy.exited", exit_code=-9)
     assert driver.effects[-1] == m.DeleteProxy(uid="uid-1", log_lines=20)
@@ -99,7 +99,7 @@ def test_the_log_is_fetched_where_the_end_brought_none() -> None:
     assert "signal 9" in error.message
 
 
-def test_a_refusal_explains_the_end_that_came_before_it() -> None:
+def test_a_later_refusal_explains_the_end_of_the_proxy() -> None:
     driver = to_probe()
     assert driver.news("proxy.exited", exit_code=1) == []
     driver.put(m.StepFailed(error=TunnelError("connection refused")))
@@ -109,7 +109,7 @@ def test_a_refusal_explains_the_end_that_came_before_it() -> None:
     ends_clean(driver, m.Phase.FAILED)
 
 
-def test_a_refusal_may_stand_in_the_report_of_the_proxy_that_ended() -> None:
+def test_the_report_of_an_ended_proxy_may_hold_a_refusal() -> None:
     driver = to_probe()
     report = {
         "kind": "slices_taken",
@@ -135,7 +135,7 @@ def test_another_report_is_no_refusal(report: str) -> None:
     assert isinstance(driver.error, ProxyFailed)
 
 
-def test_an_end_that_nothing_explains_is_not_waited_over() -> None:
+def test_an_unexplained_end_is_reported_after_a_limited_wait() -> None:
     driver = to_probe()
     driver.news("proxy.exited", exit_code=1)
     assert driver.machine.next_deadline == driver.now + SETTLE_S

@@ -30,7 +30,7 @@ from tests.session.driver import (
 )
 
 
-def test_who_is_preempted_is_not_placed_until_all_of_the_gang_is_back() -> None:
+def test_a_preempted_session_is_placed_when_its_gang_is_complete() -> None:
     driver = to_serve()
     assert driver.machine.snapshot.is_placed_now(2)
     driver.news("tenant.preempted", "preempted by eve")
@@ -44,7 +44,7 @@ def test_who_is_preempted_is_not_placed_until_all_of_the_gang_is_back() -> None:
     assert snapshot.is_placed_now(2)
 
 
-def test_a_slice_that_is_lost_counts_for_what_the_gang_lacks() -> None:
+def test_a_lost_slice_counts_as_missing_from_the_gang() -> None:
     driver = to_serve()
     driver.news("slice.unplaced", "lost", virtual_index=1, slice_id="slice-1", generation=1)
     assert driver.machine.snapshot.placed
@@ -55,7 +55,7 @@ def test_a_slice_that_is_lost_counts_for_what_the_gang_lacks() -> None:
     assert driver.machine.snapshot.is_placed_now(2)
 
 
-def test_the_queue_has_a_time_of_its_own() -> None:
+def test_the_queue_has_its_own_timeout() -> None:
     driver = queued(500.0)
     assert (driver.snapshot.position, driver.snapshot.holders) == (
         2,
@@ -84,7 +84,7 @@ def test_slow_placement_after_the_queue_is_a_placement_timeout() -> None:
     ends_clean(driver, m.Phase.FAILED)
 
 
-def test_a_session_that_is_queued_again_has_the_rest_of_its_queue_time() -> None:
+def test_a_session_queued_again_has_the_rest_of_its_queue_time() -> None:
     driver = queued(500.0)
     driver.now += 400
     driver.news("tenant.dequeued")
@@ -96,7 +96,7 @@ def test_a_session_that_is_queued_again_has_the_rest_of_its_queue_time() -> None
     assert driver.error.holders == ("eve@a: 1 x t",)
 
 
-def test_a_queue_that_takes_too_long_is_taken_slices_with_the_position() -> None:
+def test_a_queue_timeout_is_slices_taken_with_the_position() -> None:
     driver = queued(500.0)
     driver.expire()
     error = driver.error
@@ -106,14 +106,14 @@ def test_a_queue_that_takes_too_long_is_taken_slices_with_the_position() -> None
     ends_clean(driver, m.Phase.FAILED)
 
 
-def test_an_endless_queue_has_no_deadline_and_can_be_left() -> None:
+def test_an_endless_queue_has_no_deadline_and_can_be_cancelled() -> None:
     driver = queued(float("inf"))
     assert driver.machine.next_deadline is None
     driver.put(m.Cancelled(reason="interrupted"))
     ends_clean(driver)
 
 
-def test_who_is_out_of_the_queue_has_the_whole_time_to_start() -> None:
+def test_the_start_timeout_begins_after_the_queue() -> None:
     request = asking(queue_timeout=5000.0)
     driver = to_start(request)
     driver.news("tenant.queued", position=1)
@@ -150,7 +150,7 @@ def test_taken_slices_name_their_holders() -> None:
 
 
 @pytest.mark.parametrize("kind", ["slices_taken", "too_many"])
-def test_a_spare_in_the_way_is_named_with_what_to_do(kind: str) -> None:
+def test_a_refusal_because_of_a_spare_has_a_hint(kind: str) -> None:
     error = refused(kind, spares=json.dumps({TYPE: 1}))
     assert f"1 x {TYPE} would do, but the service keeps spares" in str(error)
     assert "`sps serve --spares 0`" in str(error)
@@ -158,7 +158,7 @@ def test_a_spare_in_the_way_is_named_with_what_to_do(kind: str) -> None:
         assert error.spares == {TYPE: 1}
 
 
-def test_an_unknown_type_names_those_there_are() -> None:
+def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
     error = refused("unknown_type", types="tpuv5e:2x2\ntpuv6e:4x4")
     assert isinstance(error, InvalidRequestError)
     assert error.field == "expected_tpu_instances"

@@ -24,7 +24,7 @@ from tests.session.driver import (
 )
 
 
-def test_it_reaches_serve_step_by_step() -> None:
+def test_a_session_reaches_serve_step_by_step() -> None:
     driver = to_serve()
     assert driver.effects == [
         m.Preflight(),
@@ -78,7 +78,7 @@ def test_placement_may_come_before_the_proxy_answers() -> None:
     assert driver.at(m.Phase.SERVE)
 
 
-def test_without_a_word_of_the_gang_placed_slices_are_enough() -> None:
+def test_placed_slices_are_enough_without_an_event_of_the_gang() -> None:
     driver = to_place()
     place(driver, 0)
     assert driver.at(m.Phase.PLACE)
@@ -93,7 +93,7 @@ def test_elastic_slices_may_be_missing() -> None:
     assert [view.state for view in driver.snapshot.slices] == ["placed", "unplaced"]
 
 
-def test_ready_is_enough_where_placement_is_not_waited_for() -> None:
+def test_a_session_without_a_placement_wait_serves_when_ready() -> None:
     driver = to_place(asking(wait="ready"))
     assert driver.at(m.Phase.SERVE)
     assert not driver.snapshot.placed
@@ -101,12 +101,12 @@ def test_ready_is_enough_where_placement_is_not_waited_for() -> None:
     assert driver.snapshot.placed
 
 
-def test_asking_for_nothing_is_asking_for_one_of_the_first_type() -> None:
+def test_a_request_without_types_is_one_slice_of_the_first_type() -> None:
     driver = to_start(asking(expected_tpu_instances=None))
     assert [view.instance_type for view in driver.snapshot.slices] == [TYPE]
 
 
-def test_a_slice_that_moves_is_seen_to() -> None:
+def test_the_view_follows_a_moved_slice() -> None:
     driver = to_serve()
     driver.news("slice.unplaced", "worker 0 is gone", virtual_index=1, slice_id="slice-1")
     assert [view.state for view in driver.snapshot.slices] == ["placed", "unplaced"]
@@ -115,7 +115,7 @@ def test_a_slice_that_moves_is_seen_to() -> None:
     assert driver.at(m.Phase.SERVE)
 
 
-def test_a_snapshot_travels() -> None:
+def test_a_snapshot_survives_json() -> None:
     driver = queued(5.0)
     driver.expire()
     data = json.loads(json.dumps(driver.snapshot.to_json()))
@@ -123,7 +123,7 @@ def test_a_snapshot_travels() -> None:
     assert m.Snapshot.from_json(data).slices == driver.snapshot.slices
 
 
-def test_slices_that_are_not_placed_in_time_are_told_with_the_last_line_of_the_log() -> None:
+def test_a_placement_timeout_shows_the_last_line_of_the_log() -> None:
     driver = RISING["place"]()
     driver.news("tenant.queued", "all are taken", position=2, holders="ada@host: 2 x T")
     [*_, delete] = driver.expire()

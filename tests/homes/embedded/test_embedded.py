@@ -58,7 +58,7 @@ def client_process() -> subprocess.Popen[str]:
 
 
 @pytest.mark.race
-def test_two_that_start_at_the_same_moment_get_one_service() -> None:
+def test_two_concurrent_starts_get_one_service() -> None:
     with client_process() as first, client_process() as second:
         said = []
         for process in (first, second):
@@ -94,7 +94,7 @@ def test_service_outlives_its_starter_and_is_clean_of_it(monkeypatch: pytest.Mon
 
 
 @pytest.mark.race
-def test_nobody_is_stranded_between_a_last_leave_and_a_new_join() -> None:
+def test_a_join_at_the_last_leave_gets_a_service() -> None:
     async def come_and_go() -> None:
         for _ in range(2):
             link = await find_or_start(Settings.load(), {KIND: 1}, who="a test")
@@ -177,7 +177,7 @@ def test_one_session_from_nothing_to_its_end() -> None:
 
 
 @pytest.mark.race
-def test_deaths_are_told() -> None:
+def test_deaths_are_reported() -> None:
     async def session(supervisor: int) -> None:
         async with home() as made, contextlib.AsyncExitStack() as stack:
             request = session_request("isc-proxy-a")
@@ -226,7 +226,7 @@ async def _pids(made: EmbeddedHome, handle: ProxyHandle) -> list[int]:
     return [process.pid for process in answer.processes if process.name == handle.name]
 
 
-def test_what_the_running_service_lacks_is_refused_naming_what_it_has() -> None:
+def test_a_missing_type_is_refused_with_the_types_of_the_service() -> None:
     async def ask() -> None:
         async with home() as made:
             await made.preflight(session_request("isc-proxy-a", "tpuv5e:2x4"), ignore_event)
@@ -253,7 +253,7 @@ def test_another_release_of_jax_is_refused_before_a_proxy_is_created(
         assert run_async(ask()) == []
 
 
-def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untested_release_of_jax_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Event] = []
 
     async def ask() -> None:
@@ -269,7 +269,7 @@ def test_a_release_of_jax_that_was_not_tried_is_a_warning(monkeypatch: pytest.Mo
     assert "a pair that was not tried" in reason
 
 
-def test_a_service_whose_slices_do_not_come_up_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_slices_of_a_service_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared_pathways_service.homes.embedded.slice_readiness._PATIENCE_S", 0.5)
 
     async def ask() -> None:
@@ -296,7 +296,7 @@ def test_a_service_that_cannot_start_shows_its_log(
         run_async(find_or_start(Settings.load(), who="a test"))
 
 
-def test_a_lock_that_is_held_for_ever_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_held_for_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_IN_BETWEEN_S", 0.2)
     paths = RuntimePaths(Settings.load().runtime_dir)
     paths.directory.mkdir(mode=0o700)
@@ -317,7 +317,7 @@ def test_a_runtime_directory_open_to_others_is_refused() -> None:
         directory.chmod(0o700)
 
 
-def test_without_a_service_there_is_nothing_to_find_or_to_delete() -> None:
+def test_without_a_service_find_and_delete_do_nothing() -> None:
     async def look() -> None:
         assert await find(Settings.load()) is None
         assert not await EmbeddedHome().delete_proxy("isc-proxy-a", "", "s")

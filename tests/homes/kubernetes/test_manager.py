@@ -42,7 +42,7 @@ from tests.homes.kubernetes.heads import (
 )
 
 
-def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path) -> None:
+def test_an_evicted_head_is_abandoned_and_a_refusal_is_reported(own_directories: Path) -> None:
     old, new = (port_forward(SERVICE.namespace, pod) for pod in ("evicted", "head"))
     api = ScriptedApi({old: gone, new: denied})
 
@@ -56,7 +56,7 @@ def test_an_evicted_head_is_given_up_and_a_refusal_is_told(own_directories: Path
     assert api.dialled == [old, new]
 
 
-def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
+def test_a_silent_manager_is_reported_and_does_not_fail_the_proxy(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): gone})
@@ -93,7 +93,7 @@ def test_a_manager_that_does_not_answer_is_told_and_is_not_the_proxys_fault(
     assert len(api.dialled) > 1
 
 
-def test_who_only_asks_is_told_at_once_that_it_may_not(own_directories: Path) -> None:
+def test_a_forbidden_request_fails_at_once(own_directories: Path) -> None:
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
 
     async def test() -> None:
@@ -110,7 +110,7 @@ def test_who_only_asks_is_told_at_once_that_it_may_not(own_directories: Path) ->
     assert len(api.dialled) == 1
 
 
-def test_who_listens_after_a_refusal_is_told_it_too(own_directories: Path) -> None:
+def test_a_watch_after_a_refusal_fails_likewise(own_directories: Path) -> None:
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
 
     async def test() -> None:
@@ -144,7 +144,7 @@ class DeletingApi(ScriptedApi):
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_release_is_not_waited_for_where_there_is_no_way(
+def test_a_release_does_not_wait_for_an_unreachable_manager(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     monkeypatch.setattr(manager_news, "_RELEASE_S", 3600.0)
@@ -167,7 +167,7 @@ def test_a_release_is_not_waited_for_where_there_is_no_way(
     run_async(test())
 
 
-def test_who_was_let_in_once_is_not_given_up_for_a_passing_refusal(own_directories: Path) -> None:
+def test_a_transient_refusal_does_not_end_an_accepted_watch(own_directories: Path) -> None:
     async def test() -> None:
         manager = Manager()  # type: ignore[abstract]
         async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, pod):
@@ -183,7 +183,7 @@ def test_who_was_let_in_once_is_not_given_up_for_a_passing_refusal(own_directori
     run_async(test())
 
 
-def test_what_is_in_the_way_now_is_told_not_what_was_before(own_directories: Path) -> None:
+def test_the_current_obstacle_is_reported(own_directories: Path) -> None:
     full = CapacityError("one more call is needed; the limit (--max_calls) is 5")
     told: asyncio.Queue[str | None] = asyncio.Queue()
 
@@ -204,7 +204,7 @@ def test_what_is_in_the_way_now_is_told_not_what_was_before(own_directories: Pat
     run_async(test())
 
 
-def test_a_manager_that_is_reached_and_silent_is_not_said_to_be_out_of_reach(
+def test_a_reachable_silent_manager_is_not_reported_as_unreachable(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager_link, "_ANSWER_S", 0.1)

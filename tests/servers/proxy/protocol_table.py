@@ -63,7 +63,7 @@ The changes of each version. The tests run JAX's client on each version, by a se
 newer one.
 """
 _ANSWER_TESTS = {
-    "failed": "test_a_failed_request_leaves_its_error_behind_the_handles_it_named",
+    "failed": "test_a_failed_request_leaves_its_error_in_its_handles",
     "contexts": "test_each_context_goes_back_once",
 }
 

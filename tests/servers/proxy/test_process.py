@@ -57,7 +57,7 @@ def test_wrong_flags_are_named(flags: list[str], named: str) -> None:
     assert raised.value.field == named
 
 
-def test_flags_of_the_real_image_are_taken() -> None:
+def test_flags_of_googles_image_are_accepted() -> None:
     flags = [
         "--server_port=29000",
         "--resource_manager_address=head:29001",
@@ -86,7 +86,7 @@ def test_a_wrong_command_line_ends_with_code_2(start_proxy: StartProxy, flag: st
 # ---- start and end
 
 
-def test_serves_and_ends_when_told(
+def test_a_proxy_serves_until_a_stop_signal(
     start_proxy: StartProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = start_proxy("--server_port=0", "--xla_tpu_no_matter=1")
@@ -115,7 +115,7 @@ def test_serves_and_ends_when_told(
 
 @pytest.mark.race
 @pytest.mark.parametrize("transport", ["core", "public"])
-def test_it_ends_in_order_though_somebody_does_not_read_his_answers(
+def test_a_client_that_does_not_read_does_not_delay_the_end(
     start_proxy: StartProxy, transport: str
 ) -> None:
     proxy = start_proxy(f"--transport={transport}")
@@ -124,7 +124,7 @@ def test_it_ends_in_order_though_somebody_does_not_read_his_answers(
         assert proxy.stop() == 0
 
 
-def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
+def test_a_standby_waits_for_its_command_line(own_directories: Path) -> None:
     read_fd, write_fd = os.pipe()
     with (
         os.fdopen(read_fd, "rb") as ready,
@@ -156,7 +156,7 @@ def test_a_warm_proxy_waits_for_its_command_line(own_directories: Path) -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
-def test_a_warm_proxy_that_is_not_needed_ends() -> None:
+def test_an_unneeded_standby_ends() -> None:
     command = [sys.executable, "-m", MODULE, "--standby"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, cwd=REPOSITORY, timeout=DEADLINE_S, check=False
@@ -165,7 +165,7 @@ def test_a_warm_proxy_that_is_not_needed_ends() -> None:
 
 
 @pytest.mark.race
-def test_a_warm_proxy_ends_with_its_parent_while_it_still_loads() -> None:
+def test_a_loading_standby_ends_with_its_parent() -> None:
     source = f"""
 import os, subprocess, sys
 command = [sys.executable, "-m", "{MODULE}", "--standby", f"--parent_pid={{os.getpid()}}"]

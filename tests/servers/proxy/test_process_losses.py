@@ -52,7 +52,7 @@ def test_a_dead_worker_loses_its_slice_and_a_spare_takes_over(
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
 @pytest.mark.race
-def test_work_goes_on_while_the_resource_manager_is_away(
+def test_work_continues_without_the_resource_manager(
     make_service: MakeService,
     start_proxy: StartProxy,
     connect: MakeClient,
@@ -150,7 +150,7 @@ def test_an_endless_program_of_a_session_that_ended(
 
 
 @pytest.mark.race
-def test_a_program_over_two_slices_frees_the_one_that_lives(
+def test_a_program_over_two_slices_frees_the_remaining_one(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
     service = make_service()
@@ -194,7 +194,7 @@ def test_a_killed_proxy_is_an_error_for_its_client(start_proxy: StartProxy) -> N
 
 @pytest.mark.race
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-def test_a_crash_amid_a_program_leaves_what_it_was_doing(
+def test_a_crash_during_a_program_leaves_a_report_of_it(
     start_proxy: StartProxy, tmp_path: Path, number: signal.Signals
 ) -> None:
     proxy = start_proxy(f"--last_requests_file={tmp_path / 'last'}")
@@ -225,7 +225,7 @@ def test_a_crash_amid_a_program_leaves_what_it_was_doing(
 
 
 @pytest.mark.race
-def test_preempted_work_fails_and_goes_on_after_the_return(
+def test_preempted_work_fails_and_resumes_after_the_return(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
     service = make_service("--preemption_grace_s=2")
@@ -254,7 +254,7 @@ def test_preempted_work_fails_and_goes_on_after_the_return(
         client.fetch(array)
 
 
-def test_the_service_limits_what_a_proxy_may_hold(
+def test_the_service_sets_limits_of_a_proxy(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
     service = make_service("--proxy_memory_limit_bytes=64")

@@ -22,7 +22,7 @@ from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 transport = transports.both
 
 
-def test_the_end_of_a_stream_ends_what_waits_for_it(proxy: LocalProxy, session: RawClient) -> None:
+def test_the_end_of_a_stream_ends_pending_calls(proxy: LocalProxy, session: RawClient) -> None:
     with RawCallbacks(session) as stream:
         _, ready = begin(session)
         stream.invocation()
@@ -110,7 +110,7 @@ def test_other_programs_run_meanwhile(
     np.testing.assert_array_equal(session.fetch(dependent), 2 * (FOUR + 1))
 
 
-def test_the_same_program_may_be_out_twice(session: RawClient, stream: RawCallbacks) -> None:
+def test_a_program_may_have_two_pending_calls(session: RawClient, stream: RawCallbacks) -> None:
     program = session.compile(calling(), [0])
     handles = [session.execute(program, [session.put(FOUR + i, single(0))])[0] for i in range(2)]
     calls = [stream.invocation() for _ in range(2)]
@@ -137,7 +137,7 @@ def test_over_several_slices(session: RawClient, stream: RawCallbacks) -> None:
 
 @pytest.mark.race
 @pytest.mark.parametrize("end", ["stream", "session", "slice"])
-def test_programs_over_several_devices_that_wait_for_each_other_can_be_ended(
+def test_mutually_waiting_programs_can_be_ended(
     proxy: LocalProxy, session: RawClient, stream: RawCallbacks, connect: MakeClient, end: str
 ) -> None:
     """XLA runs one at a time per slice: the function waits for one behind its caller."""
@@ -167,7 +167,7 @@ def test_programs_over_several_devices_that_wait_for_each_other_can_be_ended(
         np.testing.assert_array_equal(other.fetch(result), 2 * EIGHT)
 
 
-def test_the_client_is_told_when_a_program_is_dropped(
+def test_the_client_is_notified_when_a_program_is_dropped(
     session: RawClient, stream: RawCallbacks
 ) -> None:
     program = session.compile(calling(), [0])
@@ -175,7 +175,7 @@ def test_the_client_is_told_when_a_program_is_dropped(
     assert stream.next().dropped.program == 7
 
 
-def test_a_callback_that_is_out_for_long_is_named(
+def test_a_long_callback_is_named(
     proxy: LocalProxy,
     session: RawClient,
     stream: RawCallbacks,

@@ -20,7 +20,7 @@ def answer_of(nbytes: int) -> pb.CallbackAnswer:
     return answer
 
 
-def test_a_program_that_declares_the_largest_answer_gets_no_shorter_one() -> None:
+def test_a_declared_largest_answer_requires_its_full_size() -> None:
     # XLA copies as many bytes as the program declares.
     declared = ValueType(np.dtype(np.uint8), BYTES_OF_ANY_LENGTH.shape)
     with pytest.raises(StatusError, match=r"answered uint8\[5\], not uint8\[16777216\]") as raised:

@@ -41,13 +41,15 @@ def test_a_call_and_its_answer(proxy: LocalProxy, session: RawClient, stream: Ra
     assert (told["sps_proxy_open_callbacks"], told["sps_proxy_callbacks"]) == (0, 1)
 
 
-def test_an_error_of_the_function_is_the_programs(session: RawClient, stream: RawCallbacks) -> None:
+def test_an_error_of_the_function_fails_the_program(
+    session: RawClient, stream: RawCallbacks
+) -> None:
     _, ready = begin(session)
     stream.fail(stream.invocation().call, "no such thing")
     raises(ready, 13, "CpuCallback error calling callback: ValueError: no such thing")
 
 
-def test_what_is_no_answer_fails_the_program(session: RawClient, stream: RawCallbacks) -> None:
+def test_an_invalid_answer_fails_the_program(session: RawClient, stream: RawCallbacks) -> None:
     wrong: list[Callable[[int], None]] = [
         stream.answer,
         lambda call: stream.answer(call, FOUR, FOUR),
@@ -120,7 +122,7 @@ def _filled_on(session: RawClient, device: int) -> list[int]:
     return session.execute(session.compile(_filled(1 << 17), [device]), [])
 
 
-def test_who_may_open_a_stream(make_proxy: MakeProxy, connect: MakeClient) -> None:
+def test_only_the_session_may_open_its_stream(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = make_proxy(token="secret")
     named = {"sps_token": b"secret", "sps_callbacks": NONCE}
     session = connect(proxy.address, initialization_data=named)
@@ -176,7 +178,7 @@ def test_a_nonce_of_another_size_is_refused(proxy: LocalProxy, connect: MakeClie
         (calling(name="xla_python_cpu_callback"), "does not run custom call"),
     ],
 )
-def test_calls_that_jax_does_not_write_are_refused(
+def test_calls_unlike_jaxs_are_refused(
     session: RawClient, stream: RawCallbacks, program: str, words: str
 ) -> None:
     raises(session.begin_compile(program, [0]), 12 if "does not run" in words else 3, words)
@@ -206,7 +208,7 @@ def test_functions_have_the_names_that_the_client_gives(
         raises(session.begin_compile(program, [0]), 3, "is not an array of 1 strings")
 
 
-def test_what_is_no_message_ends_the_stream(session: RawClient, stream: RawCallbacks) -> None:
+def test_an_invalid_message_ends_the_stream(session: RawClient, stream: RawCallbacks) -> None:
     _, ready = begin(session)
     stream.invocation()
     stream.send(b"\xff\xff\xff")

@@ -33,7 +33,7 @@ def test_xla_does_not_wait_for_calls_without_results(
     np.testing.assert_array_equal(session.fetch(result), FOUR + 1)
 
 
-def test_the_error_of_one_that_xla_does_not_wait_for_is_the_programs(
+def test_the_error_of_a_call_without_results_fails_the_program(
     session: RawClient, stream: RawCallbacks
 ) -> None:
     _, ready = begin(session, telling(2))
@@ -47,7 +47,7 @@ def test_the_error_of_one_that_xla_does_not_wait_for_is_the_programs(
     raises(ready, 3, "a callback failed")
 
 
-def test_many_calls_that_xla_does_not_wait_for(
+def test_many_calls_without_results(
     monkeypatch: pytest.MonkeyPatch, session: RawClient, stream: RawCallbacks
 ) -> None:
     """Beyond a limit it waits, and the order stays; the same for large arguments."""
@@ -82,7 +82,7 @@ def test_programs_call_in_their_order(session: RawClient, stream: RawCallbacks) 
 
 @pytest.mark.race
 @pytest.mark.parametrize("what", ["slice", "stream", "session"])
-def test_what_ends_the_wait_for_a_call_that_xla_does_not_wait_for(
+def test_pending_calls_without_results_end_like_others(
     proxy: LocalProxy, session: RawClient, stream: RawCallbacks, what: str
 ) -> None:
     _, ready = begin(session, telling())

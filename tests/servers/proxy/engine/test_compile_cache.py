@@ -32,7 +32,7 @@ COPY = "stablehlo.optimization_barrier %x"
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_second_session_and_the_second_proxy_load(
+def test_a_second_session_and_a_second_proxy_load_the_program(
     run: Callable[[RawClient], bytes],
     make_proxy: MakeProxy,
     connect: MakeClient,
@@ -49,7 +49,7 @@ def test_the_second_session_and_the_second_proxy_load(
     assert [proxy.engine.compiler.compiled for proxy in proxies] == [1, 0]
 
 
-def test_a_loaded_program_describes_itself_as_the_compiled_one(
+def test_a_loaded_program_has_the_description_of_the_compiled_one(
     make_proxy: MakeProxy, connect: MakeClient, make_cache: MakeCache
 ) -> None:
     told = []
@@ -99,7 +99,7 @@ def test_where_a_program_was_written_does_not_matter(
     assert cache.counts == CacheCounts(hits=2, misses=1, stored=1)
 
 
-def test_a_program_without_any_code_of_its_own_is_kept(
+def test_a_program_without_code_is_cached(
     make_proxy: MakeProxy, connect: MakeClient, make_cache: MakeCache
 ) -> None:
     cache = make_cache()
@@ -130,7 +130,7 @@ def test_two_processes(
 # ---- what is not kept, and what is another program
 
 
-def test_programs_that_could_not_be_loaded_are_not_kept(
+def test_unloadable_programs_are_not_cached(
     make_proxy: MakeProxy,
     connect: MakeClient,
     make_cache: MakeCache,
@@ -162,7 +162,7 @@ def test_programs_without_a_serialised_form_are_compiled(
     assert cache.counts == CacheCounts(misses=1)
 
 
-def test_what_makes_another_program(
+def test_the_key_depends_on_each_input(
     make_proxy: MakeProxy,
     connect: MakeClient,
     make_cache: MakeCache,
@@ -185,7 +185,7 @@ def test_what_makes_another_program(
     assert same.counts == CacheCounts(hits=1)
 
 
-def test_who_asks_for_dumps_sees_xla_compile(
+def test_a_request_for_dumps_compiles_anew(
     make_proxy: MakeProxy, connect: MakeClient, make_cache: MakeCache, own_directories: Path
 ) -> None:
     flags = [("xla_dump_to", str(own_directories / "dumps"))]
@@ -212,7 +212,7 @@ def test_features_of_the_cpu_are_part_of_the_key_and_its_speed_is_not() -> None:
     )
 
 
-def test_without_knowledge_of_the_cpu_there_is_no_identity() -> None:
+def test_an_unknown_cpu_has_no_identity() -> None:
     def missing() -> str:
         raise FileNotFoundError("/proc/cpuinfo")
 

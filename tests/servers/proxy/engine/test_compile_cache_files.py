@@ -129,7 +129,7 @@ def test_another_users_entry_is_a_miss(make_cache: MakeCache, directory: Path) -
     assert entries(directory) == []
 
 
-def test_a_program_that_ended_the_process_which_loaded_it_is_not_tried_again(
+def test_a_program_whose_loading_crashed_a_process_is_not_loaded_again(
     make_cache: MakeCache, directory: Path
 ) -> None:
     key = make_cache().key(b"p")
@@ -159,7 +159,7 @@ def test_a_program_that_ended_the_process_which_loaded_it_is_not_tried_again(
 # ---- the directory
 
 
-def test_a_directory_that_is_not_ones_own_is_refused(
+def test_a_directory_of_another_user_is_refused(
     make_cache: MakeCache, directory: Path, tmp_path: Path
 ) -> None:
     directory.mkdir(mode=0o755)
@@ -178,7 +178,7 @@ def test_a_directory_that_is_not_ones_own_is_refused(
     make_cache()
 
 
-def test_a_proxy_does_without_a_directory_that_it_refuses(
+def test_a_proxy_runs_without_a_refused_directory(
     start_proxy: StartProxy, connect: MakeClient, directory: Path
 ) -> None:
     directory.mkdir(mode=0o755)
@@ -189,7 +189,9 @@ def test_a_proxy_does_without_a_directory_that_it_refuses(
     assert proxy.stop() == 0
 
 
-def test_what_was_used_least_recently_goes_first(make_cache: MakeCache, directory: Path) -> None:
+def test_the_least_recently_used_entry_is_evicted_first(
+    make_cache: MakeCache, directory: Path
+) -> None:
     limit, data = 100_000, bytes(9_900)
     cache = make_cache(limit)
     keys = [cache.key(bytes([number])) for number in range(20)]
@@ -266,7 +268,7 @@ def test_a_full_disk_is_a_miss_and_is_logged_once(
     assert not [path for path in directory.iterdir() if path.name.startswith("draft-")]
 
 
-def test_a_full_disk_does_not_keep_cached_programs_from_being_compiled(
+def test_cached_programs_are_compiled_despite_a_full_disk(
     make_proxy: MakeProxy,
     connect: MakeClient,
     make_cache: MakeCache,
@@ -289,9 +291,7 @@ def test_a_full_disk_does_not_keep_cached_programs_from_being_compiled(
     assert cache.counts.hits == 1
 
 
-def test_who_empties_the_cache_directory_does_no_harm(
-    make_cache: MakeCache, directory: Path
-) -> None:
+def test_emptying_the_cache_directory_does_no_harm(make_cache: MakeCache, directory: Path) -> None:
     cache = make_cache()
     key = cache.key(b"p")
     cache.store(key, b"data")

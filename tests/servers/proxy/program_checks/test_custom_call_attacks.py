@@ -57,7 +57,7 @@ def session(start_proxy: StartProxy, connect: MakeClient) -> Iterator[RawClient]
     assert proxy.stop() == 0, "\n".join(proxy.lines[-30:])
 
 
-def test_an_address_of_the_client_is_not_followed(session: RawClient) -> None:
+def test_an_address_from_the_client_is_not_dereferenced(session: RawClient) -> None:
     for name in ("InspectSharding", "CustomSPMDPartitioning", "xla_python_cpu_callback"):
         for attributes in ("", ', backend_config = "\\10\\27\\00\\00\\00\\00\\00\\00"'):
             sharded = attributes + ', mhlo.sharding = "{replicated}", api_version = 1 : i32'
@@ -119,9 +119,7 @@ def test_every_name_is_drawn() -> None:
         ),
     ],
 )
-def test_a_sparse_kernel_is_kept_from_reading_elsewhere(
-    element: str, attributes: str, said: str
-) -> None:
+def test_a_sparse_kernel_reads_only_its_buffers(element: str, attributes: str, said: str) -> None:
     program = f"""
 module {{
   func.func public @main(%v: tensor<4xi32>, %p: tensor<5x{element}>, %c: tensor<4x{element}>,

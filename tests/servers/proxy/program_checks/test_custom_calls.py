@@ -45,7 +45,7 @@ def test_every_kernel_of_jaxlib_is_on_the_list() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_other_names_are_refused_with_what_to_do(name: str) -> None:
+def test_unknown_names_are_refused_with_a_hint(name: str) -> None:
     error = refused(call_of(name))
     assert error.code is Code.UNIMPLEMENTED
     assert f"custom call {name!r}" in error.message
@@ -67,7 +67,7 @@ def test_the_function_of_jax_is_named(name: str, told: str) -> None:
     assert re.search(told, refused(call_of(name)).message)
 
 
-def test_calls_in_nested_regions_and_in_functions_nobody_calls_are_seen() -> None:
+def test_calls_in_nested_regions_and_uncalled_functions_are_checked() -> None:
     nested = """
 module {
   func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -188,7 +188,7 @@ SHARDED = ', mhlo.sharding = "{replicated}"'
         ("stablehlo.dynamic_top_k", ", is_stable = 1 : i32", "is_stable must be of type bool"),
     ],
 )
-def test_attributes_that_jax_does_not_give_xlas_calls_are_refused_by_name(
+def test_foreign_attributes_of_xlas_calls_are_refused_by_name(
     name: str, attributes: str, told: str
 ) -> None:
     error = refused(call_of(name, attributes))
@@ -210,11 +210,11 @@ def test_attributes_that_jax_does_not_give_xlas_calls_are_refused_by_name(
         ("MoveToHost", ", has_side_effect = true, mhlo.backend_config = {}"),
     ],
 )
-def test_attributes_that_jax_gives_xlas_calls_are_accepted(name: str, attributes: str) -> None:
+def test_jaxs_attributes_of_xlas_calls_are_accepted(name: str, attributes: str) -> None:
     assert not check_program(mlir.parse(call_of(name, attributes).encode()), "cpu", 1)
 
 
-def test_what_a_cpu_cannot_run_is_refused_by_name() -> None:
+def test_calls_unsupported_on_a_cpu_are_refused_by_name() -> None:
     error = refused(call_of("ragged_all_to_all"))
     assert error.code is Code.UNIMPLEMENTED
     assert "Instead" in error.message

@@ -59,7 +59,7 @@ def test_copied_to_other_devices(client: RawClient) -> None:
         client.fetch(array)
 
 
-def test_deletion_does_not_disturb_who_reads_already(client: RawClient) -> None:
+def test_a_deletion_does_not_disturb_pending_reads(client: RawClient) -> None:
     buffer, array = client.new_handle(), client.new_handle()
     client.make(array, buffer, [4], single(0))
     program = client.compile(DOUBLE, [0])
@@ -77,7 +77,7 @@ def test_deletion_does_not_disturb_who_reads_already(client: RawClient) -> None:
     np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
 
 
-def test_arrays_that_are_errors(client: RawClient) -> None:
+def test_error_arrays_report_their_error(client: RawClient) -> None:
     client.call(
         "make_error_arrays",
         error={"code": 10, "message": "no such luck"},
@@ -109,9 +109,7 @@ FAILING: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-def test_a_failed_request_leaves_its_error_behind_the_handles_it_named(
-    client: RawClient, kind: str
-) -> None:
+def test_a_failed_request_leaves_its_error_in_its_handles(client: RawClient, kind: str) -> None:
     with pytest.raises(Failed) as raised:
         client.call(kind, **FAILING[kind])
     with pytest.raises(Failed) as later:
@@ -128,13 +126,13 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-def test_what_is_not_served_is_named(client: RawClient, kind: str) -> None:
+def test_unserved_requests_are_named(client: RawClient, kind: str) -> None:
     with pytest.raises(Failed, match=kind) as raised:
         client.call(kind)
     assert raised.value.code == UNIMPLEMENTED
 
 
-def test_every_request_of_the_protocol_is_served_or_named_as_not() -> None:
+def test_every_request_of_the_protocol_is_served_or_listed_as_unserved() -> None:
     from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
 
     kinds = {f.name.removesuffix("_request") for f in proxy_pb2.IfrtRequest.DESCRIPTOR.fields}
@@ -169,7 +167,7 @@ def test_unknown_handles(client: RawClient, kind: str, fields: Callable[[], Any]
         {"sharding": core_pb2.ShardingProto()},
     ],
 )
-def test_arrays_that_cannot_be(client: RawClient, bad: dict[str, Any]) -> None:
+def test_impossible_arrays_are_refused(client: RawClient, bad: dict[str, Any]) -> None:
     fields = {"dtype": {"kind": F32}, "shape": {"dims": [4]}, "sharding": single(0)}
     with pytest.raises(Failed) as raised:
         client.call("make_array_from_host_buffer", **{**fields, **bad}, array_handle=500)
@@ -191,7 +189,7 @@ def test_default_layout_and_assignment(client: RawClient) -> None:
         client.call("get_default_device_assignment", num_replicas=3, num_partitions=3)
 
 
-def test_devices_tell_slice_and_coordinates(proxy: LocalProxy, connect: MakeClient) -> None:
+def test_devices_have_slice_and_coordinates(proxy: LocalProxy, connect: MakeClient) -> None:
     client = connect(proxy.address, send_init=False)
     devices = client.call("init").all_devices
     seen = [

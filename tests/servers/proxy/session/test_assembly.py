@@ -30,7 +30,7 @@ def test_split_and_joined(client: RawClient) -> None:
     np.testing.assert_array_equal(client.fetch(joined), EIGHT)
 
 
-def test_pieces_of_an_array_over_two_slices_compute_in_their_own(client: RawClient) -> None:
+def test_shards_on_two_slices_compute_on_their_own_slice(client: RawClient) -> None:
     whole = client.put(np.arange(32, dtype=np.float32), split(range(8)))
     parts = client.call("disassemble_into_single_device_arrays", array_handle=whole).array_handles
     doubles = {}
@@ -56,7 +56,7 @@ def test_one_shard_of_a_replicated_array(client: RawClient) -> None:
     np.testing.assert_array_equal(client.fetch(shard), FOUR)
 
 
-def test_an_array_in_pieces_has_no_fully_replicated_shard(client: RawClient) -> None:
+def test_a_sharded_array_has_no_fully_replicated_shard(client: RawClient) -> None:
     array = client.put(FOUR, split([0, 1]))
     with pytest.raises(Failed, match=r"\(4,\) in shards of \(2,\)") as raised:
         client.call("fully_replicated_shard", array_handle=array)
@@ -95,7 +95,7 @@ def test_tokens_are_assembled_in_one_shape_and_of_tokens_only(client: RawClient)
         assert raised.value.code == INVALID
 
 
-def test_of_many_unknown_handles_the_first_are_named(client: RawClient) -> None:
+def test_the_first_of_many_unknown_handles_are_named(client: RawClient) -> None:
     array = client.put(FOUR, single(0))
     # (So many that nothing may be done for each pair of them.)
     handles = [*range(1 << 40, (1 << 40) + 200_000), array]
@@ -134,9 +134,7 @@ def test_shards_from_several_buffers_one_of_them_twice(client: RawClient) -> Non
     np.testing.assert_array_equal(client.fetch(array), FOUR)
 
 
-def test_of_several_arrays_one_of_which_cannot_be_none_is_made(
-    proxy: LocalProxy, client: RawClient
-) -> None:
+def test_one_impossible_array_of_several_refuses_all(proxy: LocalProxy, client: RawClient) -> None:
     buffer = {"dtype": {"kind": F32}, "shape": {"dims": [4]}, "host_buffer_handle": 70}
     good = {
         "array_spec": spec([4], single(0)),

@@ -105,7 +105,7 @@ def test_requests_are_counted_by_kind(proxy: LocalProxy, connect: MakeClient) ->
     assert after[f"{NS}_compile_seconds_total"] > before[f"{NS}_compile_seconds_total"] > 0
 
 
-def test_a_refused_dispatch_is_none(client: RawClient, proxy: LocalProxy) -> None:
+def test_a_refused_dispatch_is_not_counted(client: RawClient, proxy: LocalProxy) -> None:
     with pytest.raises(Failed):
         client.execute(12345, [])
     settle(client)
@@ -115,7 +115,7 @@ def test_a_refused_dispatch_is_none(client: RawClient, proxy: LocalProxy) -> Non
     assert values[f"{NS}_dispatches_total"] == 0
 
 
-def test_what_is_held(proxy: LocalProxy, connect: MakeClient) -> None:
+def test_held_memory_is_counted(proxy: LocalProxy, connect: MakeClient) -> None:
     client, other = connect(proxy.address), connect(proxy.address)
     array = client.put(EIGHT, split([0, 1, 2, 3]))
     client.ready(array)
@@ -143,9 +143,7 @@ def test_what_is_held(proxy: LocalProxy, connect: MakeClient) -> None:
     assert counters(proxy)[f"{NS}_device_memory_bytes"]["5"] == 0
 
 
-def test_with_a_limit_what_is_counted_against_it(
-    make_proxy: MakeProxy, connect: MakeClient
-) -> None:
+def test_memory_is_counted_against_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = make_proxy(memory_limit=1000)
     client = connect(proxy.address)
     client.ready(client.put(FOUR, single(3)))
@@ -180,7 +178,7 @@ def test_an_ended_session_still_counts_and_holds_nothing(
     assert after[f"{NS}_requests_total"] == during[f"{NS}_requests_total"]
 
 
-def test_the_cache_is_counted(
+def test_hits_and_misses_of_the_cache_are_counted(
     make_proxy: MakeProxy, connect: MakeClient, own_directories: Path
 ) -> None:
     cache = CompileCache(own_directories / "compiled", 1 << 30, b"a machine")
@@ -194,7 +192,7 @@ def test_the_cache_is_counted(
     assert [values[f"{NS}_compile_cache_{name}_total"] for name in names] == [2, 1, 1, 0, 0]
 
 
-def test_kinds_are_bounded_whatever_clients_send(client: RawClient, proxy: LocalProxy) -> None:
+def test_the_number_of_counted_kinds_is_bounded(client: RawClient, proxy: LocalProxy) -> None:
     # A field that no version of the protocol has.
     client.send_raw(b"\x0a\x02\x08\x63" + b"\xca\x3e\x00")
     settle(client)
@@ -216,7 +214,7 @@ def test_the_text_is_openmetrics(client: RawClient, proxy: LocalProxy) -> None:
             assert family.unit in {"bytes", "seconds"}
 
 
-def test_only_the_tenant_is_told(make_proxy: MakeProxy) -> None:
+def test_only_the_tenant_reads_its_counters(make_proxy: MakeProxy) -> None:
     proxy = make_proxy(token="the-tenants")
     for token, code in ((None, "UNAUTHENTICATED"), ("another", "PERMISSION_DENIED")):
         with pytest.raises(grpc.RpcError) as raised:

@@ -48,7 +48,7 @@ def test_a_broken_upload_frees_its_host_buffer(proxy: LocalProxy, client: RawCli
     wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
 
 
-def test_a_file_that_is_not_there_frees_its_host_memory(
+def test_a_missing_file_frees_its_host_memory(
     make_proxy: MakeProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
     proxy = make_proxy(large_transfer_dir=tmp_path)
@@ -69,7 +69,7 @@ def test_a_file_that_is_not_there_frees_its_host_memory(
         gc.enable()
 
 
-def test_a_directory_that_goes_while_it_is_removed_does_not_keep_its_session(
+def test_a_directory_that_vanishes_during_removal_does_not_retain_its_session(
     make_proxy: MakeProxy,
     connect: MakeClient,
     tmp_path: Path,
@@ -140,9 +140,7 @@ def test_the_error_of_a_lost_slice_does_not_grow(proxy: LocalProxy, client: RawC
     assert len(session.buffers) == 0
 
 
-def test_a_refused_request_is_not_kept_behind_its_handles(
-    proxy: LocalProxy, client: RawClient
-) -> None:
+def test_handles_do_not_retain_a_refused_request(proxy: LocalProxy, client: RawClient) -> None:
     program = client.compile(DOUBLE, [0])
     with pytest.raises(Failed, match="Unknown array handle"):
         client.call(
@@ -180,7 +178,7 @@ def test_memory_of_a_lost_slice_is_free_on_its_next_placement(
         assert raised.value.code == DATA_LOSS
 
 
-def test_arguments_that_a_program_may_not_take_are_copied_and_counted(
+def test_undonated_arguments_are_copied_and_counted(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
     proxy = make_proxy(memory_limit=24)
@@ -205,7 +203,7 @@ def test_arguments_that_a_program_may_not_take_are_copied_and_counted(
     np.testing.assert_array_equal(client.fetch(array), EIGHT)
 
 
-def test_a_program_with_more_results_than_handles_leaves_none_that_is_waited_for(
+def test_a_program_with_too_many_results_leaves_no_pending_one(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
     proxy = make_proxy(limits=Limits(handles=10))
@@ -234,7 +232,7 @@ def test_a_program_with_more_results_than_handles_leaves_none_that_is_waited_for
     np.testing.assert_array_equal(client.fetch(array), FOUR)
 
 
-def test_programs_that_are_being_compiled_count_as_handles(
+def test_programs_in_compilation_count_as_handles(
     make_proxy: MakeProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = make_proxy(limits=Limits(handles=10))

@@ -67,7 +67,7 @@ def test_each_limit_is_documented() -> None:
             assert default.startswith(expected)
 
 
-def test_the_usual_host_memory_is_half_of_what_there_is() -> None:
+def test_the_default_host_memory_is_half_of_the_machines() -> None:
     def absent(path: str) -> str:
         raise FileNotFoundError(path)
 
@@ -106,7 +106,7 @@ def test_handles_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) ->
     np.testing.assert_array_equal(client.fetch(doubled), 2 * FOUR)
 
 
-def test_who_goes_on_beyond_the_limit_gains_nothing(
+def test_continuing_beyond_the_limit_gains_nothing(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
     proxy = limited(make_proxy, handles=10)
@@ -131,7 +131,7 @@ def test_who_goes_on_beyond_the_limit_gains_nothing(
 # ---- messages
 
 
-def test_a_request_that_is_too_long(
+def test_too_long_requests_are_refused(
     make_proxy: MakeProxy, connect: MakeClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
     client = connect(limited(make_proxy, message_bytes=100_000).address)
@@ -157,7 +157,7 @@ def test_a_request_that_is_too_long(
     wait_until(logged)
 
 
-def test_a_call_that_shows_no_token_is_short(make_proxy: MakeProxy) -> None:
+def test_a_call_without_a_token_may_send_few_bytes(make_proxy: MakeProxy) -> None:
     proxy = make_proxy(token="secret")
     with grpc.insecure_channel(proxy.address) as channel:
         for method in ("GetVersion", "HostBufferDelete", "HostBufferReadFromDisk"):
@@ -183,7 +183,7 @@ def test_sessions_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -
     np.testing.assert_array_equal(second.fetch(second.put(FOUR, single(0))), FOUR)
 
 
-def test_a_session_without_a_thread_leaves_nothing(
+def test_a_session_refused_for_lack_of_threads_leaves_nothing(
     make_proxy: MakeProxy,
     connect: MakeClient,
     transport: str,

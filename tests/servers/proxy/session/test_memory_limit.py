@@ -127,7 +127,7 @@ def test_views_of_views_do_not_pile_up(make_proxy: MakeProxy, connect: MakeClien
     assert proxy.engine.memory.held(0) == 0
 
 
-def test_a_shard_of_negative_size_makes_no_room(make_proxy: MakeProxy, connect: MakeClient) -> None:
+def test_a_shard_of_negative_size_is_refused(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = make_proxy(memory_limit=40)
     client = connect(proxy.address)
     sharding = core_pb2.ConcreteEvenShardingProto()

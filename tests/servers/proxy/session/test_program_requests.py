@@ -10,7 +10,7 @@ from harness.proxy.raw import Failed, RawClient, single, split
 from tests.servers.proxy.session.arrays import EIGHT, FOUR, INVALID, UNIMPLEMENTED
 
 
-def test_donated_arguments_are_gone_but_were_read_before(client: RawClient) -> None:
+def test_donated_arguments_are_deleted_after_pending_reads(client: RawClient) -> None:
     donating = client.compile(sharded_double(4, ", jax.buffer_donor = true"), range(4))
     keeping = client.compile(sharded_double(4), range(4))
     array = client.put(EIGHT, split(range(4)))
@@ -64,7 +64,7 @@ def test_programs_are_described_and_dropped(client: RawClient) -> None:
     ["", "no program", "module {}", DOUBLE.replace("add", "frobnicate")],
     ids=["empty", "words", "no main", "unknown operation"],
 )
-def test_programs_that_are_none_are_refused(client: RawClient, text: str) -> None:
+def test_invalid_programs_are_refused(client: RawClient, text: str) -> None:
     with pytest.raises(Failed) as raised:
         client.compile(text, [0])
     assert raised.value.code in {INVALID, 13}
@@ -81,7 +81,7 @@ def test_programs_of_another_kind_are_refused_by_its_name(client: RawClient) -> 
     assert raised.value.code == UNIMPLEMENTED
 
 
-def test_calls_that_do_not_fit_the_program(client: RawClient) -> None:
+def test_mismatched_arguments_are_refused(client: RawClient) -> None:
     program = client.compile(DOUBLE, [0])
     array = client.put(FOUR, single(0))
     for arguments, results in (([], 1), ([array, array], 1), ([array], 2)):

@@ -87,7 +87,7 @@ def test_each_context_goes_back_once(client: RawClient) -> None:
     assert len(in_order) == 8
 
 
-def test_an_answer_that_was_not_sent_leaves_no_gap() -> None:
+def test_an_unsent_answer_leaves_no_gap() -> None:
     contexts = UserContexts()
     first, second, third = (proxy_pb2.IfrtResponse() for _ in range(3))
     for response in (first, second, third):
@@ -102,7 +102,7 @@ def test_an_answer_that_was_not_sent_leaves_no_gap() -> None:
     assert not third.response_metadata.destroyed_user_context_ids
 
 
-def test_a_client_that_only_fails_costs_bounded_memory() -> None:
+def test_a_client_with_only_failures_costs_bounded_memory() -> None:
     contexts = UserContexts()
     for context in range(1, 100_000):
         contexts.owe(context)
@@ -117,7 +117,7 @@ def test_a_client_that_only_fails_costs_bounded_memory() -> None:
     assert back == 4096
 
 
-def test_an_answer_that_is_refused_keeps_the_order() -> None:
+def test_a_refused_answer_preserves_the_order() -> None:
     contexts = UserContexts()
     sent: list[proxy_pb2.IfrtResponse] = []
 

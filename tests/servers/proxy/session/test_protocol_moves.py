@@ -61,7 +61,7 @@ def test_resharded_arrays_are_arguments_like_others(client: RawClient) -> None:
     np.testing.assert_array_equal(client.fetch(doubled), 2 * EIGHT)
 
 
-def test_resharding_waits_for_its_array_and_several_go_at_once(client: RawClient) -> None:
+def test_resharding_waits_for_its_array_and_runs_concurrently(client: RawClient) -> None:
     buffer, first = client.new_handle(), client.new_handle()
     client.make(first, buffer, [8], single(0))
     second = client.put(np.zeros(0, np.float32), single(1))
@@ -122,7 +122,7 @@ def test_resharding_fails_with_what_it_reads_and_outlives_it(
     ],
     ids=["no spec", "two specs", "shape", "type", "not to be split so"],
 )
-def test_what_resharding_cannot_do(client: RawClient, wanted: list[Any]) -> None:
+def test_unsupported_resharding_is_refused(client: RawClient, wanted: list[Any]) -> None:
     array = client.put(FOUR, single(0))
     with pytest.raises(Failed) as raised:
         client.call(
@@ -217,7 +217,7 @@ def test_a_bitcast_inherits_an_error(client: RawClient) -> None:
     ],
     ids=["another device", "another memory", "another size", "a copy", "packed"],
 )
-def test_what_a_bitcast_cannot_do(
+def test_unsupported_bitcasts_are_refused(
     client: RawClient, wanted: Any, semantics: int, code: int
 ) -> None:
     array = client.put(FOUR, single(0))
@@ -243,7 +243,7 @@ MANY = np.arange(4096, dtype=np.float32)
 
 @pytest.mark.parametrize("how", ["as it was", "of another slice", "bitcast twice"])
 @pytest.mark.parametrize("taken", ["the source", "the result"])
-def test_neither_is_overwritten_by_who_takes_the_other(
+def test_donating_one_of_two_sharing_arrays_keeps_the_other(
     client: RawClient, how: str, taken: str
 ) -> None:
     array = client.put(MANY, single(0))

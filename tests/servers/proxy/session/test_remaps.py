@@ -40,9 +40,7 @@ from tests.servers.proxy.session.arrays import (
         ({"in_array": 1}, "absent arrays"),
     ],
 )
-def test_remap_plans_that_are_none(
-    client: RawClient, changed: dict[str, Any], message: str
-) -> None:
+def test_invalid_remap_plans(client: RawClient, changed: dict[str, Any], message: str) -> None:
     array = client.put(FOUR, single(0))
     mapping = {"from_start": [0], "from_end": [1], "from_step": [1]}
     mapping |= {"to_start": [0], "to_end": [1], "to_step": [1]}
@@ -96,7 +94,7 @@ def test_a_remap_plan_in_both_forms(client: RawClient) -> None:
     assert [pieces(client, one) for one in made] == [HALVES, HALVES[::-1]]
 
 
-def test_intervals_to_an_output_that_devices_describe_are_not_expanded(client: RawClient) -> None:
+def test_intervals_of_outputs_by_devices_are_not_expanded(client: RawClient) -> None:
     array = client.put(FOUR, single(0))
     mapping = {"from_start": [0], "from_end": [1 << 62], "from_step": [1]}
     mapping |= {"to_start": [0], "to_end": [1 << 62], "to_step": [1]}
@@ -111,7 +109,7 @@ def test_intervals_to_an_output_that_devices_describe_are_not_expanded(client: R
     assert client.fetch(made).tolist() == FOUR.tolist()
 
 
-def test_a_remap_plan_that_fills_a_shard_again_and_again_is_refused_at_the_second_time(
+def test_a_remap_plan_that_fills_a_shard_twice_is_refused(
     client: RawClient,
 ) -> None:
     array = client.put(FOUR, single(0))
@@ -141,9 +139,7 @@ def test_a_remap_plan_that_fills_a_shard_again_and_again_is_refused_at_the_secon
         ([], "leaves shards out"),
     ],
 )
-def test_remap_plans_by_devices_that_are_none(
-    client: RawClient, outputs: Any, message: str
-) -> None:
+def test_invalid_remap_plans_by_devices(client: RawClient, outputs: Any, message: str) -> None:
     array = client.put(FOUR, single(0))
     one = [spec([4], single(0))]
     plan = {
@@ -166,9 +162,7 @@ def test_a_remap_changes_no_memory(client: RawClient) -> None:
     assert raised.value.code == INVALID
 
 
-def test_a_remap_takes_apart_what_lies_on_several_slices(
-    proxy: LocalProxy, client: RawClient
-) -> None:
+def test_a_remap_splits_an_array_over_several_slices(proxy: LocalProxy, client: RawClient) -> None:
     whole = client.put(EIGHT, split([0, 1, 4, 5]))
     outputs = [spec([4], split([0, 1])), spec([4], split([4, 5]))]
     plan = core_pb2.RemapPlanProto(

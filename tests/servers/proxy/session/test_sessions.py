@@ -89,7 +89,7 @@ def test_every_version_computes(proxy: LocalProxy, connect: MakeClient, version:
         np.testing.assert_array_equal(client.fetch(output.array_handle), 2 * FOUR)
 
 
-def test_results_types_are_told_once_where_the_client_names_the_handles(client: RawClient) -> None:
+def test_result_types_are_sent_once_if_the_client_names_handles(client: RawClient) -> None:
     array = client.put(FOUR, single(0))
     program = client.compile(DOUBLE, [0])
     told = [
@@ -120,7 +120,7 @@ def test_a_session_of_an_unknown_version_is_refused(proxy: LocalProxy, connect: 
         ({"sps_token": b"secret "}, grpc.StatusCode.PERMISSION_DENIED),
     ],
 )
-def test_without_the_token_there_is_no_session(
+def test_a_session_without_the_token_is_refused(
     make_proxy: MakeProxy,
     connect: MakeClient,
     shown: dict[str, bytes],
@@ -134,7 +134,7 @@ def test_without_the_token_there_is_no_session(
     assert get_version(proxy, 16, 25).protocol_version == 25
 
 
-def test_with_the_token_there_is(make_proxy: MakeProxy, connect: MakeClient) -> None:
+def test_a_session_with_the_token_is_accepted(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = make_proxy(token="secret")
     client = connect(proxy.address, initialization_data={"sps_token": b"secret"})
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
@@ -183,7 +183,9 @@ def test_host_buffers_need_a_live_sessions_id(proxy: LocalProxy, connect: MakeCl
 @pytest.mark.parametrize(
     ("data", "size"), [(b"12345678", 4), (b"12", 4), (b"", 4), (b"1234", -1), (b"12", 1 << 60)]
 )
-def test_host_buffers_of_another_size_than_told(client: RawClient, data: bytes, size: int) -> None:
+def test_host_buffers_of_a_wrong_size_are_refused(
+    client: RawClient, data: bytes, size: int
+) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         client.store(7, data, size=size)
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -193,7 +195,7 @@ def test_host_buffers_of_another_size_than_told(client: RawClient, data: bytes, 
         client.ready(8)
 
 
-def test_who_waits_for_an_upload_that_was_broken_off_hears_of_it(client: RawClient) -> None:
+def test_waiters_for_an_aborted_upload_fail(client: RawClient) -> None:
     client.make(8, 7, [4], single(0))
     wait = client.begin_ready(8)
     header = proxy_pb2.GrpcHostBufferStoreMetadata(
@@ -219,7 +221,7 @@ def test_who_waits_for_an_upload_that_was_broken_off_hears_of_it(client: RawClie
         wait.result()
 
 
-def test_the_end_of_a_stream_frees_what_the_session_held(
+def test_the_end_of_a_stream_frees_the_sessions_memory(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
     proxy = make_proxy(memory_limit=1 << 20)
@@ -270,9 +272,7 @@ def test_random_bytes_on_the_socket_end_only_that_connection(
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
-def test_who_comes_before_the_news_of_its_placement_waits_for_it(
-    proxy: LocalProxy, connect: MakeClient
-) -> None:
+def test_a_client_before_its_placement_waits_for_it(proxy: LocalProxy, connect: MakeClient) -> None:
     class Late(threading.Event):
         """Is set as soon as it is waited for, and then the slices are placed."""
 

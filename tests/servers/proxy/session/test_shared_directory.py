@@ -47,7 +47,7 @@ def test_large_buffers_through_a_shared_directory(
     np.testing.assert_array_equal(client.fetch(8), FOUR)
 
 
-def test_pages_of_a_file_system_that_fills_up_are_given_back(
+def test_pages_are_returned_when_the_file_system_fills_up(
     make_proxy: MakeProxy,
     connect: MakeClient,
     transfer_dir: Path,
@@ -67,7 +67,7 @@ def test_pages_of_a_file_system_that_fills_up_are_given_back(
         np.testing.assert_array_equal(client.fetch(10 + handle), FOUR)
 
 
-def test_files_that_are_not_what_they_should_be(
+def test_unexpected_files_are_refused(
     make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path
 ) -> None:
     proxy = make_proxy(large_transfer_dir=transfer_dir)
@@ -87,7 +87,7 @@ def test_files_that_are_not_what_they_should_be(
 
 
 @pytest.mark.parametrize("name", [b"..", b".", b"mine/..", b"/etc", b"file", b"link", b"\xff"])
-def test_directories_that_are_not_the_proxys(
+def test_foreign_directories_are_refused(
     make_proxy: MakeProxy, connect: MakeClient, transfer_dir: Path, name: bytes
 ) -> None:
     (transfer_dir / "link").symlink_to(transfer_dir / "mine")

@@ -32,7 +32,7 @@ from tests.servers.proxy.session.test_counters import counters
 transport = transports.both
 
 
-def test_transfers_that_stand_still_hold_up_others_only_for_a_while(
+def test_stalled_transfers_delay_others_only_for_a_while(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
     proxy = make_proxy(limits=Limits(transfers=4, transfer_patience_s=1.0))
@@ -82,7 +82,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_lookups_that_wait_in_vain_hold_up_others_only_for_a_while(
+def test_pending_lookups_delay_others_only_for_a_while(
     make_proxy: MakeProxy, connect: MakeClient, waits: list[str]
 ) -> None:
     proxy = make_proxy(limits=Limits(transfers=2, transfer_patience_s=1.0))
@@ -105,7 +105,7 @@ def test_a_lookup_ends_with_its_call(
     wait_until(lambda: waits == ["waits", "ends"])
 
 
-def test_a_transfer_is_told_to_end_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_transfer_is_ended_once(capfd: pytest.CaptureFixture[str]) -> None:
     under_way = transfers.Transfers(1, 0.1)
     release = threading.Event()
     work = [under_way.pool.submit(release.wait), under_way.pool.submit(release.wait)]
@@ -175,9 +175,7 @@ def echoed_request(_number: int) -> proxy_pb2.IfrtRequest:
     return request
 
 
-def test_a_client_that_never_reads_is_asked_no_more(
-    make_proxy: MakeProxy, connect: MakeClient
-) -> None:
+def test_a_client_that_never_reads_is_throttled(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = limited(make_proxy, requests=50)
     other = connect(proxy.address)
     with SilentClient(proxy.address) as silent:
@@ -194,7 +192,7 @@ def test_a_client_that_never_reads_is_asked_no_more(
     wait_until(lambda: len(proxy.service.sessions) == 1)
 
 
-def test_a_client_that_goes_while_it_is_held_back_leaves_nothing(make_proxy: MakeProxy) -> None:
+def test_a_throttled_client_that_disconnects_leaves_nothing(make_proxy: MakeProxy) -> None:
     proxy = make_proxy(memory_limit=1 << 30, limits=Limits(requests=5))
 
     def wait_in_vain(number: int) -> proxy_pb2.IfrtRequest:
@@ -259,7 +257,7 @@ def test_the_reader_waits_for_room_and_no_longer() -> None:
     thread.join()
 
 
-def test_a_reader_that_waits_is_freed_by_the_end() -> None:
+def test_the_end_frees_a_waiting_reader() -> None:
     answers = QueuedAnswers(Limits(requests=1))
     answers.admit(1)
     thread = threading.Thread(target=answers.admit, args=(1,))
@@ -270,7 +268,9 @@ def test_a_reader_that_waits_is_freed_by_the_end() -> None:
     assert not thread.is_alive()
 
 
-def test_a_slow_download_is_held_by_its_client(make_proxy: MakeProxy, connect: MakeClient) -> None:
+def test_a_slow_download_counts_against_its_client(
+    make_proxy: MakeProxy, connect: MakeClient
+) -> None:
     proxy = limited(make_proxy, host_memory_bytes=1 << 30)
     slow, other = connect(proxy.address), connect(proxy.address)
     nbytes = 256 << 20
@@ -292,7 +292,7 @@ def test_a_slow_download_is_held_by_its_client(make_proxy: MakeProxy, connect: M
     wait_until(lambda: proxy.service.host_memory.held == 0)
 
 
-def test_a_download_whose_buffer_is_deleted_meanwhile_still_counts(
+def test_a_download_of_a_deleted_buffer_still_counts(
     make_proxy: MakeProxy, connect: MakeClient
 ) -> None:
     proxy = limited(make_proxy, host_memory_bytes=1 << 30)

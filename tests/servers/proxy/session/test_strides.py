@@ -33,7 +33,7 @@ def test_strides_in_and_out(client: RawClient) -> None:
     assert client.lookup(out) == square.tobytes()
 
 
-def test_strides_of_an_axis_of_one_lead_nowhere(client: RawClient) -> None:
+def test_strides_of_an_axis_of_length_one_are_ignored(client: RawClient) -> None:
     """As JAX's client sends them: a row of a matrix that was flipped."""
     row = np.arange(3, dtype=np.float32)
     for stride in (-12, 0, 1 << 62):

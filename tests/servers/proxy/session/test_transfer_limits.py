@@ -63,9 +63,7 @@ def test_downloads_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) 
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
-def test_buffers_that_are_never_taken_go_with_their_session(
-    make_proxy: MakeProxy, connect: MakeClient
-) -> None:
+def test_unused_buffers_end_with_their_session(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = limited(make_proxy, host_memory_bytes=1 << 20)
     with RawClient(proxy.address) as client:
         client.store(1001, b"\0" * 900_000)
@@ -77,9 +75,7 @@ def test_buffers_that_are_never_taken_go_with_their_session(
     other.store(1, b"\0" * 900_000)
 
 
-def test_files_that_nobody_took_go_with_their_session(
-    make_proxy: MakeProxy, own_directories: Path
-) -> None:
+def test_unused_files_end_with_their_session(make_proxy: MakeProxy, own_directories: Path) -> None:
     directory = own_directories / "large" / "mine"
     directory.mkdir(parents=True)
     proxy = make_proxy(large_transfer_dir=directory.parent)
@@ -103,7 +99,7 @@ def test_files_that_nobody_took_go_with_their_session(
 
 
 @pytest.mark.parametrize("kind", ["no memory", "another's file"])
-def test_a_file_that_cannot_be_taken_fails_the_array_made_of_it(
+def test_an_unreadable_file_fails_its_array(
     kind: str,
     make_proxy: MakeProxy,
     connect: MakeClient,
@@ -137,7 +133,7 @@ def test_a_file_that_cannot_be_taken_fails_the_array_made_of_it(
         client.ready(8)
 
 
-def test_files_of_a_session_that_begins_while_another_ends_stay(
+def test_the_end_of_a_session_leaves_files_of_a_new_one(
     make_proxy: MakeProxy,
     connect: MakeClient,
     own_directories: Path,
@@ -174,7 +170,7 @@ def test_files_of_a_session_that_begins_while_another_ends_stay(
     assert (directory / "lt_9").exists()
 
 
-def test_uploads_that_never_come_are_counted(make_proxy: MakeProxy, connect: MakeClient) -> None:
+def test_announced_uploads_are_counted(make_proxy: MakeProxy, connect: MakeClient) -> None:
     proxy = limited(make_proxy, handles=10)
     client = connect(proxy.address)
     for number in range(1, 12):

@@ -65,7 +65,7 @@ def with_a_text_that_is_none(_call: CoreCall) -> None:
         (with_a_text_that_is_none, grpc.StatusCode.ABORTED),
     ],
 )
-def test_a_call_that_goes_wrong_is_ended_and_frees_its_thread(
+def test_a_failing_call_is_ended_and_frees_its_thread(
     serve: Callable[..., Any], behave: Callable[[CoreCall], None], code: grpc.StatusCode
 ) -> None:
     call = serve(behave)
@@ -85,7 +85,7 @@ def test_a_call_that_cannot_be_ended_is_cancelled(
     wait_until(lambda: not calls())
 
 
-def test_a_call_that_cannot_be_taken_is_not_the_last(
+def test_a_failure_to_accept_a_call_does_not_stop_the_server(
     serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = serve(lambda _call: b"well")
@@ -105,7 +105,7 @@ def test_a_call_that_cannot_be_taken_is_not_the_last(
     lost.cancel()
 
 
-def test_a_failure_that_comes_after_the_message_ends_no_other_wait(
+def test_a_late_failure_of_a_call_ends_no_other_wait(
     serve: Callable[..., Any],
 ) -> None:
     order: list[str] = []
@@ -129,7 +129,7 @@ def test_a_failure_that_comes_after_the_message_ends_no_other_wait(
     assert order == ["woken", "waited"]
 
 
-def test_a_call_that_cannot_even_be_turned_away_does_not_count(
+def test_a_call_that_cannot_be_refused_is_not_counted(
     serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = serve(lambda _call: b"well")
@@ -177,13 +177,13 @@ def test_calls_beyond_the_threads_wait(two_threads: CallThreads) -> None:
     assert two_threads.submit(threading.current_thread).result(DEADLINE_S).name.startswith("two_")
 
 
-def test_what_fails_is_told_and_the_thread_goes_on(two_threads: CallThreads) -> None:
+def test_a_failure_is_reported_and_the_thread_continues(two_threads: CallThreads) -> None:
     with pytest.raises(ZeroDivisionError):
         two_threads.submit(lambda: 1 // 0).result(DEADLINE_S)
     assert two_threads.submit(lambda: 2).result(DEADLINE_S) == 2
 
 
-def test_what_no_thread_could_be_had_for_is_not_kept(
+def test_work_refused_for_lack_of_threads_is_not_retained(
     two_threads: CallThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -200,7 +200,7 @@ def test_what_no_thread_could_be_had_for_is_not_kept(
     assert seen == ["a", "b", "c"]
 
 
-def test_what_waits_is_cancelled_at_the_end(two_threads: CallThreads) -> None:
+def test_waiting_work_is_cancelled_at_the_end(two_threads: CallThreads) -> None:
     release = threading.Event()
     running = [two_threads.submit(release.wait, DEADLINE_S) for _ in range(2)]
     waiting = two_threads.submit(release.wait, DEADLINE_S)

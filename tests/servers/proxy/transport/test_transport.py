@@ -52,7 +52,7 @@ def test_the_installed_grpcio_is_fit(check_anew: None) -> None:
         ("receive_soon", ended, "takes 4 positional arguments"),
     ],
 )
-def test_a_core_that_is_otherwise_is_not_used(
+def test_an_unfit_core_of_grpcio_is_not_used(
     make_proxy: MakeProxy,
     connect: MakeClient,
     check_anew: None,
@@ -85,7 +85,7 @@ def test_the_core_is_used_where_it_is_fit(
 
 
 @pytest.mark.parametrize("kind", ["auto", "public"])
-def test_a_process_is_told_which(start_proxy: StartProxy, connect: MakeClient, kind: str) -> None:
+def test_a_flag_chooses_the_server(start_proxy: StartProxy, connect: MakeClient, kind: str) -> None:
     proxy = start_proxy(f"--transport={kind}")
     assert proxy.ready is not None, "\n".join(proxy.lines)
     client = connect(f"unix:{proxy.ready['socket']}")
@@ -105,7 +105,7 @@ def upload(session: int, handle: int, requests: Iterator[bytes], channel: grpc.C
     )
 
 
-def test_calls_that_are_broken_off_leave_nothing(proxy: LocalProxy, connect: MakeClient) -> None:
+def test_aborted_calls_leave_nothing(proxy: LocalProxy, connect: MakeClient) -> None:
     client = connect(proxy.address)
     release = threading.Event()
 
@@ -150,7 +150,7 @@ def test_a_server_that_stops_ends_its_calls(make_proxy: MakeProxy, connect: Make
     assert not proxy.service.sessions
 
 
-def test_methods_that_there_are_not(proxy: LocalProxy, connect: MakeClient) -> None:
+def test_unknown_methods_are_refused(proxy: LocalProxy, connect: MakeClient) -> None:
     client = connect(proxy.address)
     unknown: Any = client.channel.unary_unary(f"/{ifrt.SERVICE}/Unheard")
     with pytest.raises(grpc.RpcError) as raised:
@@ -207,7 +207,7 @@ class Relay:
                 sink.sendall(data)
 
 
-def test_a_client_may_take_long_to_read_the_last_of_a_call(
+def test_a_client_may_read_the_end_of_a_call_slowly(
     make_proxy: MakeProxy, connect: MakeClient, own_directories: Path
 ) -> None:
     proxy = make_proxy()

@@ -61,7 +61,7 @@ def cache(own_directories: Path) -> Iterator[CompileCache]:
     made.close()
 
 
-def test_a_program_that_asks_for_dumps_uses_the_cache_and_writes_nothing(
+def test_a_request_for_dumps_uses_the_cache_and_writes_nothing(
     make_proxy: MakeProxy, connect: MakeClient, cache: CompileCache, own_directories: Path
 ) -> None:
     dumps = own_directories / "dumps"
@@ -75,7 +75,7 @@ def test_a_program_that_asks_for_dumps_uses_the_cache_and_writes_nothing(
     assert not dumps.exists()
 
 
-def test_xla_flags_of_a_jax_process_keep_the_cache_in_use_and_write_nothing(
+def test_xla_flags_of_a_client_use_the_cache_and_write_nothing(
     make_proxy: MakeProxy,
     cache: CompileCache,
     own_directories: Path,
@@ -103,7 +103,7 @@ def test_xla_flags_of_a_jax_process_keep_the_cache_in_use_and_write_nothing(
     assert all("xla_dump_to" in line for line in said)
 
 
-def test_dumps_of_the_proxys_own_flags_are_where_its_operator_wants_them(
+def test_dumps_by_the_proxys_own_flags_are_written(
     make_proxy: MakeProxy, connect: MakeClient, own_directories: Path
 ) -> None:
     ours, theirs = own_directories / "ours", own_directories / "theirs"
@@ -113,7 +113,7 @@ def test_dumps_of_the_proxys_own_flags_are_where_its_operator_wants_them(
     assert not theirs.exists()
 
 
-def test_what_is_ignored_is_said_once_a_session(
+def test_ignored_options_are_reported_once_per_session(
     proxy: LocalProxy, connect: MakeClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_the_options_of_another_kind_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_each_option_of_files_is_dropped_also_by_its_name(name: str) -> None:
+def test_file_options_are_dropped_in_overrides_too(name: str) -> None:
     for options in (debug(FILES[name], b"a/file"), override(name.encode(), b"a/file")):
         left, ignored = without_files(options, b"")
         assert ignored == [name]
@@ -166,13 +166,13 @@ def test_each_option_of_files_is_dropped_also_by_its_name(name: str) -> None:
         (override(b"xla_load_from", b"FILE"), "xla_load_from"),
     ],
 )
-def test_text_that_nobody_knows_is_taken_for_a_files_name(options: bytes, name: str) -> None:
+def test_unknown_text_options_are_treated_as_file_names(options: bytes, name: str) -> None:
     left, ignored = without_files(options, b"")
     assert ignored == [name]
     assert name.encode() not in left
 
 
-def test_of_several_debug_options_none_is_overlooked() -> None:
+def test_all_debug_options_are_checked() -> None:
     options = debug(FILES["xla_dump_to"], b"a") + debug(FILES["xla_dump_to"], b"b")
     left, ignored = without_files(options, b"")
     assert ignored == ["xla_dump_to"]
@@ -195,7 +195,7 @@ def test_of_several_debug_options_none_is_overlooked() -> None:
         (message(_OVERRIDES, b"\x0a\x7fshort"), "field 1 is not an option of XLA"),
     ],
 )
-def test_what_is_no_text_is_refused_by_name(options: bytes, message: str) -> None:
+def test_options_that_are_not_text_are_refused_by_name(options: bytes, message: str) -> None:
     with pytest.raises(StatusError, match=message) as raised:
         without_files(options, b"")
     assert raised.value.code == Code.INVALID_ARGUMENT

@@ -47,9 +47,7 @@ _TEXT_OF = message(2, _PATH)
         (message(1, b"a"), "the entry 'a' in"),
     ],
 )
-def test_overrides_in_another_form_than_protobufs_writers_use_are_refused(
-    entry: bytes, message: str
-) -> None:
+def test_overrides_in_unusual_wire_forms_are_refused(entry: bytes, message: str) -> None:
     options = varint(_OVERRIDES << 3 | 2) + varint(len(entry)) + entry
     with pytest.raises(StatusError, match=message) as raised:
         without_files(options, b"")
@@ -74,7 +72,7 @@ def test_a_disguised_override_of_a_client_writes_nothing(
     assert not dumps.exists()
 
 
-def test_overrides_that_xla_itself_reads_as_files_are_refused() -> None:
+def test_overrides_that_xla_reads_as_files_are_refused() -> None:
     client = xla.XlaClient([0])
     raw = core_pb2.XlaCompileOptionsProto.FromString(
         options_with({}, [("xla_cpu_max_isa", "AVX2"), ("xla_cpu_enable_fast_math", True)])
