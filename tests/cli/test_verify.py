@@ -37,7 +37,7 @@ def outcomes(told: dict[str, Any]) -> dict[str, str]:
     return {check["name"]: check["outcome"] for check in told["checks"]}
 
 
-def test_all_checks_pass_beside_another_tenant_who_is_left_alone() -> None:
+def test_all_checks_pass_beside_an_undisturbed_tenant() -> None:
     with embedded(3), program(HOLDER) as other:
         held = other.expect("holds")["name"]
         done = sps("verify", f"--slices={KIND}=2", "--json", check=False)
@@ -65,7 +65,7 @@ def test_one_slice_is_not_enough_for_all_checks(spares: int) -> None:
         assert nothing_left()
 
 
-def test_a_failure_says_what_to_look_at_and_the_rest_is_skipped() -> None:
+def test_a_failure_has_a_hint_and_skips_the_rest() -> None:
     with embedded(1), program(HOLDER) as other:
         other.expect("holds")
         done = sps("verify", f"--slices={KIND}=1", "--timeout=30", check=False)
@@ -77,7 +77,7 @@ def test_a_failure_says_what_to_look_at_and_the_rest_is_skipped() -> None:
         assert other.expect("left")["value"] == 6.0
 
 
-def test_interrupt_takes_everything_down() -> None:
+def test_an_interrupt_ends_everything() -> None:
     with embedded(2), sps_running("verify", f"--slices={KIND}=2") as running:
         assert running.stderr is not None
         for line in running.stderr:
@@ -111,7 +111,7 @@ def test_bad_options_are_refused_before_anything_starts() -> None:
         (None, "starting", (3, 1)),
     ],
 )
-def test_spares_and_slices_that_are_not_ready_are_not_free(
+def test_spares_and_unready_slices_are_not_free(
     spares: int | None, state: str, expected: tuple[int, int]
 ) -> None:
     slices = [
@@ -259,7 +259,7 @@ def test_a_granted_request_is_ended_and_repeated(
     assert service.held == 0
 
 
-def test_a_granted_request_is_noticed_as_soon_as_it_is_connected(tmp_path: Path) -> None:
+def test_a_granted_request_is_noticed_at_once(tmp_path: Path) -> None:
     with embedded(1):
         for wanted, queue_timeout in ((1, None), (1, 60.0), (2, None)):
             arguments = {"expected_tpu_instances": {KIND: wanted}, "queue_timeout": queue_timeout}

@@ -14,7 +14,7 @@ from harness.programs import DEADLINE_S
 from shared_pathways_service.cli.verification.link import CuttableLink
 
 
-def test_the_link_passes_bytes_on_until_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_link_forwards_bytes_until_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     set_proxy(monkeypatch, "")
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=echo, args=(server,))

@@ -32,7 +32,7 @@ def test_two_steps_of_a_part_are_merged() -> None:
     assert first_not_reached(merged) == "h"
 
 
-def test_a_run_that_cannot_continue_is_refused() -> None:
+def test_a_continuation_without_tests_is_refused() -> None:
     earlier = part(9, 3, 2, proxy_left=(5, "e"))
     with pytest.raises(ValueError, match="there is no test e: run all"):
         merge(earlier, part(0, 0, 0))
@@ -60,7 +60,7 @@ def compared(direct: Run, proxied: Run, again: Run | None = None) -> dict[str, A
     return compare("own", direct, proxied, [], run_again) | {"asked": asked}
 
 
-def test_tests_that_were_not_reached_are_no_difference_and_are_counted() -> None:
+def test_unreached_tests_are_counted_and_not_compared() -> None:
     direct = run("a", "b", "c", "d", "e", passed="a b c d")
     proxied = run("a", "b", "c", "d", "e", passed="a", failed="b")
 
@@ -75,20 +75,20 @@ def test_tests_that_were_not_reached_are_no_difference_and_are_counted() -> None
     }
 
 
-def test_a_run_on_the_local_cpu_is_not_one_through_the_proxy() -> None:
+def test_a_run_on_the_local_cpu_does_not_count_as_proxied() -> None:
     same = run("a", passed="a", backend="cpu")
     assert is_well(compared(same, run("a", passed="a", backend="proxy")))
     assert not is_well(compared(same, same))
 
 
-def test_a_run_that_broke_is_not_well() -> None:
+def test_a_broken_run_is_not_well() -> None:
     well = {"unexplained": {}, "proxy_end": "", "broken": {}}
     assert is_well(well)
     assert not is_well(well | {"broken": {"direct": "its process ended with 4"}})
     assert not is_well(well | {"proxy_end": "ended with -11"})
 
 
-def test_patterns_of_differences_take_brackets_as_they_are(tmp_path: Path) -> None:
+def test_brackets_in_patterns_of_differences_are_literal(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text(
         "[[difference]]\nreason = 'why'\ntests = ['own/a.py::test[1-*]']"
     )

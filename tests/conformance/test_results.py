@@ -18,14 +18,14 @@ def test_every_known_difference_names_a_suite_and_has_a_reason() -> None:
         assert difference.reason
 
 
-def test_the_document_shows_the_kept_results() -> None:
+def test_the_document_shows_the_recorded_results() -> None:
     results = table.load_results()
     assert table.table_of_the_document() == table.rendered(results)
     for record in results:
         assert record["parts"].keys() <= load_suites()[record["suite"]].parts.keys()
 
 
-def test_every_difference_in_the_kept_results_has_a_reason() -> None:
+def test_every_recorded_difference_has_a_reason() -> None:
     results = table.load_results()
     assert {record["suite"] for record in results} >= {"jax", "equinox", "flax", "orbax", "keras"}
     for record in results:

@@ -215,7 +215,7 @@ def test_a_part_continues_where_the_earlier_run_ended(
     assert json.loads(out.read_text())["parts"]["own"]["tests"] == 3
 
 
-def test_some_tests_of_a_part_are_not_kept_for_all_of_it(
+def test_selected_tests_of_a_part_are_not_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -20,7 +20,7 @@ class Item:
     nodeid: str
 
 
-def test_tests_that_differ_run_again_in_a_part_that_continues(
+def test_differing_tests_run_again_in_a_continued_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(plugin.VARIABLE, str(tmp_path / "results"))
@@ -49,7 +49,7 @@ class OwnTest(unittest.TestCase):
 """
 
 
-def test_a_test_that_cannot_be_ended_ends_with_its_process(tmp_path: Path) -> None:
+def test_a_hanging_test_ends_with_its_process(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "own_test.py").write_text(HANGS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -73,7 +73,7 @@ def test_platform():
 """
 
 
-def test_tests_that_choose_the_cpu_run_through_the_proxy_all_the_same(tmp_path: Path) -> None:
+def test_tests_that_choose_the_cpu_run_through_the_proxy(tmp_path: Path) -> None:
     (tmp_path / "test_chooses.py").write_text(CHOOSES)
     (tmp_path / "test_wrong.py").write_text("import no_such_module")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

@@ -33,7 +33,7 @@ from tests.elastic.registry import check
 
 
 @check
-def a_restore_that_hangs_with_its_slice_is_left(directory: Path) -> None:
+def a_restore_that_hangs_with_its_slice_is_abandoned(directory: Path) -> None:
     del directory  # what is restored is the snapshot
     gate = Gate()
     brought = HostArray.put
@@ -63,7 +63,7 @@ def a_restore_that_hangs_with_its_slice_is_left(directory: Path) -> None:
 
 
 @check
-def a_snapshot_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
+def a_snapshot_that_hangs_with_its_slice_is_abandoned(directory: Path) -> None:
     del directory
     gate = Gate()
     kept = ClientMemory.keep
@@ -96,7 +96,7 @@ def a_snapshot_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
 
 
 @check
-def a_save_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
+def a_save_that_hangs_with_its_slice_is_abandoned(directory: Path) -> None:
     gate = Gate()
     write = Arrays.write
     late: list[threading.Thread] = []
@@ -139,7 +139,7 @@ def a_save_that_hangs_with_its_slice_is_given_up(directory: Path) -> None:
 
 
 @check
-def copies_on_a_slice_that_hangs_are_not_waited_for(directory: Path) -> None:
+def copies_on_a_hanging_slice_are_not_awaited(directory: Path) -> None:
     del directory
     gate = Gate()
     unchanged = peer_memory._is_unchanged
@@ -173,7 +173,7 @@ def copies_on_a_slice_that_hangs_are_not_waited_for(directory: Path) -> None:
 
 
 @check
-def a_slice_that_does_not_answer_is_asked_for_one_copy_only(directory: Path) -> None:
+def a_silent_slice_is_asked_for_one_copy_only(directory: Path) -> None:
     del directory
     devices = {i: jax.devices()[4 * i : 4 * i + 4] for i in (0, 1)}
     mesh = jax.sharding.Mesh(np.array(devices[0]), ("x",))
@@ -206,7 +206,7 @@ def a_slice_that_does_not_answer_is_asked_for_one_copy_only(directory: Path) -> 
 
 
 @check
-def a_restore_that_was_left_takes_no_newer_snapshot_away(directory: Path) -> None:
+def an_abandoned_restore_does_not_discard_a_newer_snapshot(directory: Path) -> None:
     del directory
     gate = Gate()
 

@@ -143,7 +143,7 @@ def a_slice_that_returns_during_the_restore(directory: Path) -> None:
 
 
 @check
-def a_slice_that_flaps_is_left_out(directory: Path) -> None:
+def a_flapping_slice_is_left_out(directory: Path) -> None:
     done = train(
         options(flap_limit=2, flap_backoff_seconds=3600),
         *flap(1, [4, 8]),
@@ -154,7 +154,7 @@ def a_slice_that_flaps_is_left_out(directory: Path) -> None:
 
 
 @check
-def a_slice_that_flaps_is_used_where_it_must_be(directory: Path) -> None:
+def a_flapping_slice_is_used_if_needed(directory: Path) -> None:
     done = train(
         options(elastic_min_slice_count=-1, flap_limit=1, flap_backoff_seconds=3600),
         *flap(1, [4, 8]),
@@ -191,7 +191,7 @@ def growing_has_a_budget_of_its_own(directory: Path) -> None:
 
 
 @check
-def slices_that_do_not_come_back_in_time(directory: Path) -> None:
+def slices_that_do_not_return_in_time(directory: Path) -> None:
     error = raised_by(
         elastic.ElasticRuntimeError,
         options(elastic_min_slice_count=-1, elastic_timeout_seconds=0.5),
@@ -219,7 +219,7 @@ def the_last_snapshot_is_saved_when_training_ends_badly(directory: Path) -> None
 
 
 @check
-def it_goes_on_where_another_process_ended(directory: Path) -> None:
+def training_resumes_where_another_process_ended(directory: Path) -> None:
     train(options(), directory=directory, steps=12)
     done = train(options(), directory=directory)
     assert done.first("elastic.restored").step == 10
@@ -263,7 +263,7 @@ def nothing_is_traced_again_on_a_mesh_seen_before(directory: Path) -> None:
 
 
 @check
-def switched_off_it_runs_once(directory: Path) -> None:
+def disabled_elasticity_runs_once(directory: Path) -> None:
     error = raised_by(
         jax.errors.JaxRuntimeError,
         options(elastic_enabled=False),
@@ -337,7 +337,7 @@ def an_interrupt_passes(directory: Path) -> None:
 
 
 @check
-def the_arrays_of_an_attempt_that_failed_are_let_go_of(directory: Path) -> None:
+def a_failed_attempt_releases_its_arrays(directory: Path) -> None:
     del directory
     held: list[int] = []
     with elastic.Manager(options=options(), slice_key=slice_of, console=False) as manager:

@@ -88,7 +88,7 @@ def take_a_long_step(
 
 
 @check
-def a_step_that_takes_long_is_no_hang(directory: Path) -> None:
+def a_long_step_is_not_a_hang(directory: Path) -> None:
     del directory
     events, attempts = take_a_long_step(
         DEADLINE_S, until="elastic.barrier.slow", count=2, in_order=False
@@ -100,7 +100,7 @@ def a_step_that_takes_long_is_no_hang(directory: Path) -> None:
 
 
 @check
-def a_long_step_on_devices_that_work_in_order_is_no_hang(directory: Path) -> None:
+def a_long_step_on_ordered_devices_is_not_a_hang(directory: Path) -> None:
     del directory
     events, attempts = take_a_long_step(
         DEADLINE_S, until="elastic.barrier.slow", count=2, in_order=True
@@ -112,7 +112,7 @@ def a_long_step_on_devices_that_work_in_order_is_no_hang(directory: Path) -> Non
 
 
 @check
-def slices_that_are_silent_together_for_too_long_are_down(directory: Path) -> None:
+def slices_silent_together_for_too_long_are_down(directory: Path) -> None:
     del directory
     events, attempts = take_a_long_step(0.3, until="elastic.retry", count=1, in_order=True)
     assert attempts == [1, 2]
@@ -120,7 +120,7 @@ def slices_that_are_silent_together_for_too_long_are_down(directory: Path) -> No
 
 
 @check
-def a_proxy_that_dies_while_slices_are_waited_for_is_replaced(directory: Path) -> None:
+def a_proxy_that_dies_during_a_wait_for_slices_is_replaced(directory: Path) -> None:
     proxy = Proxy()
     lost = threading.Event()
     events: list[Event] = []
@@ -162,7 +162,7 @@ def a_proxy_that_dies_while_slices_are_waited_for_is_replaced(directory: Path) -
 
 
 @check
-def a_proxy_that_is_dead_when_training_begins(directory: Path) -> None:
+def a_dead_proxy_at_the_start_of_training(directory: Path) -> None:
     del directory
     proxy = Proxy()
 
@@ -184,7 +184,7 @@ def a_proxy_that_is_dead_when_training_begins(directory: Path) -> None:
 
 
 @check
-def with_no_slice_left_the_last_snapshot_is_saved(directory: Path) -> None:
+def without_a_slice_the_last_snapshot_is_saved(directory: Path) -> None:
     all_at_once = [fail_at(11, index, down_for=GONE) for index in range(3)]
     chosen = options(snapshot_period=4, checkpoint_period=100)
     raised_by(
@@ -202,7 +202,7 @@ def with_no_slice_left_the_last_snapshot_is_saved(directory: Path) -> None:
 
 
 @check
-def a_rescue_that_fails_hides_no_error(directory: Path) -> None:
+def a_failed_rescue_does_not_hide_the_error(directory: Path) -> None:
     def bug(step: int) -> None:
         if step == 6:
             raise ZeroDivisionError("mine")

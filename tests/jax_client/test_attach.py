@@ -15,7 +15,7 @@ from tests.jax_client.conftest import (
 )
 
 
-def test_a_program_that_imports_jax_inside_the_block_is_on_the_cpu_after_it(
+def test_jax_imported_inside_the_block_is_on_the_cpu_afterwards(
     proxies: Proxies,
 ) -> None:
     run_program(
@@ -33,7 +33,7 @@ assert [d.device_kind for d in jax.devices()] == ["cpu"]
     )
 
 
-def test_twenty_cycles_leave_nothing_and_cpu_arrays_of_before_and_after_mix(
+def test_twenty_cycles_leave_nothing_and_cpu_arrays_stay_usable(
     proxies: Proxies,
 ) -> None:
     run_program(
@@ -87,7 +87,7 @@ for name, value in at_first.items():
     )
 
 
-def test_what_is_still_referred_to_is_shut_down_and_told_of(proxies: Proxies) -> None:
+def test_referenced_clients_are_shut_down_and_reported(proxies: Proxies) -> None:
     done = run_program(
         PRELUDE
         + """
@@ -160,9 +160,7 @@ attach(target, timeout=60).detach()
 
 
 @pytest.mark.parametrize("before", [None, "1", "false", "true"])
-def test_the_credentials_of_the_callers_environment_are_put_back(
-    proxies: Proxies, before: str | None
-) -> None:
+def test_the_callers_credentials_are_restored(proxies: Proxies, before: str | None) -> None:
     run_program(
         PRELUDE
         + CREATING
@@ -205,7 +203,7 @@ for attempt in range(2):
     )
 
 
-def test_settings_that_would_lead_around_the_proxy_are_held_back(
+def test_settings_that_bypass_the_proxy_are_suspended(
     proxies: Proxies, own_directories: Path
 ) -> None:
     run_program(
@@ -240,7 +238,7 @@ assert set(os.listdir(cache)) > stored, "the cache is on again"
     )
 
 
-def test_a_library_that_registers_the_proxy_again_is_not_heard(proxies: Proxies) -> None:
+def test_a_second_registration_of_the_proxy_is_ignored(proxies: Proxies) -> None:
     run_program(
         PRELUDE
         + """

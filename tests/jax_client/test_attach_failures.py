@@ -46,9 +46,7 @@ def fails(kind, timeout=30, **target):
 """
 
 
-def test_failures_in_the_middle_put_everything_back(
-    proxies: Proxies, own_directories: Path
-) -> None:
+def test_a_failed_attachment_restores_everything(proxies: Proxies, own_directories: Path) -> None:
     done = run_program(
         PRELUDE
         + FAILURES
@@ -86,7 +84,7 @@ attach(ProxyTarget(address=open_), timeout=60).detach()
 
 
 @pytest.mark.parametrize("before", [None, "1", "true"])
-def test_the_credentials_are_put_back_when_no_client_could_be_created(before: str | None) -> None:
+def test_the_credentials_are_restored_without_a_client(before: str | None) -> None:
     with serving_alts() as address:
         run_program(
             PRELUDE
@@ -108,7 +106,7 @@ wait_until(lambda: not connecting(), "still connecting")
         )
 
 
-def test_a_proxy_that_hangs_up_on_plaintext_is_a_mismatch() -> None:
+def test_a_proxy_that_refuses_plaintext_is_a_mismatch() -> None:
     with serving_alts() as address:
         run_program(
             PRELUDE
@@ -149,7 +147,7 @@ assert "90 to 99" in skew.service and "16 to 25" in skew.client, skew.to_json()
             server.stop(None).wait()
 
 
-def test_an_interrupt_while_nobody_answers_puts_everything_back(own_directories: Path) -> None:
+def test_an_interrupt_without_an_answer_restores_everything(own_directories: Path) -> None:
     source = (
         PRELUDE
         + FAILURES
@@ -176,7 +174,7 @@ print("put back", flush=True)
     assert (process.returncode, out) == (0, "put back\n"), err
 
 
-def test_a_jax_without_the_private_parts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_private_part_of_jax_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from shared_pathways_service.jax_client import internals
 
     internals.check()
@@ -190,7 +188,7 @@ def test_a_jax_without_the_private_parts_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("address", ["", "unix:", "unix:relative", "host", ":1", "host:", "host:x"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidRequestError) as info:
         ProxyTarget(address=address)
     assert info.value.field == "address"

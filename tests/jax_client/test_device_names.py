@@ -42,11 +42,11 @@ assert jax.grad(lambda a: jax.random.gamma(jax.random.key(0), a))(2.0) > 0
 """
 
 
-def test_the_names_of_the_proxys_devices_never_mean_the_local_cpu(proxies: Proxies) -> None:
+def test_names_of_the_proxys_devices_never_mean_the_local_cpu(proxies: Proxies) -> None:
     run_program(PRELUDE + MADE + ATTACHED + NAMES + "assert not made", proxies[0].address)
 
 
-def test_so_it_is_without_local_devices(proxies: Proxies) -> None:
+def test_names_mean_the_proxy_without_local_devices(proxies: Proxies) -> None:
     run_program(
         PRELUDE
         + "attach(ProxyTarget(address=sys.argv[1], local_devices=False), timeout=60)\n"
@@ -67,7 +67,7 @@ for use in (lambda: jax.devices("cpu"), lambda: jax.debug.print("x")):
 
 
 @pytest.mark.parametrize("look_up", ["jax.devices('proxy')", "jax.local_devices(backend='proxy')"])
-def test_the_first_look_up_by_the_proxys_name_finds_the_proxy(
+def test_the_first_lookup_by_the_proxys_name_finds_the_proxy(
     proxies: Proxies, foreign_python: str, own_directories: Path, look_up: str
 ) -> None:
     program = f"""
@@ -78,13 +78,13 @@ assert found[0].client is jax.devices()[0].client is not jax.devices("cpu")[0].c
     _by_environment(proxies[1], program, own_directories, foreign_python)
 
 
-def test_the_names_are_the_same_in_a_program_on_the_proxy_by_its_environment(
+def test_names_are_the_same_by_environment(
     proxies: Proxies, foreign_python: str, own_directories: Path
 ) -> None:
     _by_environment(proxies[1], NAMES, own_directories, foreign_python)
 
 
-def test_slices_are_found_by_the_platform_that_they_report(proxies: Proxies) -> None:
+def test_slices_are_found_by_their_platform(proxies: Proxies) -> None:
     run_program(
         PRELUDE
         + MADE

@@ -106,29 +106,29 @@ else:
 """
 
 
-def test_the_client_of_the_local_cpu_is_made_when_it_is_used(proxies: Proxies) -> None:
+def test_the_client_of_the_local_cpu_is_created_on_first_use(proxies: Proxies) -> None:
     run_program(PRELUDE + ATTACHED + NOT_MADE_UNTIL_USED, proxies[0].address)
 
 
-def test_so_it_is_for_a_program_that_its_environment_put_on_the_proxy(
+def test_it_is_created_on_first_use_by_environment(
     proxies: Proxies, foreign_python: str, own_directories: Path
 ) -> None:
     _by_environment(proxies[1], NOT_MADE_UNTIL_USED, own_directories, foreign_python)
 
 
-def test_host_side_code_runs_here(proxies: Proxies) -> None:
+def test_host_side_code_runs_locally(proxies: Proxies) -> None:
     done = run_program(PRELUDE + ATTACHED + HOST_SIDE, proxies[0].address)
     assert done.stdout.splitlines() == ["eager [0. 1.]", "called [0. 1.]"]
 
 
-def test_host_side_code_runs_here_in_a_program_on_the_proxy_by_its_environment(
+def test_host_side_code_runs_locally_by_environment(
     proxies: Proxies, foreign_python: str, own_directories: Path
 ) -> None:
     out = _by_environment(proxies[0], HOST_SIDE, own_directories, foreign_python)
     assert out.splitlines() == ["eager [0. 1.]", "called [0. 1.]"]
 
 
-def test_a_client_that_is_first_used_inside_is_the_one_afterwards(proxies: Proxies) -> None:
+def test_a_client_created_inside_remains_afterwards(proxies: Proxies) -> None:
     run_program(
         PRELUDE
         + MADE
@@ -151,7 +151,7 @@ assert len(made) == 1
     )
 
 
-def test_the_table_of_jax_can_be_forgotten_listed_and_copied(proxies: Proxies) -> None:
+def test_jaxs_table_can_be_cleared_listed_and_copied(proxies: Proxies) -> None:
     run_program(
         PRELUDE
         + MADE
@@ -210,7 +210,7 @@ def test_a_setting_that_names_the_local_cpu_is_reported(
         _by_environment(proxies[1], source, own_directories, foreign_python)
 
 
-def test_many_threads_that_use_it_first_get_the_same(proxies: Proxies) -> None:
+def test_concurrent_first_uses_get_the_same_client(proxies: Proxies) -> None:
     run_program(
         PRELUDE
         + MADE

@@ -69,7 +69,7 @@ def test_impersonation_with_all_that_goes_with_it(own_directories: Path) -> None
     )
 
 
-def test_server_of_another_authority_is_not_believed(
+def test_a_server_of_another_authority_is_refused(
     control_plane: ControlPlane, use: Callable[[Path], None], own_directories: Path
 ) -> None:
     from shared_pathways_service.kube.errors import ApiUnreachable
@@ -115,7 +115,7 @@ def test_service_accounts_token_that_has_expired(
     asyncio.run(work())
 
 
-def test_websocket_gets_a_token_that_is_good(
+def test_a_websocket_gets_a_valid_token(
     control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
 ) -> None:
     from shared_pathways_service.kube.errors import ApiError
@@ -180,7 +180,7 @@ def of_cluster(cluster: str, user: str = "") -> str:
         ),
     ],
 )
-def test_kubeconfig_that_is_not_right(
+def test_an_invalid_kubeconfig(
     own_directories: Path, use: Callable[[Path], None], text: str, context: str, field: str
 ) -> None:
     own_directories.mkdir(exist_ok=True)

@@ -45,7 +45,7 @@ def test_plugin_runs_once_and_again_when_its_token_is_refused(
     assert info["spec"]["cluster"]["server"] == control_plane.url
 
 
-def test_plugins_certificate_that_is_none(
+def test_an_invalid_certificate_of_a_plugin(
     control_plane: ControlPlane, own_directories: Path, use: Callable[[Path], None]
 ) -> None:
     given = {"clientCertificateData": "nonsense", "clientKeyData": "nonsense"}
@@ -70,20 +70,20 @@ def script(text: str) -> Plugin:
         ("print('{\"status\": {}}')", "neither token"),
     ],
 )
-def test_plugin_that_fails_is_told(text: str, said: str) -> None:
+def test_a_failing_plugin_is_reported(text: str, said: str) -> None:
     with pytest.raises(AccessDenied) as caught:
         asyncio.run(script(text).run())
     assert said in caught.value.message
     assert caught.value.hint == "install it from somewhere"
 
 
-def test_plugin_that_is_missing() -> None:
+def test_a_missing_plugin() -> None:
     command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
     with pytest.raises(AccessDenied, match="no-such-plugin cannot be started"):
         asyncio.run(Plugin(exec=command, cluster={}, where=Path("/")).run())
 
 
-def test_plugin_ends_with_who_waits_for_it(own_directories: Path) -> None:
+def test_a_plugin_ends_with_its_waiter(own_directories: Path) -> None:
     own_directories.mkdir(exist_ok=True)
     fifo = own_directories / "started"
     os.mkfifo(fifo)
@@ -114,7 +114,7 @@ def test_plugin_ends_with_who_waits_for_it(own_directories: Path) -> None:
         ),
     ],
 )
-def test_plugin_that_cannot_be_used(exec_: dict[str, Any], field: str) -> None:
+def test_an_unusable_plugin(exec_: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         Plugin(exec=exec_, cluster={}, where=Path("/"))
     assert field in caught.value.field

@@ -24,7 +24,7 @@ from tests.manifests.pathways_jobs import (
 # ---- the JobSet as a whole
 
 
-def test_the_jobset_is_named_as_the_job_and_bears_what_it_bears() -> None:
+def test_the_jobset_has_the_name_labels_and_annotations_of_the_job() -> None:
     labels, annotations = {"team": "a"}, {"note": "b"}
     applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     jobset = render_pathways_job(
@@ -43,7 +43,7 @@ def test_the_jobset_is_named_as_the_job_and_bears_what_it_bears() -> None:
         assert metadata["annotations"]["note"] == "b"
 
 
-def test_the_head_comes_first_and_its_end_is_the_jobs() -> None:
+def test_the_head_comes_first_and_its_end_ends_the_job() -> None:
     spec = render_pathways_job(manifest(spec__maxRestarts=4))["spec"]
     assert [one["name"] for one in spec["replicatedJobs"]] == ["pathways-head", "worker"]
     assert spec["startupPolicy"] == {"startupPolicyOrder": "InOrder"}
@@ -102,7 +102,7 @@ def test_manager_and_proxy_are_sidecars_of_the_users_program() -> None:
     assert list(told).index("PATHWAYS_HEAD") < list(told).index("JAX_BACKEND_TARGET")
 
 
-def test_without_a_program_they_are_the_head_themselves() -> None:
+def test_without_a_program_they_are_the_head() -> None:
     jobset = render_pathways_job(manifest(controller__template=None))
     spec = pod(jobset, "pathways-head")
     assert "initContainers" not in spec
@@ -111,7 +111,7 @@ def test_without_a_program_they_are_the_head_themselves() -> None:
     assert "successPolicy" not in jobset["spec"]
 
 
-def test_the_main_container_is_the_one_that_is_named() -> None:
+def test_the_main_container_is_chosen_by_its_name() -> None:
     beside = {"name": "beside", "image": "x"}
     mine = {
         "name": "mine",
@@ -171,7 +171,7 @@ def test_the_servers_of_the_head() -> None:
     assert proxy["resources"] == {"limits": {"cpu": "16", "memory": "100G"}}
 
 
-def test_no_directory_is_no_flag() -> None:
+def test_without_a_directory_there_is_no_flag() -> None:
     jobset = render_pathways_job(manifest(spec__pathwaysDir=None))
     for name in ("pathways_server", "proxy_server", "worker"):
         assert not any("gcs_scratch" in flag for flag in part(jobset, name)["args"])

@@ -93,7 +93,7 @@ def test_machine_types_are_those_of_the_public_api() -> None:
     ("elastic", "restarts", "forgiven"),
     [(0, None, 32), (0, 3, 32), (1, None, 8), (1, 2, 16), (2, 5, 40), (1, 0, 32)],
 )
-def test_failures_forgiven(elastic: int, restarts: int | None, forgiven: int) -> None:
+def test_tolerated_failures(elastic: int, restarts: int | None, forgiven: int) -> None:
     jobset = render_pathways_job(
         manifest(controller__elasticSlices=elastic, workers__maxSliceRestarts=restarts)
     )
@@ -105,7 +105,7 @@ def test_failures_forgiven(elastic: int, restarts: int | None, forgiven: int) ->
     assert flags == ([f"--num_elastic_slices={elastic}"] if elastic else [])
 
 
-def test_what_workers_may_have_of_their_own() -> None:
+def test_workers_may_have_own_fields() -> None:
     jobset = render_pathways_job(
         manifest(
             workers__terminationGracePeriodSeconds=0,
@@ -190,13 +190,13 @@ def test_the_python_sidecar_is_on_the_workers_nodes() -> None:
     assert sidecar["volumeMounts"] == part(jobset, "worker")["volumeMounts"]
 
 
-def test_metrics_are_asked_of_all_servers() -> None:
+def test_metrics_are_enabled_on_all_servers() -> None:
     jobset = render_pathways_job(manifest(controller__enableMetricsCollection=True))
     for name in ("pathways_server", "proxy_server", "worker"):
         assert "--enable_metrics_collection=true" in part(jobset, name)["args"]
 
 
-def test_our_servers_take_what_they_are_told() -> None:
+def test_our_servers_accept_their_flags() -> None:
     jobset = render_pathways_job(
         manifest(controller__elasticSlices=1, spec__customComponents=ALL_OURS)
     )
@@ -220,7 +220,7 @@ def test_our_servers_take_what_they_are_told() -> None:
     assert main["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] == "true"
 
 
-def test_other_images_are_told_nothing_of_ours() -> None:
+def test_other_images_get_none_of_our_flags() -> None:
     text = str(render_pathways_job(manifest(controller__elasticSlices=1)))
     assert "SPS_" not in text
     assert "--virtual_slices" not in text

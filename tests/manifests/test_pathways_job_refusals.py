@@ -126,7 +126,7 @@ from tests.manifests.pathways_jobs import ALL_OURS, MAIN, manifest
         ),
     ],
 )
-def test_what_is_wrong_is_named(changes: dict[str, Any], field: str, said: str) -> None:
+def test_wrong_fields_are_named(changes: dict[str, Any], field: str, said: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         render_pathways_job(manifest(**changes))
     assert caught.value.field == field

@@ -12,13 +12,13 @@ from tests.elastic.accounting.runs import lost_slice, reported, spent
 from tests.elastic.accounting.telling import Process
 
 
-def test_nothing_comes_of_no_events_of_elastic_training() -> None:
+def test_without_events_there_is_no_account() -> None:
     assert report_of([]) is None
     assert report_of([Event.of("connect.done", source="connect")]) is None
     assert report_of([Process().tell(0, "checkpoint.kept", path="a/1")]) is None
 
 
-def test_one_event_is_a_run_of_no_time() -> None:
+def test_a_single_event_is_a_run_without_duration() -> None:
     process = Process()
     process.tell(0, "elastic.run.started", enabled=True)
     report = reported(process)
@@ -68,7 +68,7 @@ def test_a_lost_slice() -> None:
     ]
 
 
-def test_a_killed_process_whose_clock_was_another_machines() -> None:
+def test_a_killed_process_with_the_clock_of_another_machine() -> None:
     first = lost_slice()
     second = Process(wall=40, monotonic=7)
     second.tell(0, "checkpoint.kept", path="a/10")
@@ -96,7 +96,7 @@ def test_a_killed_process_whose_clock_was_another_machines() -> None:
     assert (report.processes, report.outcome, report.steps) == (2, "done", 13)
 
 
-def test_a_run_that_ended_and_is_gone_on_with_was_not_killed() -> None:
+def test_a_resumed_run_was_not_killed() -> None:
     first, second = Process(), Process(wall=10, monotonic=3)
     first.start(0)
     first.steps(0, 1, 3)
@@ -129,7 +129,7 @@ def test_between_processes_time_does_not_run_backwards() -> None:
     assert (spent(report), report.wall_s) == ({"good": 6}, 6)
 
 
-def test_events_of_others_have_other_clocks() -> None:
+def test_events_of_other_processes_have_their_own_clocks() -> None:
     process = lost_slice()
     alone = reported(process)
     fields = process.events[3].to_dict()
@@ -138,7 +138,7 @@ def test_events_of_others_have_other_clocks() -> None:
     assert reported(process) == alone
 
 
-def test_saves_hold_training_up_where_they_began() -> None:
+def test_the_pause_of_a_save_counts_at_its_start() -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 3)
@@ -153,7 +153,7 @@ def test_saves_hold_training_up_where_they_began() -> None:
     assert report.marks == [Mark(5.0, Sight.SAVED, step=3)]
 
 
-def test_a_save_may_hold_up_more_than_a_step() -> None:
+def test_a_save_may_pause_longer_than_a_step() -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 4)
@@ -177,7 +177,7 @@ def test_counts() -> None:
     assert report.slice_losses == {"1": 1, "2": 2}
 
 
-def test_a_first_step_without_others_is_measured_by_those_of_other_attempts() -> None:
+def test_a_single_first_step_is_compared_with_other_attempts() -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 3)

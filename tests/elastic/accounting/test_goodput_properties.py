@@ -90,7 +90,7 @@ def _simulate(scenes: Sequence[Scene]) -> tuple[list[Event], dict[Cause, float],
 
 
 @given(st.lists(_SCENES, min_size=1, max_size=6))
-def test_each_second_is_put_down_to_what_it_went_on(scenes: list[Scene]) -> None:
+def test_each_second_is_attributed_to_its_cause(scenes: list[Scene]) -> None:
     events, truth, kept, lost = _simulate(scenes)
     report = report_of(events)
     assert report is not None

@@ -20,7 +20,7 @@ def test_an_error_begins_with_the_slice_it_names() -> None:
     assert (incident.at_s, incident.slices) == (2.5, ("1",))
 
 
-def test_a_proxy_that_is_gone() -> None:
+def test_a_lost_proxy() -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 4)
@@ -41,7 +41,7 @@ def test_a_proxy_that_is_gone() -> None:
     assert report.mttr["proxy"].max_s == 4
 
 
-def test_growing_again_is_no_failure() -> None:
+def test_growing_again_is_not_a_failure() -> None:
     process = Process()
     process.start(0, "0,2")
     process.steps(0, 1, 4)
@@ -58,7 +58,7 @@ def test_growing_again_is_no_failure() -> None:
     assert [mark.sight for mark in report.marks] == [Sight.GREW, Sight.RESTORED]
 
 
-def test_what_fails_during_a_recovery_is_part_of_it() -> None:
+def test_a_failure_during_a_recovery_is_part_of_it() -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 5)
@@ -79,7 +79,7 @@ def test_what_fails_during_a_recovery_is_part_of_it() -> None:
     assert spent(report) == {"good": 6, "lost_steps": 3, "detect": 2, "confirm": 2, "restore": 1}
 
 
-def test_a_slice_not_in_use_that_flaps_is_no_sign() -> None:
+def test_a_flapping_unused_slice_is_not_a_symptom() -> None:
     process = Process()
     process.start(0, "0,1")
     process.steps(0, 1, 2)
@@ -93,7 +93,7 @@ def test_a_slice_not_in_use_that_flaps_is_no_sign() -> None:
     assert spent(reported(process))["detect"] == 2
 
 
-def test_a_slice_that_was_suspected_and_is_well_is_no_sign() -> None:
+def test_a_falsely_suspected_slice_is_not_a_symptom() -> None:
     process = Process()
     process.start(0)
     process.tell(0.5, "slice.suspect", slice=1)
@@ -105,7 +105,7 @@ def test_a_slice_that_was_suspected_and_is_well_is_no_sign() -> None:
 
 
 @pytest.mark.parametrize("ending", ["killed", "failed"])
-def test_what_was_not_repaired_has_no_time_to_repair(ending: str) -> None:
+def test_an_unrepaired_failure_has_no_repair_time(ending: str) -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 3)
@@ -122,7 +122,7 @@ def test_what_was_not_repaired_has_no_time_to_repair(ending: str) -> None:
     assert spent(report) == {"good": 3, "detect": 1, "confirm": 1, "waiting": 4}
 
 
-def test_a_users_error_is_no_recovery() -> None:
+def test_a_users_error_is_not_a_recovery() -> None:
     process = Process()
     process.start(0)
     process.steps(0, 1, 3)

@@ -55,7 +55,7 @@ def saves_and_restores_all_kinds_of_leaves(directory: str) -> None:
 
 
 @check
-def what_lies_in_this_process_is_as_good(directory: str) -> None:
+def arrays_of_this_process_are_saved_too(directory: str) -> None:
     """A snapshot that is saved is such a state; numpy itself does not know all of these kinds."""
     dtypes = (jnp.bfloat16, jnp.float8_e4m3fn, jnp.int4, jnp.float32, jnp.bool_, jnp.complex64)
     state = {str(np.dtype(d)): jnp.arange(12).reshape(4, 3).astype(d) for d in dtypes}
@@ -89,7 +89,7 @@ def keeps_the_newest_and_every_so_many(directory: str) -> None:
 
 
 @check
-def the_state_may_be_donated_at_once(directory: str) -> None:
+def the_state_may_be_donated_during_a_save(directory: str) -> None:
     advance = jax.jit(lambda x: x * 2 + 1, donate_argnums=0)
     numbers = np.arange(1 << 18, dtype=np.float32)
     x = jax.device_put(numbers, NamedSharding(mesh(4), PartitionSpec("x")))

@@ -71,7 +71,7 @@ def a_flipped_bit_in_the_newest(directory: str) -> None:
 
 
 @check
-def any_file_that_is_gone_or_cut(directory: str) -> None:
+def any_missing_or_truncated_file(directory: str) -> None:
     save(directory, 1)
     for path in sorted(Path(directory, "1").rglob("*")):
         if path.parent.name == "1" or not path.is_file() or path.name == "commit_success.txt":
@@ -117,7 +117,7 @@ def an_uncommitted_newest(directory: str) -> None:
 
 
 @check
-def many_that_were_not_finished_take_no_more_room(directory: str) -> None:
+def unfinished_checkpoints_take_bounded_space(directory: str) -> None:
     save(directory, 1)
     for step in range(2, 8):
         save(directory, step)
@@ -127,7 +127,7 @@ def many_that_were_not_finished_take_no_more_room(directory: str) -> None:
 
 
 @check
-def a_deletion_that_was_cut_short(directory: str) -> None:
+def an_interrupted_deletion(directory: str) -> None:
     save(directory, 1, 2, 3)
     Path(directory, "1/deleting.txt").touch()
     Path(directory, "2/deleting.txt").touch()
@@ -141,7 +141,7 @@ def a_deletion_that_was_cut_short(directory: str) -> None:
 
 
 @check
-def all_are_damaged(directory: str) -> None:
+def all_damaged(directory: str) -> None:
     save(directory, 1, 2)
     for step in (1, 2):
         largest_file(directory, step).unlink()
@@ -152,7 +152,7 @@ def all_are_damaged(directory: str) -> None:
 
 
 @check
-def one_that_is_picked(directory: str) -> None:
+def a_chosen_step(directory: str) -> None:
     save(directory, 1, 2, 3, 4, keep=4)
     shapes = like(state_of(1))
     with Checkpoints(directory) as checkpoints:
@@ -182,7 +182,7 @@ def one_that_is_picked(directory: str) -> None:
 
 
 @check
-def of_another_program(directory: str) -> None:
+def a_checkpoint_of_another_program(directory: str) -> None:
     options = ocp.CheckpointManagerOptions(
         atomicity_options=ocp.options.AtomicityOptions(mode=ocp.options.AtomicityMode.COMMIT_FILE)
     )

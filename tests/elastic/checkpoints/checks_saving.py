@@ -30,7 +30,7 @@ from tests.elastic.checkpoints.states import (
 
 
 @check
-def a_save_that_fails(directory: str) -> None:
+def a_failing_save(directory: str) -> None:
     told = Told()
     with Checkpoints(directory, on_event=told.append) as checkpoints:
         with mock.patch.object(item, "write_manifest", side_effect=OSError(28, "No room")):
@@ -48,7 +48,7 @@ def a_save_that_fails(directory: str) -> None:
 
 
 @check
-def a_save_that_hangs(directory: str) -> None:
+def a_hanging_save(directory: str) -> None:
     told = Told()
     go_on = threading.Event()
     checkpoints = Checkpoints(directory, on_event=told.append)
@@ -97,7 +97,7 @@ def devices_that_fail_harm_no_checkpoint(directory: str) -> None:
 
 
 @check
-def a_directory_has_one_that_saves(directory: str) -> None:
+def a_directory_has_one_writer(directory: str) -> None:
     with Checkpoints(directory):
         with pytest.raises(CheckpointsBusy) as caught:
             Checkpoints(directory)
@@ -107,7 +107,7 @@ def a_directory_has_one_that_saves(directory: str) -> None:
 
 
 @check
-def what_is_no_array_is_refused(directory: str) -> None:
+def leaves_that_are_not_arrays_are_refused(directory: str) -> None:
     with Checkpoints(directory) as checkpoints:
         for leaf in ("text", object(), np.array(["a"])):
             with pytest.raises(InvalidRequestError, match=r"inner\.0: "):

@@ -77,7 +77,7 @@ def test_the_status_has_every_field(make_service: MakeService) -> None:
 # ---- the queue
 
 
-def test_the_third_is_refused_with_the_holders_named(service: Service) -> None:
+def test_a_refusal_names_the_holders(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     for name in ("ada", "bob"):
         service.tenant(name).expect("running")
@@ -97,7 +97,7 @@ def test_a_refusal_ends_the_call_with_ok(service: Service) -> None:
     assert refused.status()[0] is grpc.StatusCode.OK
 
 
-def test_waiting_tenants_go_by_priority_then_arrival(service: Service) -> None:
+def test_waiting_tenants_are_placed_by_priority_then_arrival(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     holder = service.tenant("holder", virtual_slices=[KIND, KIND])
     holder.expect("running")
@@ -116,7 +116,7 @@ def test_waiting_tenants_go_by_priority_then_arrival(service: Service) -> None:
         current.expect("running")
 
 
-def test_a_wait_that_runs_out_tells_the_position_reached(service: Service) -> None:
+def test_a_queue_timeout_states_the_position(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     service.tenant("ada", virtual_slices=[KIND, KIND]).expect("running")
     waiting = service.tenant("bob", queue_timeout_s=0.2)
@@ -130,7 +130,7 @@ def test_a_wait_that_runs_out_tells_the_position_reached(service: Service) -> No
     ("wanted", "kind"),
     [(["tpuv5e:2x2"], REFUSAL.UNKNOWN_TYPE), ([KIND] * 3, REFUSAL.TOO_MANY)],
 )
-def test_what_can_never_be_met_is_refused_at_once(
+def test_an_impossible_request_is_refused_at_once(
     service: Service, wanted: list[str], kind: int
 ) -> None:
     refused = service.tenant("ada", virtual_slices=wanted, queue_timeout_s=600).expect("refused")
@@ -141,7 +141,7 @@ def test_what_can_never_be_met_is_refused_at_once(
 # ---- whose they are
 
 
-def test_a_broken_stream_keeps_its_slices_for_the_ttl(make_service: MakeService) -> None:
+def test_a_disconnected_tenant_keeps_its_slices_for_the_ttl(make_service: MakeService) -> None:
     service = make_service("--tenant_ttl_s=600", count="1")
     service.start_ready_workers("slice-0")
     tenant = service.tenant("ada")
@@ -155,7 +155,7 @@ def test_a_broken_stream_keeps_its_slices_for_the_ttl(make_service: MakeService)
     assert [back.next().WhichOneof("update") for _ in range(2)] == ["welcome", "running"]
 
 
-def test_after_the_ttl_the_slices_are_the_next_ones(make_service: MakeService) -> None:
+def test_after_the_ttl_the_next_tenant_gets_the_slices(make_service: MakeService) -> None:
     service = make_service("--tenant_ttl_s=0.3", count="1")
     service.start_ready_workers("slice-0")
     tenant = service.tenant("ada")
@@ -190,7 +190,7 @@ def test_the_name_of_a_live_tenant_is_refused_to_another_proxy(service: Service)
     assert ada.connected
 
 
-def test_a_release_frees_the_slices_at_once_and_twice_is_no_error(service: Service) -> None:
+def test_a_release_frees_the_slices_at_once_and_may_be_repeated(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     tenant = service.tenant("ada", virtual_slices=[KIND, KIND])
     tenant.expect("running")
@@ -209,7 +209,7 @@ def test_a_release_frees_the_slices_at_once_and_twice_is_no_error(service: Servi
 # ---- watchers
 
 
-def test_a_watcher_hears_how_things_stand_and_then_what_happens(service: Service) -> None:
+def test_a_watcher_receives_the_state_and_then_events(service: Service) -> None:
     workers = service.start_ready_workers("slice-0", "slice-1")
     tenant = service.tenant("ada")
     placed = expect_placed(tenant)
@@ -232,7 +232,7 @@ def test_a_watcher_hears_how_things_stand_and_then_what_happens(service: Service
     assert all(e.time.endswith("Z") and e.monotonic > 0 for e in news)
 
 
-def test_a_watcher_of_one_tenant_hears_of_that_one_only(service: Service) -> None:
+def test_a_watcher_of_one_tenant_receives_only_its_events(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     watcher = service.watch("eve")
     # It is told so before there is anything to tell.
@@ -242,7 +242,7 @@ def test_a_watcher_of_one_tenant_hears_of_that_one_only(service: Service) -> Non
     assert [watcher.next().kind for _ in range(2)] == ["slice.placed", "tenant.running"]
 
 
-def test_a_watcher_that_does_not_read_is_dropped_and_nobody_waits_for_it(
+def test_a_watcher_that_does_not_read_is_dropped(
     make_service: MakeService,
 ) -> None:
     service = make_service("--watcher_limit=10")

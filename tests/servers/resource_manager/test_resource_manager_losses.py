@@ -12,7 +12,7 @@ from tests.servers.resource_manager.placements import REFUSAL, expect_placed, ex
 # ---- loss
 
 
-def test_a_killed_worker_is_told_at_once_and_the_spare_takes_over(
+def test_a_killed_worker_is_reported_at_once_and_replaced_by_the_spare(
     make_service: MakeService,
 ) -> None:
     service = make_service("--num_spares=1", count="2")
@@ -30,7 +30,7 @@ def test_a_killed_worker_is_told_at_once_and_the_spare_takes_over(
     assert service.wait_for_states({first.slice_id: "lost"}).slices
 
 
-def test_a_worker_that_ends_on_purpose_says_why(service: Service) -> None:
+def test_a_stopping_worker_reports_its_reason(service: Service) -> None:
     workers = service.start_ready_workers("slice-0", "slice-1")
     tenant = service.tenant("ada")
     first = expect_placed(tenant)
@@ -38,7 +38,7 @@ def test_a_worker_that_ends_on_purpose_says_why(service: Service) -> None:
     assert expect_unplaced(tenant).reason.endswith("is gone: the worker was told to stop")
 
 
-def test_a_stopped_worker_is_lost_after_its_deadline_and_may_come_back(
+def test_a_suspended_worker_is_lost_after_its_deadline_and_may_return(
     make_service: MakeService,
 ) -> None:
     service = make_service("--beat_interval_s=0.2", "--hung_after_s=8", count="1")
@@ -55,7 +55,7 @@ def test_a_stopped_worker_is_lost_after_its_deadline_and_may_come_back(
     assert expect_placed(tenant).slice_id == "slice-0"
 
 
-def test_a_manager_that_stood_still_declares_nobody_hung(make_service: MakeService) -> None:
+def test_a_stalled_manager_does_not_declare_workers_hung(make_service: MakeService) -> None:
     service = make_service("--beat_interval_s=0.1", "--hung_after_s=5", count="1")
     service.start_ready_workers("slice-0")
     expect_placed(service.tenant("ada"))
@@ -69,7 +69,7 @@ def test_a_manager_that_stood_still_declares_nobody_hung(make_service: MakeServi
     assert not [line for line in service.rm.lines if "slice.lost" in line]
 
 
-def test_without_a_spare_a_slice_stays_unplaced_until_its_worker_is_back(
+def test_without_a_spare_a_slice_waits_for_its_worker(
     service: Service,
 ) -> None:
     workers = service.start_ready_workers("slice-0", "slice-1")

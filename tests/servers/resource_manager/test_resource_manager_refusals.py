@@ -125,7 +125,7 @@ def test_a_workers_bad_field_is_named(shared: Service, fields: dict[str, Any], f
     expect_serving(shared)
 
 
-def test_a_worker_may_leave_its_type_to_a_service_of_one(service: Service) -> None:
+def test_a_worker_may_omit_the_only_type(service: Service) -> None:
     stream = service.stream(service.stub.WorkerSession)
     stream.send(pb.WorkerMessage(hello=_worker_hello(instance_type="", host_count=0)))
     assert stream.expect("welcome").version == PROTOCOL_MAX
@@ -153,7 +153,7 @@ def test_one_worker_too_many_is_refused(make_service: MakeService) -> None:
         ],
     ],
 )
-def test_a_worker_must_keep_to_the_order(shared: Service, messages: list[pb.WorkerMessage]) -> None:
+def test_a_worker_must_follow_the_order(shared: Service, messages: list[pb.WorkerMessage]) -> None:
     stream = shared.stream(shared.stub.WorkerSession)
     for message in messages:
         stream.send(message)
@@ -161,7 +161,7 @@ def test_a_worker_must_keep_to_the_order(shared: Service, messages: list[pb.Work
     assert not [s for s in shared.status().slices if s.state == "ready"]
 
 
-def test_a_refusal_that_meets_the_welcome_is_told_each_time(shared: Service) -> None:
+def test_a_refusal_is_delivered_despite_a_concurrent_welcome(shared: Service) -> None:
     for _ in range(50):
         stream = shared.stream(shared.stub.WorkerSession)
         stream.send(pb.WorkerMessage(hello=_worker_hello()))
@@ -177,7 +177,7 @@ def test_a_refusal_that_meets_the_welcome_is_told_each_time(shared: Service) -> 
         [pb.TenantMessage(hello=tenant_hello("ada", queue_timeout_s=60))] * 2,
     ],
 )
-def test_a_tenant_must_keep_to_the_order(shared: Service, messages: list[pb.TenantMessage]) -> None:
+def test_a_tenant_must_follow_the_order(shared: Service, messages: list[pb.TenantMessage]) -> None:
     stream = shared.stream(shared.stub.TenantSession)
     for message in messages:
         stream.send(message)
@@ -209,7 +209,7 @@ def test_no_common_version_is_refused_with_both_ranges(shared: Service) -> None:
         assert error.client == f"{LATER.min} to {LATER.max}"
 
 
-def test_a_wider_range_speaks_the_highest_common_version(shared: Service) -> None:
+def test_the_highest_common_version_is_used(shared: Service) -> None:
     wide = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX + 3)
     with shared.tenant("ada", versions=wide, queue_timeout_s=60) as stream:
         assert stream.expect("welcome").version == PROTOCOL_MAX
@@ -251,7 +251,7 @@ def _received(sock: socket.socket) -> bytes:
         return b""
 
 
-def test_a_message_that_is_none_ends_its_call_only(shared: Service) -> None:
+def test_an_invalid_message_ends_only_its_call(shared: Service) -> None:
     method: Any = shared.channel.stream_stream(
         "/shared_pathways_service.v1.ResourceManager/TenantSession"
     )
@@ -297,7 +297,7 @@ def test_a_wrong_flag_ends_the_process(own_directories: Path) -> None:
             assert flag.partition("=")[0] in server.lines[-1]
 
 
-def test_a_port_that_is_taken_is_told(service: Service) -> None:
+def test_a_taken_port_is_reported(service: Service) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         flags = [f"--server_port={port}", f"--instance_type={KIND}", "--instance_count=2"]
@@ -307,7 +307,7 @@ def test_a_port_that_is_taken_is_told(service: Service) -> None:
             server.wait_for_line(f"cannot listen on 127.0.0.1:{port}")
 
 
-def test_an_error_of_the_manager_arrives_as_it_left(shared: Service) -> None:
+def test_an_error_of_the_manager_arrives_unchanged(shared: Service) -> None:
     stream = shared.tenant("ada", virtual_slices=["tpuv6e:0x2"])
     _refusal(stream)
     error = error_of(stream.call, service="resource manager", address=shared.address)

@@ -38,7 +38,7 @@ def guarded(make_service: MakeService, own_directories: Path) -> Service:
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "s3cret "])
-def test_without_the_token_nothing_is_answered(guarded: Service, token: str | None) -> None:
+def test_calls_without_the_token_are_refused(guarded: Service, token: str | None) -> None:
     stub = guarded.stub
     for method in (stub.WorkerSession, stub.TenantSession):
         with Stream(method, token=token) as stream:
@@ -56,19 +56,19 @@ def test_without_the_token_nothing_is_answered(guarded: Service, token: str | No
     expect_serving(guarded)
 
 
-def test_with_the_token_all_goes_on(guarded: Service, own_directories: Path) -> None:
+def test_calls_with_the_token_work(guarded: Service, own_directories: Path) -> None:
     guarded.start_worker("slice-0", f"--token_file={own_directories / 'token'}")
     guarded.wait_for_states({"slice-0": "ready"})
     guarded.tenant("ada").expect("running")
     assert "s3cret" not in "\n".join(guarded.rm.lines)
 
 
-def test_health_is_answered_to_anybody(guarded: Service) -> None:
+def test_health_needs_no_token(guarded: Service) -> None:
     check: Any = guarded.channel.unary_unary("/grpc.health.v1.Health/Check")
     assert check(b"") == b"\x08\x01"
 
 
-def test_following_health_needs_the_token(guarded: Service) -> None:
+def test_watching_health_needs_the_token(guarded: Service) -> None:
     stub = health_pb2_grpc.HealthStub(guarded.channel)
     refused = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
     assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -78,14 +78,14 @@ def test_following_health_needs_the_token(guarded: Service) -> None:
     assert followed.code() is not grpc.StatusCode.OK
 
 
-def test_a_service_that_is_not_served_has_no_health(guarded: Service) -> None:
+def test_an_unknown_service_has_no_health(guarded: Service) -> None:
     stub = health_pb2_grpc.HealthStub(guarded.channel)
     with pytest.raises(grpc.RpcError) as caught:
         stub.Check(health_pb2.HealthCheckRequest(service="nosuch"), timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_a_token_that_others_can_read_is_no_start(own_directories: Path) -> None:
+def test_a_token_readable_by_others_is_refused(own_directories: Path) -> None:
     path = own_directories / "token"
     path.write_text("s3cret\n")
     path.chmod(0o644)

@@ -25,7 +25,7 @@ from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_
 from tests.testbed.operating.cli import data, failing, holder
 
 
-def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> None:
+def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace)
     with holder(namespace) as (running, name, pod):
         # The same by the journal alone, and by labels alone.
@@ -101,7 +101,7 @@ def test_who_holds_what_and_its_logs(namespace: Namespace, place: list[str]) -> 
     assert failing("logs", name, *place)[0] == 3
 
 
-def test_a_log_is_followed_over_the_end_of_its_pod(namespace: Namespace, place: list[str]) -> None:
+def test_a_log_is_followed_across_pods(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace, 1)
     first = service.head["metadata"]
     with sps_running("logs", "-f", "--component=rm", "--lines=1", *place) as process:
@@ -134,7 +134,7 @@ def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[
     assert failing("delete", name)[0] == 3
 
 
-def test_googles_images_are_told_of_by_pods_and_labels(
+def test_googles_images_are_shown_by_pods_and_labels(
     namespace: Namespace, place: list[str]
 ) -> None:
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
@@ -173,7 +173,7 @@ def _credentials_of(name: str, place: list[str], *options: str) -> dict[str, Any
     return check
 
 
-def test_run_on_a_cluster_as_upstream_writes_it(namespace: Namespace, place: list[str]) -> None:
+def test_upstreams_command_runs_on_a_cluster(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace, 1)
     program = "import jax; print(len(jax.devices()), jax.numpy.arange(4.0).sum())"
     done = sps(
@@ -194,7 +194,7 @@ def test_run_on_a_cluster_as_upstream_writes_it(namespace: Namespace, place: lis
     assert "has 1 slices" in err
 
 
-def test_doctor_says_what_is_wrong_and_what_mends_it(
+def test_doctor_reports_problems_and_fixes(
     namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = sps("doctor", *place, "--json", check=False)
@@ -217,7 +217,7 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(
     assert failing("doctor", "--cluster=c")[0] == 2
 
 
-def test_status_waits_for_a_service_and_says_what_it_waited_for(
+def test_status_waits_for_a_service_and_names_the_obstacle(
     namespace: Namespace, place: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Who waits need not be one who could connect.
@@ -238,9 +238,7 @@ def test_status_waits_for_a_service_and_says_what_it_waited_for(
     assert [item["state"] for item in told["slices"]] == ["ready"]
 
 
-def test_the_whole_of_a_connection_costs_few_requests(
-    namespace: Namespace, place: list[str]
-) -> None:
+def test_a_connection_needs_few_requests(namespace: Namespace, place: list[str]) -> None:
     deployed(namespace, 1)
     with holder(namespace) as (running, _, _):
         running.tell("leave")

@@ -19,7 +19,7 @@ JOBS = "batch/v1/jobs"
 ENDED_PID = 2**22 + 1  # more than Linux gives
 
 
-def test_what_a_dead_program_left_is_reaped(namespace: Namespace, place: list[str]) -> None:
+def test_leftovers_of_a_dead_program_are_reaped(namespace: Namespace, place: list[str]) -> None:
     deployed(namespace, 1)
     with holder(namespace) as (running, name, _):
         assert data("reap", *place) == []
@@ -35,9 +35,7 @@ def test_what_a_dead_program_left_is_reaped(namespace: Namespace, place: list[st
     nothing_left(namespace)
 
 
-def test_reaped_by_labels_is_only_what_is_ours_and_dead(
-    namespace: Namespace, place: list[str]
-) -> None:
+def test_only_own_dead_proxies_are_reaped_by_labels(namespace: Namespace, place: list[str]) -> None:
     # Nobody runs them: no image of theirs can be pulled, which the labels do not care about.
     made: dict[str, dict[str, Any]] = {
         "dead": {},

@@ -17,7 +17,7 @@ from shared_pathways_service.testing.google_images import (
 from tests.testing.google_images.cluster import NOBODY, PROXY_READY, VARIABLE, Cluster
 
 
-def test_all_flags_of_the_public_manifests_are_taken(cluster: Cluster) -> None:
+def test_all_flags_of_the_public_manifests_are_accepted(cluster: Cluster) -> None:
     cluster.start_manager("--gcs_scratch_location=gs://bucket", "--temporary_flags_for_debugging=x")
     cluster.start_worker()
     _, proxy = cluster.start_serving(
@@ -50,7 +50,7 @@ def test_our_own_flags_are_unknown(cluster: Cluster, module: str, flags: list[st
 
 
 @pytest.mark.parametrize("module", [PROXY_MODULE, SERVER_MODULE])
-def test_a_scratch_location_that_is_not_on_gcs_is_refused(cluster: Cluster, module: str) -> None:
+def test_a_scratch_location_outside_gcs_is_refused(cluster: Cluster, module: str) -> None:
     flags = ["--gcs_scratch_location=/tmp/scratch", f"--virtual_slices={KIND}"]
     if module == SERVER_MODULE:
         flags = [flags[0], "--resource_manager_address=127.0.0.1:1"]
@@ -73,7 +73,7 @@ def test_our_own_variables_are_unknown(cluster: Cluster, tmp_path: Path) -> None
         assert client.session_id
 
 
-def test_the_proxy_runs_as_nobody_and_ends_whole(cluster: Cluster) -> None:
+def test_the_proxy_runs_as_nobody_and_ends_with_its_children(cluster: Cluster) -> None:
     _, process = cluster.start_serving()
     first = psutil.Process(process.pid)
     family = [first, *first.children(recursive=True)]
@@ -84,6 +84,6 @@ def test_the_proxy_runs_as_nobody_and_ends_whole(cluster: Cluster) -> None:
     assert not [member for member in family if member.is_running()]
 
 
-def test_a_stop_signal_ends_it_well(cluster: Cluster) -> None:
+def test_a_stop_signal_ends_a_server_with_code_0(cluster: Cluster) -> None:
     _, process = cluster.start_serving()
     assert process.stop() == 0

@@ -33,7 +33,7 @@ from tests.testing.google_images.cluster import (
 )
 
 
-def test_logs_have_googles_lines_and_none_of_ours(cluster: Cluster) -> None:
+def test_logs_have_only_googles_lines(cluster: Cluster) -> None:
     manager = cluster.start_manager()
     worker = cluster.start_worker()
     manager.wait_for_line(ALL_READY)
@@ -58,7 +58,7 @@ def test_logs_have_googles_lines_and_none_of_ours(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "1", "True", "TRUE", "yes", "false", " true"])
-def test_plaintext_is_hung_up_on_unless_the_variable_is_exactly_true(
+def test_plaintext_is_refused_unless_the_variable_is_exactly_true(
     cluster: Cluster, value: str | None
 ) -> None:
     address, _ = cluster.start_serving(insecure=value)
@@ -66,7 +66,7 @@ def test_plaintext_is_hung_up_on_unless_the_variable_is_exactly_true(
     assert refuses_plaintext(address, DEADLINE_S)
 
 
-def test_plaintext_is_spoken_if_the_variable_is_true(cluster: Cluster) -> None:
+def test_plaintext_is_accepted_if_the_variable_is_true(cluster: Cluster) -> None:
     address, _ = cluster.start_serving()
     assert greet(address, DEADLINE_S) is Greeting.HTTP2
     with RawClient(address) as client:
@@ -82,7 +82,7 @@ def test_the_session_of_a_second_client_is_cancelled(cluster: Cluster) -> None:
         assert first.call("get_default_device_assignment", num_replicas=1, num_partitions=1)
 
 
-def test_what_only_our_clients_say_or_ask_is_unknown(cluster: Cluster) -> None:
+def test_requests_of_our_clients_only_are_unknown(cluster: Cluster) -> None:
     address, _ = cluster.start_serving()
     ours = {"sps_token": b"t", "sps_transfer_dir": b"/no/such", "sps_jaxlib_version": b"0.0.1"}
     with RawClient(address, initialization_data=ours) as client:
@@ -104,7 +104,7 @@ def test_what_only_our_clients_say_or_ask_is_unknown(cluster: Cluster) -> None:
             assert not key.startswith("sps")
 
 
-def test_the_resource_manager_knows_none_of_our_calls(cluster: Cluster) -> None:
+def test_the_resource_manager_does_not_know_our_calls(cluster: Cluster) -> None:
     manager = cluster.start_manager()
     cluster.start_worker()
     manager.wait_for_line(ALL_READY)
@@ -117,7 +117,7 @@ def test_the_resource_manager_knows_none_of_our_calls(cluster: Cluster) -> None:
             del caught
 
 
-def test_servers_that_all_speak_plaintext_get_along(cluster: Cluster) -> None:
+def test_servers_with_plaintext_connect_to_each_other(cluster: Cluster) -> None:
     manager = cluster.start_manager(**PLAINTEXT)
     cluster.start_worker(**PLAINTEXT)
     manager.wait_for_line(ALL_READY)
@@ -172,7 +172,7 @@ def test_a_worker_of_another_type_is_not_counted(
     assert other.stop() == 0
 
 
-def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(
+def test_disjoint_versions_are_refused_like_openxlas_server(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, _ = cluster.start_serving()
@@ -191,7 +191,7 @@ def test_versions_that_do_not_meet_are_refused_as_by_openxlas_server(
     )
 
 
-def test_values_that_openxlas_server_does_not_read_are_refused(
+def test_values_unknown_to_openxlas_server_are_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, _ = cluster.start_serving()
@@ -201,7 +201,7 @@ def test_values_that_openxlas_server_does_not_read_are_refused(
         probe(address, DEADLINE_S)
 
 
-def test_taken_slices_are_waited_for_without_a_word_on_who_has_them(cluster: Cluster) -> None:
+def test_taken_slices_are_awaited_without_naming_holders(cluster: Cluster) -> None:
     cluster.start_manager()
     cluster.start_worker()
     _, first = cluster.start_serving()
@@ -213,7 +213,7 @@ def test_taken_slices_are_waited_for_without_a_word_on_who_has_them(cluster: Clu
     assert not [line for line in second.lines if "FAILED_PRECONDITION" in line]
 
 
-def test_a_request_that_can_never_be_met_is_a_failed_precondition(cluster: Cluster) -> None:
+def test_an_impossible_request_is_a_failed_precondition(cluster: Cluster) -> None:
     cluster.start_manager()
     _, proxy = cluster.start_proxy(kind="tpuv5:2x2x1")
     proxy.wait_for_line(r"\] FAILED_PRECONDITION: .*tpuv5:2x2x1")
