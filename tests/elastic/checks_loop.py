@@ -191,17 +191,6 @@ def growing_has_a_budget_of_its_own(directory: Path) -> None:
 
 
 @check
-def slices_that_do_not_return_in_time(directory: Path) -> None:
-    error = raised_by(
-        elastic.ElasticRuntimeError,
-        options(elastic_min_slice_count=-1, elastic_timeout_seconds=0.5),
-        fail_at(4, 1, down_for=GONE),
-        directory=directory,
-    )
-    assert "2 of 3 slices answer after 0.5 s" in str(error)
-
-
-@check
 def the_last_snapshot_is_saved_when_training_ends_badly(directory: Path) -> None:
     chosen = options(
         elastic_min_slice_count=-1,

@@ -12,13 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from harness.elastic.example_training import (
-    GONE,
-    assert_same,
-    options,
-    slice_of,
-    train,
-)
+from harness.elastic.example_training import GONE, assert_same, options, slice_of, train
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
 from shared_pathways_service.elastic.snapshots.slots import Snapshots
@@ -215,3 +209,14 @@ def a_failed_rescue_does_not_hide_the_error(directory: Path) -> None:
             pause=bug,
         )
     assert str(error) == "mine"
+
+
+@check
+def slices_that_do_not_return_in_time(directory: Path) -> None:
+    error = raised_by(
+        elastic.ElasticRuntimeError,
+        options(elastic_min_slice_count=-1, elastic_timeout_seconds=0.5),
+        fail_at(4, 1, down_for=GONE),
+        directory=directory,
+    )
+    assert "2 of 3 slices answer after 0.5 s" in str(error)

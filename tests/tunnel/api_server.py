@@ -133,3 +133,9 @@ def hang_up(socket: web.WebSocketResponse) -> None:
     assert server
     assert server.transport
     server.transport.abort()
+
+
+async def pod_that_waits(socket: web.WebSocketResponse) -> None:
+    """Is a behaviour: takes everything and says nothing, until the client goes."""
+    async for _ in socket:
+        pass
