@@ -5,7 +5,7 @@
 Three ratios, each of medians over rounds that take turns, so that both sides meet the same machine:
 - the round trip of a callback without data to a small program's (wanted: 3 at most);
 - the digits example with `jax.debug.print` in each step to the same without (wanted: 1.1 at most);
-- a small program after the first callback to the same before it (wanted: 1: it pays nothing).
+- a small program after the first callback to the same before it (aim: 1, no cost).
 """
 
 from __future__ import annotations

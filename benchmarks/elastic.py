@@ -1,22 +1,22 @@
-"""What elastic training costs: a recovery by its phases, and what it takes when nothing fails.
+"""Costs of elastic training: a recovery by its phases, and the overhead without failures.
 
     python -m benchmarks.elastic [--megabytes 100] [--rounds 10] [--out result.json]
 
-An embedded service of three slices and a spare. The state is cut over all devices; snapshots go to
-this process. A round kills the workers of a slice and looks at the events until the next finished
-step; the spare takes its place, so the mesh is one that was seen before. Beside it in the same run:
-a raw upload and a raw fetch of the same bytes, and a step without a manager.
+An embedded service of three slices and a spare. The state is sharded over all devices; snapshots go
+to this process. A round kills the workers of a slice and follows the events until the next finished
+step; the spare replaces the slice, so the mesh was seen before. In the same run: a raw upload and a
+raw fetch of the same bytes, and a step without a manager.
 
 | phase | from | to |
 |---|---|---|
 | detect | the worker's death | the first sign at the manager |
-| confirm | | the slices were asked, and it is decided |
+| confirm | | the slices were asked, and the loss is decided |
 | replace | | slices for the next attempt |
 | restore | | the state is on them |
-| first step | | a step is finished; beyond a usual step: what is compiled or loaded anew |
+| first step | | a step is finished; beyond a usual step: compilation or loading |
 
-Of these the confirming, the waiting, and what restore and first step take beyond a raw upload and a
-usual step are this project's own.
+Of these, confirming, waiting, and what restore and first step take beyond a raw upload and a usual
+step are this project's own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def timed(function: Callable[[], Any]) -> float:
 
 
 class Model:
-    """A state of so many bytes, cut over all devices, and a step that reads and writes it all."""
+    """A state of a given size, sharded over all devices, and a step that reads and writes it."""
 
     def __init__(self, megabytes: int) -> None:
         import jax
@@ -150,7 +150,7 @@ def raw(model: Model, times: int) -> dict[str, float]:
 
 
 def cost(model: Model, directory: str) -> dict[str, Any]:
-    """Returns what `step_done` takes beside the step, and what snapshots and saves hold up.
+    """Returns the overhead of `step_done`, and the pauses of snapshots and saves.
 
     Every other step reads its loss without a manager, as any training loop does sometime: what
     `step_done` takes beyond that is what it costs. With a loss that is a number already, all that

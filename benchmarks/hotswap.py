@@ -2,11 +2,12 @@
 
     python -m benchmarks.hotswap [--runs 5] [--out result.json]
 
-Two JobSets over 4x4 node pools (`yamls/hotswap`), of processes that hold together as JAX's do. Each
-run has a testbed's namespace of its own and three disruptions: a pool of the higher one is drained
-with a spare pool there; another one without, so that the lower one gives way until the first is
-uncordoned; and a node vanishes without a word. Seconds are those from the drain, or from the node's
-NotReady, until all pods are ready; for the lower one from the uncordon. Aims: 10 s, 5 s and 60 s.
+Two JobSets over 4x4 node pools (`yamls/hotswap`), with processes that depend on each other like
+JAX's. Each run has its own testbed namespace and three disruptions: a pool of the higher one is
+drained while there is a spare pool; another one without a spare, so that the lower one gives way
+until the first is uncordoned; and a node vanishes without notice. Seconds are from the drain, or
+from the node's NotReady, until all pods are ready; for the lower one from the uncordon. Aims: 10 s,
+5 s and 60 s.
 """
 
 from __future__ import annotations

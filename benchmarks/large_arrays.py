@@ -2,7 +2,7 @@
 
     python -m benchmarks.large_arrays [--gib 2.5] [--out result.json]
 
-A service of its own is started. The arrays have a byte an element, so that there are more elements
+Starts an embedded service. The arrays have one byte per element, so that there are more elements
 than 31 bits count. Every array that comes back is compared by its checksum. Takes about seven times
 the size in memory, most of it in JAX's client while it fetches. Ends with 1 if anything came back
 wrong.
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def measure(gib: float) -> dict[str, Any]:
-    """Runs it through a service of its own."""
+    """Runs it through an embedded service."""
     from shared_pathways_service import isc_pathways
 
     with (

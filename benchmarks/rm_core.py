@@ -1,12 +1,12 @@
-"""The resource manager's core on a simulated clock: what an event costs, and whether size matters.
+"""The resource manager's core on a simulated clock: cost per event, and whether size matters.
 
 The state is fragmented (slices are held by tenants of 1 to 4 in random places). Either every slice
-is held and 1,000 tenants wait, or a tenth of the slices is free and nobody waits. Then tenants let
-go and new ones ask, workers die and come back, streams break and are taken up again, workers beat.
-Each event is timed by itself, in one process and one run, by the thread's processor time: what else
-the machine does is not counted. What reading that clock costs, a system call, is measured and taken
-off. The average is taken apart from that: the same events go into a new core, one after the other,
-and only the whole is timed.
+is held and 1,000 tenants wait, or a tenth of the slices is free and no tenant waits. Then tenants
+end and new ones start, workers die and return, streams break and reconnect, workers send
+heartbeats. Each event is timed by itself, in one process and one run, by the thread's processor
+time, so other work of the machine does not count. The cost of reading that clock, a system call, is
+measured and subtracted. The average is measured separately: the same events go into a new core, and
+only the total is timed.
 
     python -m benchmarks.rm_core --out rm_core.json
 """
@@ -37,7 +37,7 @@ from shared_pathways_service.scheduling.core import ResourceManagerCore
 KIND = InstanceType.parse("tpuv6e:2x2")
 #: Simulated seconds between two events.
 STEP_S = 0.0005
-#: Of the slices, how many are asked for where nobody is to wait: room for those that are lost.
+#: The share of slices that are requested if no tenant is to wait: the rest replaces lost ones.
 FILLED = 0.9
 #: The simulated clock at the start.
 START = 1e9
@@ -90,7 +90,7 @@ class Load:
 
     @property
     def crowded(self) -> bool:
-        """Whether somebody has to let go before more ask."""
+        """Whether a tenant must end before others start."""
         if self.queued:
             return self.waiting > self.queued
         return self.wanted > FILLED * len(self.incarnations)

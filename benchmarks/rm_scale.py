@@ -42,7 +42,7 @@ from shared_pathways_service.constants import RECOVERING_S
 
 #: Seconds of heartbeats that are measured.
 BEATS_S = 30.0
-#: What is wanted of the 99th percentile.
+#: The aim of the 99th percentile.
 WANTED_S = 0.1
 #: A time is left out of the second table when the threads of the three processes waited longer
 #: than this for a processor, all taken together: then the machine was measured.
@@ -50,7 +50,7 @@ DISTURBED_S = 0.02
 
 
 async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
-    """Returns what one manager does with so many slices."""
+    """Measures one manager with the slices of a shape."""
     with own_directories() as scratch, contextlib.closing(Manager(shape, scratch)) as manager:
         empty = manager.rss()
         began, cpu = time.monotonic(), manager.cpu_s()
@@ -85,8 +85,8 @@ async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
 
 
 async def _rest(manager: Manager, seconds: float) -> dict[str, float]:
-    """Measures the manager while nothing happens but beats."""
-    await asyncio.sleep(3.0)  # until what waiting tenants are told together is told
+    """Measures the manager while it only receives heartbeats."""
+    await asyncio.sleep(3.0)  # until the collected notices of waiting tenants are sent
     began, cpu = time.monotonic(), manager.cpu_s()
     await asyncio.sleep(seconds)
     wall = time.monotonic() - began
@@ -94,7 +94,7 @@ async def _rest(manager: Manager, seconds: float) -> dict[str, float]:
 
 
 async def _restart(manager: Manager) -> dict[str, Any]:
-    """Measures how everybody comes back to a manager that was killed."""
+    """Measures how workers and tenants reconnect to a killed manager."""
     manager.restart()
     began, cpu = time.monotonic(), manager.cpu_s()
     while (unheard := manager.unheard()) is None:  # noqa: ASYNC110 - another process wrote it

@@ -38,7 +38,7 @@ PACE_S = 0.15
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How so many slices are given out.
+    """The distribution of a number of slices.
 
     Attributes:
       slices: In all.
@@ -116,7 +116,7 @@ class Manager:
         self._start(f"--server_port={self._port}")
 
     def unheard(self) -> int | None:
-        """Returns how many slices did not come back before it granted again; None: it waits."""
+        """Returns how many slices did not return before it granted again; None: it waits."""
         found = re.search(r"rm.recovered .*slices_unheard=(\d+)", self._log.read_text())
         return None if found is None else int(found[1])
 

@@ -26,9 +26,9 @@ class Tenant:
     Attributes:
       name: The tenant's.
       asked_at: When it said hello, on the monotonic clock.
-      running: When it was told that its gang is placed.
-      queued: Done once it was told that it waits.
-      slices: What it holds, by virtual index.
+      running: When it received the placement of its gang.
+      queued: Done once it was notified that it waits.
+      slices: The slices that it holds, by virtual index.
     """
 
     def __init__(self, stub: Any, name: str, kind: str, slices: int) -> None:

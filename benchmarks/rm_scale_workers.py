@@ -74,13 +74,13 @@ class Worker:
         return await self._join()
 
     async def beat(self) -> None:
-        """Says that it is alive; one that is away says nothing."""
+        """Sends a heartbeat unless it is disconnected."""
         if self._call is not None:
             beat = pb.WorkerBeat(sequence=next(self._beats))
             await self._call.write(pb.WorkerMessage(beat=beat))
 
     async def lose(self) -> None:
-        """Breaks its stream off, and comes back as another process."""
+        """Aborts its stream, and reconnects as another process would."""
         call, self._call = self._call, None
         print(f"{self.slice_id} {time.monotonic()}", flush=True)
         call.cancel()
@@ -139,7 +139,7 @@ async def beat(workers: Sequence[Worker], interval_s: float) -> None:
             due = began + number * interval_s / len(round_of)
             if (early := due - time.monotonic()) > 0:
                 await asyncio.sleep(early)
-            # (Who is lost in this moment is not there to write to.)
+            # (A worker that is lost at this moment cannot be written to.)
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await worker.beat()
         await asyncio.sleep(began + interval_s - time.monotonic())

@@ -1,7 +1,4 @@
-"""How long processes waited for a processor, so that a busy machine can be told from slow code.
-
-Linux counts it for each thread in /proc/PID/task/TID/schedstat.
-"""
+"""How long processes waited for a processor, to distinguish a busy machine from slow code."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""How long the embedded service takes from nothing: to serve, to be ready, to lend, to end.
-
-    python -m benchmarks.service_start [--rounds 5] [--out result.json]
-
-"serving" is find_or_start() returning, "ready" all slices (two and a spare), "proxy serves" and
-"placed" a first tenant's proxy on two slices, asked for as soon as the service is ready; "again" is
-a second client that finds the service running, "second proxy" its proxy up to "placed", once
-another has been kept warm. "ended" is from the wish to end until no process is left.
-"""
+"""Start of the embedded service: seconds until it serves, is ready, places a tenant, and ends."""
 
 from __future__ import annotations
 

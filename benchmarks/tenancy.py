@@ -1,10 +1,4 @@
-"""How soon tenants of one service are told, placed, and rid of each other; seconds.
-
-    python -m benchmarks.tenancy [--rounds 5] [--out result.json]
-
-Two slices and a spare. A holder has both slices; then a third client asks and is refused; one waits
-in the queue and the holder leaves, or is killed; a worker is killed under a holder that fetches.
-"""
+"""Seconds until tenants of one service are notified, placed, and freed of each other."""
 
 from __future__ import annotations
 
@@ -21,7 +15,7 @@ from typing import Any
 
 from harness.own_service import ROOT, own_service, write_result
 
-#: What is to be reached, in seconds.
+#: The aims, in seconds.
 AIMS = {
     "refused, holders named": 2.0,
     "placed after the holder leaves": 1.0,

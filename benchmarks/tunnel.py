@@ -1,15 +1,15 @@
-"""Measures the tunnel beside `kubectl port-forward`, kr8s and the `kubernetes` client's stream.
+"""Compares the tunnel with `kubectl port-forward`, kr8s and the `kubernetes` client's stream.
 
     python -m benchmarks.tunnel [--megabytes 200] [--rounds 3] [--only ours …] [--out F]
 
-One pod on a testbed (a real API server and kubelet endpoint), the same sizes for all and in turns,
-so that whatever else the machine does hits all alike: the ratios are the result. CPU seconds are
-those of the forwarding process; the bound is what a forwarder that costs nothing would reach if all
-cores did nothing but the rest of the way (API server, kubelet, pod, client). The `kubernetes`
-client's stream is no forwarder: threads that pump stand around it. For the delay a process holds
-every byte back for half of it in each direction, between the forwarder and the API server, or
-between the client and the pod ("raw TCP"). Memory is that of the relay's process while a reader
-stalls before a pod that sends as fast as it can.
+One pod on a testbed (a real API server and kubelet endpoint), the same sizes for all, in turns, so
+that other work of the machine affects all alike: the ratios are the result. CPU seconds are those
+of the forwarding process. The bound is the rate of a forwarder without any cost, if all cores did
+nothing but the rest of the path (API server, kubelet, pod, client). The `kubernetes` client's
+stream is not a forwarder, so threads copy its bytes. For the delay a process holds back every byte
+for half of it in each direction, between the forwarder and the API server, or between the client
+and the pod ("raw TCP"). Memory is that of the relay's process while a reader stalls and a pod sends
+as fast as it can.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def measure_memory(rig: Rig) -> dict[str, float]:
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Prints the table, and ours beside each other's."""
+    """Prints the table, and our figures relative to the others'."""
     table: dict[str, dict[str, float]] = result["forwarders"]
     names = list(table)
     print(f"{'':24}" + "".join(f"{name:>12}" for name in names) + "   ours / the other's")

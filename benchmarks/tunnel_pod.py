@@ -18,7 +18,7 @@ Work = Callable[[int, int, threading.Barrier], None]
 
 
 def serve(host: str, port: int) -> None:
-    """Is the pod: sends ("d"), takes ("u") and returns ("e") as many bytes as it is told."""
+    """Serves as the pod: sends ("d"), receives ("u") or echoes ("e") a number of bytes."""
 
     def answer(peer: socket.socket) -> None:
         buffer = memoryview(bytearray(CHUNK))

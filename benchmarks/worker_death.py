@@ -23,7 +23,7 @@ AIM_S = 0.2
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    """Returns the seconds of each round, by what was waited for."""
+    """Returns the seconds of each round, by the awaited event."""
     seconds: dict[str, list[float]] = {"told": [], "placed again": []}
     names = ("slice-0", "slice-1")
     with (

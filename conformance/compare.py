@@ -88,7 +88,7 @@ def compare(
     known: Sequence[Difference],
     again: Callable[[Sequence[str]], Run],
 ) -> dict[str, Any]:
-    """Returns what is printed and kept of a part.
+    """Returns the comparison of a part, which is printed and recorded.
 
     Args:
       suite: The suite's name.

@@ -10,7 +10,7 @@ float32:
 |---|---|---|
 | direct | 8 of this machine's CPU | losses to compare with |
 | slices | two slices of four chips, through `sps run` | equal losses, checkpoints, no dumps |
-| elastic | the same; slice 1 is lost, and later comes back | steps on 8, 4 and 8 devices |
+| elastic | the same; slice 1 is lost, and later returns | steps on 8, 4 and 8 devices |
 | bucket | the same, checkpoints in an emulated bucket | the same without DECOUPLE_GCLOUD |
 """
 

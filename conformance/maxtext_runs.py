@@ -1,4 +1,4 @@
-"""Runs of MaxText, directly and through `sps run`, and what is read from them."""
+"""Runs of MaxText, directly and through `sps run`, and their results."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ _TOKENS: Final = "learning/total_weights"
 _RUN_S: Final = 1800.0
 _EVENT_S: Final = 900.0
 _LOOK_S: Final = 0.1
-#: For a run to end that is told to.
+#: For a run to end after a stop signal.
 _END_S: Final = 60.0
-#: The slice that is lost, after the second checkpoint and so many steps.
+#: The slice that is lost, after the second checkpoint and this number of steps.
 _LOST_SLICE: Final = 1
 _STEPS_BEYOND: Final = 5
 _SAVED: Final = "Finished saving checkpoint"
@@ -97,7 +97,7 @@ class Run:
     Attributes:
       scratch: A directory for all that is written.
       name: Of the run and of its connection.
-      options: MaxText's, beside those that say where files go.
+      options: MaxText's, without those of directories.
       output: Where checkpoints go; None: below `scratch`.
     """
 
@@ -211,7 +211,7 @@ def train(run: Run, environment: Mapping[str, str], *, through_sps: bool = False
 
 
 def elastic_run(run: Run, environment: Mapping[str, str]) -> dict[str, float]:
-    """Trains to the end while a slice is lost and comes back.
+    """Trains to the end while a slice is lost and returns.
 
     Returns:
       Seconds from the loss to the next step, and from the slice's start to the next step on both.
@@ -250,7 +250,7 @@ def elastic_run(run: Run, environment: Mapping[str, str]) -> dict[str, float]:
 
 
 def clean_up(directory: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Calls what MaxText calls at each elastic event; returns what it prints on standard error."""
+    """Calls MaxText's callback of elastic events; returns its output on standard error."""
     return subprocess.run(
         [sys.executable, "-c", _CLEAN_UP, directory],
         capture_output=True,
@@ -262,7 +262,7 @@ def clean_up(directory: str, environment: Mapping[str, str]) -> subprocess.Compl
 
 
 def proxy_log(name: str) -> str:
-    """Returns what the proxies of a connection logged."""
+    """Returns the log lines of the proxies of a connection."""
     logs = Settings.load().state_dir.glob(f"logs/*/proxy-{name}.log")
     return "".join(log.read_text(errors="replace") for log in logs)
 

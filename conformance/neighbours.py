@@ -1,4 +1,4 @@
-"""Uses JAX on slices beside another library in one process: `scripts/neighbours`."""
+"""Uses JAX on slices together with another library in one process: `scripts/neighbours`."""
 
 from __future__ import annotations
 

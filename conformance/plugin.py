@@ -28,7 +28,7 @@ SETTINGS_VARIABLE = "SPS_CONFORMANCE_SETTINGS"
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
-    """Returns what is known of each test: ``outcome`` (empty while it runs) and ``error``."""
+    """Returns the state of each test: ``outcome`` (empty while it runs) and ``error``."""
     found: dict[str, dict[str, str]] = {}
     if path.exists():
         for line in path.read_text().splitlines():
@@ -38,7 +38,7 @@ def read_results(path: Path) -> dict[str, dict[str, str]]:
 
 
 def keep(path: Path, test: str, outcome: str, error: str = "") -> None:
-    """Adds what is known of a test now."""
+    """Records the state of a test."""
     with path.open("a") as results:
         results.write(json.dumps({"test": test, "outcome": outcome, "error": error}) + "\n")
 

@@ -1,4 +1,4 @@
-"""Runs JAX of one release on a proxy of another, each pair of those given, and tells what passed.
+"""Runs JAX of one release on a proxy of another, for each given pair, and reports what passed.
 
 Each pair runs all checks of `harness.jax_checks`: the same functions on the client's own CPU and
 through the proxy, compared bit by bit. `scripts/compat` makes the environments and calls this.
@@ -27,7 +27,7 @@ _JAX, _CALLBACKS = (
     "harness.jax_checks.child",
     "harness.jax_checks.callbacks_child",
 )
-# (In this order: the second import adds to what is compared.)
+# (In this order: the second import adds cases to the first.)
 _TELL_NAMES = """
 import json
 from harness.jax_checks.all_checks import COMPARED
@@ -37,7 +37,7 @@ from harness.jax_checks.all_callback_checks import NAMES
 print(json.dumps([names, NAMES]))
 """
 
-#: Checks that compare what two releases of XLA say or can do, not what a program computes.
+#: Checks that compare texts or features of two releases of XLA, not results of programs.
 SAME_RELEASE_ONLY = {
     "ahead_of_time": "the text and the cost of a compiled program are those of the proxy's XLA",
     "errors_of_programs": "XLA words its errors anew from one release to the next",

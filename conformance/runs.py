@@ -1,4 +1,4 @@
-"""Runs a part of a test suite in processes of its own, directly or through a proxy, to its end.
+"""Runs a part of a test suite in its own processes, directly or through a proxy, to its end.
 
 A test that ends its process ends no other test: the next process continues after it. A test that
 blocks where pytest's timeout does not reach it is ended with its process likewise.
@@ -25,16 +25,16 @@ from shared_pathways_service.jax_client import standalone
 
 __all__ = ["Run", "Settings", "run_directly", "run_through_proxy"]
 
-#: One slice with so many devices: `jax.make_mesh` refuses several slices.
+#: A slice for each number of devices: `jax.make_mesh` refuses several slices.
 SLICES = {1: "tpuv6e:1x1", 2: "tpuv6e:1x2", 4: "tpuv6e:2x2", 8: "tpuv6e:2x4"}
 PROXY = "shared_pathways_service.servers.proxy"
 #: Processes that a part may take.
 LIVES = 10
-#: A test that takes so many times its time hangs where pytest cannot end it.
+#: A test that takes this multiple of its timeout hangs where pytest cannot end it.
 PATIENCE = 2
-#: Exit codes of a proxy that ended because it was told to.
+#: Exit codes of a proxy after a stop signal.
 WELL = (0, 143)
-#: Exit codes of pytest with nothing wrong but tests: all passed, some failed, none was left to run.
+#: Exit codes of a complete run of pytest: all passed, some failed, no test was left to run.
 RAN = (0, 1, 5)
 #: Exit codes of pytest that another process would end with too.
 REFUSED = (2, 3, 4)
@@ -84,7 +84,7 @@ class Run:
       failed: Those that did not, with the first line of what went wrong.
       skipped: Those that passed themselves over.
       seconds: Of the whole.
-      broken: What kept it from its end other than time; empty if nothing did.
+      broken: Why it did not reach its end, other than for lack of time; empty if it did.
       proxy: How the proxy ended; empty without one, and where it ended well.
       backend: JAX's default backend at the end; empty if the tests do not import JAX.
     """
@@ -215,7 +215,7 @@ def _wait(
 
 
 def _in_one_test_s(results: Path) -> float:
-    """Returns for how long a test has been running; 0 while none is."""
+    """Returns for how many seconds the current test has been running; 0 without one."""
     return time.time() - results.stat().st_mtime if _running(results) else 0.0
 
 

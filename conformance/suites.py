@@ -30,7 +30,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 #: What every suite is run with.
 #: With grpcio, without which no proxy can call Python functions of a client.
 BASE = ("pytest>=8.3", "pytest-timeout>=2.3", "absl-py", "scipy", "grpcio>=1.85.1")
-#: Says that an environment or a source was made to its end; holds what it was made from.
+#: Marks a complete environment or source; contains its inputs.
 COMPLETE = "complete.json"
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -43,15 +43,15 @@ class Suite:
       name: As in ``--suite NAME``.
       repository: OWNER/NAME on GitHub.
       ref: A tag, or a commit where no tag fits.
-      parts: What one process runs: arguments for pytest, by the part's name.
-      requirements: What the tests need beside JAX; first the library itself, at the same version.
-      paths: What is checked out; everything if empty. A library whose tests lie outside of its
+      parts: The arguments for pytest of each process, by the part's name.
+      requirements: Packages in addition to JAX; first the library itself, at the same version.
+      paths: The checked-out paths; everything if empty. A library whose tests lie outside of its
         package is better tested as installed.
       directory: Where pytest runs, inside the checkout.
       devices: How many the tests have.
       environment: Variables for the tests, both ways.
       jax_settings: Of `jax.config`, by name, both ways.
-      note: What is left out, and why.
+      note: Omitted tests, and the reason.
     """
 
     name: str
@@ -109,7 +109,7 @@ def make_environment(suite: Suite) -> Path:
 
 
 def constraints_of(requirements: tuple[str, ...], constraints: str) -> str:
-    """Returns the constraints without those of packages whose version a suite chooses itself.
+    """Returns the constraints without packages whose version the suite sets itself.
 
     JAX stays at the release of the proxy that the suite is compared with.
     """

@@ -1,4 +1,4 @@
-"""What the tests of connect() stand on: a service of their own, and views of it from outside."""
+"""The embedded service of the tests of connect(), and outside views of it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def eventually(look: Callable[[], Any], what: str) -> Any:
 
 
 def nothing_left() -> bool:
-    """Whether no proxy runs, nobody holds a slice, and no journal speaks of one."""
+    """Whether no proxy runs, no slice is held, and the journal is empty."""
     told = status()
     return (
         not any(process["role"] == "proxy" for process in told["processes"])

@@ -15,7 +15,7 @@ _WORD = 4
 
 @dataclasses.dataclass(frozen=True)
 class _Record:
-    """What was done: how long each step took, and what came back of those that bring something."""
+    """The duration of each step, and the results of steps that return data."""
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     checksums: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -71,7 +71,7 @@ def _take_through(size: int, places: Mapping[str, Any], record: _Record) -> None
         record.compare(f"put, {name}", zlib.crc32(fetched.data), sent)
         found = record.timed(f"sum, {name}", lambda: total(array))
         record.compare(f"sum, {name}", int(found), summed)
-        # JAX keeps what was fetched with the array: here both go.
+        # JAX stores fetched data in the array: both are released here.
         made = record.timed(f"compute, {name}", lambda: step(array))
         record.compare(f"compute, {name}", zlib.crc32(np.asarray(made).data), stepped)
 

@@ -18,13 +18,13 @@ _UNITS = ("seconds", "bytes")
 
 
 def text_to_families(text: str) -> list[Metric]:
-    """Returns what the text tells; raises ValueError when it is not well-formed."""
+    """Parses the text; raises ValueError if it is not well-formed."""
     found: list[Metric] = list(parser.text_string_to_metric_families(text))
     return found
 
 
 def scrape(url: str, token: str | None = None) -> dict[str, Metric]:
-    """Returns what is served, by name."""
+    """Returns the served families by name."""
     headers = {name.title(): value for name, value in bearer(token)}
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
@@ -47,7 +47,7 @@ def check_documented(families: Iterable[Metric], prefix: str) -> None:
     """Asserts that docs/metrics.md has each family with its kind, unit and labels, and no other.
 
     Args:
-      families: What is served.
+      families: The served families.
       prefix: Of the names that are compared.
     """
     text = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a service of their own, and results as JSON."""
+"""What the benchmarks share: an embedded service in its own directories, and results as JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own_directories() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def own_service(slices: str, spares: int, arguments: Sequence[str] = ()) -> Iterator[int]:
-    """Runs `sps serve` in directories of its own, ready; gives its process id."""
+    """Runs `sps serve` in its own directories; yields its process id when it is ready."""
     command = [sys.executable, "-m", "shared_pathways_service.cli"]
     with own_directories() as scratch, (scratch / "serve.log").open("w") as log:
         serve = [*command, "serve", "--slices", slices, "--spares", str(spares), *arguments]

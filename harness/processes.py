@@ -27,7 +27,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 
-#: Generous: a loaded machine of two cores. What is asserted is what happened, never how fast.
+#: Generous, for a loaded machine of two cores: tests assert results, never speed.
 DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).parents[1]
 KIND = "tpuv6e:2x2"
@@ -44,9 +44,9 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 class ServerProcess:
-    """One ``python -m MODULE`` whose log is kept; use as a context manager.
+    """One ``python -m MODULE`` whose log is recorded; use as a context manager.
 
-    One that does not tell when it is ready, as it knows no ``--ready_fd``, is not waited for.
+    A server without the flag ``--ready_fd`` does not report when it is ready, and is not awaited.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 encoding="utf-8",
-                # XLA writes what it was sent as it is. A log that is not read on stops its writer.
+                # XLA writes its input unchanged. A log that is not read blocks its writer.
                 errors="backslashreplace",
                 pass_fds=(told.fileno(),),
                 cwd=REPOSITORY,
@@ -81,7 +81,7 @@ class ServerProcess:
             self._ended = False
             self._reader = threading.Thread(target=self._read)
             self._reader.start()
-            #: What `--ready_fd` told; None when the process ended before.
+            #: The report on `--ready_fd`; None if the process ended before.
             self.ready: dict[str, Any] | None = None
             if not tells_ready:
                 return
@@ -143,7 +143,7 @@ class Stream:
     """A stream of the client's, read into a queue by a thread; use as a context manager."""
 
     def __init__(self, method: Any, request: Any = None, *, token: str | None = None) -> None:
-        """Opens it: with `request` where the method takes one, else with what is sent later."""
+        """Opens the call: with `request` if the method takes one, otherwise with later messages."""
         self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._in: queue.SimpleQueue[Any] = queue.SimpleQueue()
         sent = iter(self._out.get, None) if request is None else request

@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.processes import REPOSITORY
 
-#: Generous: a loaded machine of two cores. What is asserted is what happened, never how fast.
+#: Generous, for a loaded machine of two cores: tests assert results, never speed.
 DEADLINE_S = 180.0
 
 PRELUDE = """
@@ -37,7 +37,7 @@ def wait_for_signal():
 
 
 class Program:
-    """A Python program as a process that talks in lines: `say(word, **data)`, `wait_for(word)`."""
+    """A Python program as a process that exchanges lines: `say(word, **data)`, `wait_for(word)`."""
 
     def __init__(self, source: str, *, env: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -73,7 +73,7 @@ class Program:
         self.stderr.extend(self._process.stderr)
 
     def expect(self, word: str, timeout: float = DEADLINE_S) -> dict[str, Any]:
-        """Waits for the program's next word, which must be this one; returns its data."""
+        """Waits for the program's next message, which must have this word; returns its data."""
         try:
             data = self._said.get(timeout=timeout)
         except queue.Empty:
@@ -83,7 +83,7 @@ class Program:
         return data
 
     def tell(self, word: str) -> None:
-        """Lets the program pass its `wait_for(word)`."""
+        """Lets the program continue after its `wait_for(word)`."""
         assert self._process.stdin
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
@@ -141,7 +141,7 @@ def program(source: str, *, env: Mapping[str, str] | None = None) -> Iterator[Pr
 
 @contextlib.contextmanager
 def sps_running(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs an `sps` command that goes on, for the length of the block at most."""
+    """Runs a long `sps` command until the block ends."""
     with subprocess.Popen(
         [sys.executable, "-m", "shared_pathways_service.cli", *words],
         stdin=subprocess.DEVNULL,
@@ -183,7 +183,7 @@ def status() -> dict[str, Any]:
 
 
 def wait_until(what: str, look: Callable[[], Any], timeout: float = DEADLINE_S) -> Any:
-    """Polls a real, outside view until it is truthy and returns it; fails naming what it was."""
+    """Polls a real, outside view until it is truthy, and returns it; a failure names it."""
     deadline = time.monotonic() + timeout
     while not (seen := look()):
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
@@ -206,7 +206,7 @@ _NOTED_LINES = 25
 
 @contextlib.contextmanager
 def noting_logs() -> Iterator[None]:
-    """Adds the ends of all servers' logs to what the block raises."""
+    """Adds the ends of all servers' logs to an error of the block."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Requests of sessions, and what is made of them, for tests that need one but not connect()."""
+"""Requests of sessions and objects made from them, for tests without connect()."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tenant_request(name: str, *kinds: str, **fields: Any) -> TenantRequest:
 
 
 def job_inputs(**fields: Any) -> ProxyJobInputs:
-    """Returns what a proxy's Job is made of; fields of the tenant's request stand beside others."""
+    """Returns the inputs of a proxy's Job; fields of the tenant's request are keywords too."""
     tenant, others = _split(fields)
     kinds = map(InstanceType.parse, tenant.pop("virtual_slices", (_KIND,)))
     return ProxyJobInputs(tenant=TenantRequest(virtual_slices=tuple(kinds), **tenant), **others)

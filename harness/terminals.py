@@ -14,7 +14,7 @@ __all__ = ["terminal"]
 
 @contextlib.contextmanager
 def terminal() -> Iterator[tuple[TextIO, Callable[[], None]]]:
-    """Gives the stream of a terminal, and what closes it: nothing can be written then."""
+    """Yields the stream of a terminal, and a function that closes the terminal."""
     ours, theirs = os.openpty()
     stream = os.fdopen(theirs, "w", buffering=1)
     with contextlib.ExitStack() as undo:

@@ -24,7 +24,7 @@ def service_file(name: str) -> Path:
 
 
 def calls_of(file: Path, function: str) -> Iterator[ast.Call]:
-    """Returns the calls of functions whose name, as it is written, begins so."""
+    """Returns the calls of functions whose name in the source begins with a prefix."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith(function):
             yield node

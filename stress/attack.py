@@ -1,19 +1,18 @@
-"""What a tenant's program loses while another tenant attacks the servers that they share.
+"""How much a tenant's program slows down while another tenant attacks the shared servers.
 
     python -m stress.attack [--seconds 2] [--rounds 3] [--only ATTACK ...] [--out result.json]
 
 An embedded service with two tenants. The attacker, its proxy, the resource manager, and the
-supervisor, which follows that, have one processor; the victim's program, agent and proxy have the
-other: as on machines of a cluster, where the resource manager shares no processor with a proxy.
-(Where everything shares all processors, the system's scheduler divides them, and no server's
-limits.)
+supervisor, which follows that, share one processor; the victim's program, agent and proxy have the
+other: as in a cluster, where the resource manager shares no processor with a proxy. (If everything
+shared all processors, the system's scheduler would divide them, and not the limits of a server.)
 
-The victim dispatches small programs, which is what a proxy is fastest at. Each of the attacks of
+The victim dispatches small programs, at the highest rate that a proxy reaches. Each attack of
 `shared_pathways_service.testing.attacks` is made on the resource manager, with a tenant's token,
-and on the attacker's own proxy, as often as it can; the victim's rate amid it is divided by its
-rate right before and right after. The same is told of attacks on the victim's own proxy by one that
-has no token: there is no aim for these, as what is attacked computes on the victim's processor.
-Ends with 1 if an aim is missed.
+and on the attacker's own proxy, as often as it can. The victim's rate during the attack is divided
+by its rate right before and right after. Attacks on the victim's own proxy by a client without a
+token are measured likewise, but without an aim, as they use the victim's processor. Ends with 1 if
+an aim is missed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
 from stress.growth import Held
 
-#: Of the victim's undisturbed rate, what is left to it at least.
+#: The least share of its undisturbed rate that the victim must retain.
 AIM = 0.9
 KIND = "tpuv6e:2x2"
 MANAGER, OWN, VICTIMS = "the resource manager", "the attacker's proxy", "the victim's proxy"
@@ -88,7 +87,7 @@ def attacker() -> None:
 
 
 def _press(attack: Attack) -> None:
-    """Makes an attack, over and over, until the next line comes."""
+    """Repeats an attack until the next line arrives."""
     over = threading.Event()
 
     def wait() -> None:
@@ -252,7 +251,7 @@ def _rate(harmed: _Child, seconds: float) -> float:
 def measure(
     seconds: float, rounds: int, kinds: Sequence[type[Attack]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Makes these attacks on every server; returns what they came to, by server and attack."""
+    """Makes these attacks on every server; returns the results by server and attack."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     with _tenants() as (harmed, harming, addresses, pids):
         _rate(harmed, seconds)

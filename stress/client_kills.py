@@ -2,11 +2,12 @@
 
     python -m stress.client_kills [--kills 100] [--clients 4] [--seed 1] [--out result.json]
 
-Each client connects to a service in the cluster, computes and closes; the moment is uniform over
-the time that this takes (the median of as many that nobody kills, side by side), from connect() to
-the end of the program; for a client that was done before, another one is drawn. Looked for are
-Jobs, pods, Secrets, the pods' processes, the resource manager's tenants; and on the client's
-machine agents, entries of the journal and sockets. "Clean after" is when the last of them was seen.
+Each client connects to a service in the cluster, computes and closes. The moment is uniform over
+the time that this takes (the median of as many undisturbed clients, run concurrently), from
+connect() to the end of the program; for a client that ended before, another moment is drawn. The
+check looks for Jobs, pods, Secrets, the pods' processes and the resource manager's tenants, and on
+the client's machine for agents, journal entries and sockets. "Clean after" is when the last of them
+was gone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, Testbed, new_namespace
 from shared_pathways_service.testing.testbed.deployed_service import DeployedService
 
-#: Seconds after a kill at which nothing may be left, and between two looks.
+#: Seconds after a kill by which nothing may be left, and between two checks.
 LATER_S = 10.0
 LOOK_S = 0.5
 #: Seconds that a client may take, and between two looks.
@@ -71,9 +72,9 @@ class Kill:
     Attributes:
       name: The client's, and its proxy's.
       moment_s: Seconds after the client's call of connect().
-      at: What the client had said last.
+      at: The last message of the client.
       killed: When, on the monotonic clock.
-      left_here: What was left on the client's machine ten seconds later.
+      left_here: Leftovers on the client's machine ten seconds later.
     """
 
     name: str
@@ -108,7 +109,7 @@ class Watcher:
             self.seen[client][what] = now
 
     def left_of(self, kill: Kill) -> list[str]:
-        """Returns what was in the cluster too late."""
+        """Returns the leftovers in the cluster at the end of the time."""
         late = kill.killed + LATER_S
         return [what for what, last in self.seen[kill.name].items() if last > late]
 
@@ -118,7 +119,7 @@ class Watcher:
 
 
 class Clients:
-    """Starts clients, each with directories of its own."""
+    """Starts clients, each with its own directories."""
 
     def __init__(self, namespace: Namespace, scratch: Path) -> None:
         self._namespace = namespace
@@ -155,7 +156,7 @@ class Clients:
                 process.wait()
 
     def whole(self, name: str) -> float:
-        """Returns the seconds that a client takes that nobody kills."""
+        """Returns the duration of an undisturbed client in seconds."""
         with self.run(name) as (process, words, _):
             began = time.monotonic()
             code = process.wait(LIMIT_S)
@@ -190,7 +191,7 @@ def _wait_for_words(words: Path) -> None:
 
 
 def _left_here(environment: Mapping[str, str]) -> list[str]:
-    """Returns what a client left on this machine: processes, entries of the journal, sockets."""
+    """Returns the leftovers of a client on this machine: processes, journal entries, sockets."""
     state = environment["SPS_STATE_DIR"]
     left = []
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""Whether what a process holds grows: the last quarter of some samples against the first."""
+"""Growth of a process: the last quarter of its samples against the first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Growth", "Held", "growth"]
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """What a process holds."""
+    """The usage of a process."""
 
     threads: int
     descriptors: int
@@ -48,13 +48,13 @@ class Growth:
         return self.last <= self.first + self.allowed
 
     def to_json(self) -> dict[str, float | bool]:
-        """Returns what is kept of it."""
+        """Returns its record."""
         values = {name: round(value, 2) for name, value in dataclasses.asdict(self).items()}
         return {**values, "flat": self.flat}
 
 
 def growth(values: Sequence[float], allowed: float) -> Growth:
-    """Compares a figure's first quarter with its last: medians, so that one odd sample is nothing.
+    """Compares medians of a figure's first and last quarter: one odd sample does not count.
 
     Args:
       values: At least 4, in the order of time.

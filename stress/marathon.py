@@ -2,12 +2,12 @@
 
     python -m stress.marathon [--executions 1000000] [--gigabytes 100] [--laps 200] [--out FILE]
 
-A proxy and JAX, each a process of its own. A lap is a share of the executions (every twentieth on
-all eight devices, the others on one), then of the transfers: up as a stream, up through the shared
-directory and down as a stream, a third each. After a lap everything is let go, and both processes
-are looked at: what the proxy's counters tell must be exactly what it was after the first lap, and
-what comes back must be what was sent. Memory may not grow by more than `ALLOWED` from the first
-quarter of the laps to the last; the client is JAX, whose growth is told apart from the proxy's.
+A proxy and JAX, each in its own process. A lap is a share of the executions (every twentieth on all
+eight devices, the others on one), then of the transfers: up as a stream, up through the shared
+directory and down as a stream, a third each. After a lap everything is released, and both processes
+are checked: the proxy's counters must be exactly those after the first lap, and returned data must
+equal sent data. Memory may not grow by more than `ALLOWED` from the first quarter of the laps to
+the last; the client is JAX, whose growth is reported separately from the proxy's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEADLINE_S = 120.0
 _STREAMED_BYTES, _SHARED_BYTES = 8 << 20, 16 << 20
 _THRESHOLD_BYTES = 12 << 20
 _ALL_DEVICES_EACH = 20
-#: What the proxy's process may hold more in the last quarter than in the first. Memory: between two
+#: The allowed growth of the proxy's process from the first quarter to the last. Memory: between two
 #: laps what glibc keeps of freed transfers differs by one or two of the largest (16 MiB); a leak of
 #: 50 bytes an execution, or of a hundredth of a thousandth of what is transferred, is more over a
 #: million and 100 GB. Threads: those of transfers and XLA begin when first needed, and stay.
@@ -62,7 +62,7 @@ class MarathonError(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class Lap:
-    """What was done until the end of a lap, and what was held then."""
+    """The work until the end of a lap, and the usage then."""
 
     seconds: float
     executions: int
@@ -87,7 +87,7 @@ def run(
       gigabytes: Of transfers, both ways, in all.
       laps: How many; each does the same.
       after_lap: Called with each.
-      environment: Of both processes, beside this one's.
+      environment: Of both processes, in addition to this one's.
 
     Raises:
       MarathonError: A value came back wrong, or something is left after a lap.
@@ -122,7 +122,7 @@ def run(
 def _at_rest(
     address: str, pid: int, due: tuple[dict[str, Any], int] | None
 ) -> tuple[dict[str, Any], Held]:
-    """Waits until the proxy holds what it held before; the client lets go of things by and by.
+    """Waits until the usage of the proxy is that of before; the client releases objects gradually.
 
     Args:
       address: Of the proxy.
@@ -170,7 +170,7 @@ def verdict(laps: Sequence[Lap]) -> dict[str, dict[str, Growth]]:
 
 
 def result_of(laps: Sequence[Lap]) -> dict[str, Any]:
-    """Returns what is kept of a run, also of one that goes on."""
+    """Returns the record of a run, also of an unfinished one."""
     found = verdict(laps) if len(laps) >= 4 else {}
     last = laps[-1]
     return {
@@ -210,14 +210,14 @@ def _proxy(environment: Mapping[str, str]) -> Iterator[tuple[ServerProcess, str,
 
 
 class _Client:
-    """JAX in a process of its own: one line asks for a lap, one tells what went wrong in it."""
+    """JAX in its own process: one line requests a lap, one answers with its error."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.pid = process.pid
         self._process = process
 
     def lap(self, share: dict[str, int]) -> str:
-        """Runs a lap; returns what went wrong, or nothing."""
+        """Runs a lap; returns its error, or an empty text."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(share) + "\n")
@@ -300,14 +300,14 @@ def serve_laps(address: str, shared: str) -> None:
             _put(large)
         for _ in range(_times(share["bytes"], _STREAMED_BYTES)):
             _put(streamed)
-            # A copy: JAX keeps what it has fetched of an array.
+            # A copy: JAX retains fetched data of an array.
             if not np.array_equal(np.asarray(on_device.copy()), streamed):
                 wrong = "what was fetched is not what was sent"
         print(json.dumps(wrong), flush=True)
 
 
 def _times(nbytes: int, each: int) -> int:
-    """How many transfers are a third of so many bytes."""
+    """Returns the number of transfers that make a third of some bytes."""
     return max(1, round(nbytes / 3 / each))
 
 

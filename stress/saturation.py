@@ -2,9 +2,9 @@
 
     python -m stress.saturation [--seconds 600] [--megabytes 800] [--out result.json]
 
-A service of its own is started, with two clients' worth of load beside it: one busy process a core,
-and one connection that sends and fetches arrays of the size given over and over, each read back and
-compared. Ends with 1 if a slice was declared lost, or an array came back wrong.
+Starts an embedded service and the load of two clients: one busy process per core, and one
+connection that repeatedly sends and fetches arrays of the given size, each compared afterwards.
+Ends with 1 if a slice was declared lost, or an array came back wrong.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
 
 
 def show_logs() -> None:
-    """Shows who stood still, before the logs are removed."""
+    """Shows the stalled processes, before the logs are removed."""
     for component in ("rm", "worker"):
         command = [sys.executable, "-m", "shared_pathways_service.cli", "logs"]
         subprocess.run([*command, "--component", component], stdout=sys.stderr, check=False)

@@ -1,1 +1,1 @@
-"""The proxy's speed: one table, every figure beside its limit measured in the same run."""
+"""The proxy's speed: one table, every figure with its limit from the same run."""

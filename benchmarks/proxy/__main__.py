@@ -1,4 +1,4 @@
-"""The proxy's speed, each figure beside its limit of the same run.
+"""The proxy's speed, each figure with its limit from the same run.
 
     python -m benchmarks.proxy [--rounds 5] [--only WORD] [--out FILE]
 
@@ -37,8 +37,8 @@ class Row:
     """One line of the table.
 
     Attributes:
-      figure: What is measured, and in which unit.
-      limit: What it is held against.
+      figure: The measured quantity and its unit.
+      limit: The quantity with which it is compared.
       wanted: The ratio; of what shall be small at the most, else at the least.
       small: Whether less is better.
       measure: Returns the figure and its limit.
@@ -58,7 +58,7 @@ class Round:
         self._known: dict[str, Figures] = {}
 
     def of(self, name: str, measure: Callable[[], Figures]) -> Figures:
-        """Returns what was measured under a name."""
+        """Returns the measurements of a name."""
         if name not in self._known:
             self._known[name] = measure()
         return self._known[name]
@@ -117,7 +117,7 @@ class Round:
         return self.of("shared", measure)
 
     def tenants(self) -> Figures:
-        """The slower of two at once, beside half of one alone."""
+        """The slower of two at once, compared with half of one alone."""
 
         def measure() -> Figures:
             with running_proxy() as first, running_proxy() as second:

@@ -1,4 +1,4 @@
-"""The measuring half: each kind is a process of its own, and prints its figures as JSON.
+"""The measuring half: each kind is its own process, and prints its figures as JSON.
 
 python -m benchmarks.proxy.clients KIND [ARGUMENT…]
 """
@@ -29,7 +29,7 @@ def dispatch(address: str) -> dict[str, float]:
 
 
 def local() -> dict[str, float]:
-    """The same on JAX's own CPU devices, with nothing between."""
+    """The same directly on JAX's own CPU devices."""
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     import jax
 
@@ -141,7 +141,7 @@ def files(directory: str) -> dict[str, float]:
 
 
 def arrays(address: str, server: str) -> dict[str, float]:
-    """What a small array that lives costs the proxy, in bytes."""
+    """The memory of a live small array in the proxy, in bytes."""
     jax = _jax_on(address)
     import jax.numpy as jnp
     import psutil

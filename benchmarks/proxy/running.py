@@ -46,7 +46,7 @@ def running_proxy(*flags: str) -> Iterator[Proxy]:
 
 
 def with_proxy(measure: Callable[[Proxy], Figures], *flags: str) -> Figures:
-    """Measures a proxy of its own."""
+    """Measures a new proxy."""
     with running_proxy(*flags) as proxy:
         return measure(proxy)
 

@@ -1,4 +1,4 @@
-"""What the proxy is measured against: servers that do less, as processes of their own.
+"""Servers that do less than a proxy, with which it is compared; each is its own process.
 
     python -m benchmarks.proxy.servers null SOCKET [TRANSPORT]   the proxy's, and next to nothing
     python -m benchmarks.proxy.servers stream SOCKET             bare gRPC streams of bytes
@@ -22,7 +22,7 @@ DOWN_CHUNK = 16 * MIB
 
 
 def serve_null(socket: str, kind: str = "auto") -> None:
-    """Answers the requests that a program repeats, without doing what they ask for.
+    """Answers the requests that a program repeats, without carrying them out.
 
     What comes once is done really, e.g. a compilation, and the first execution of a program:
     without its result types JAX's client cannot go on.

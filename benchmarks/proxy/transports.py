@@ -17,7 +17,7 @@ from benchmarks.proxy.running import client, with_proxy
 from harness.own_service import write_result
 
 _TRANSPORTS = ("core", "public")
-#: What `benchmarks.proxy.clients` calls a figure, and what it is.
+#: The names of figures in `benchmarks.proxy.clients`, and their meaning.
 _FIGURES = {
     "sync_us": "jit(x+1)(x).block_until_ready(), us",
     "async_1": "asynchronous executes/s, 1 device",

@@ -31,7 +31,7 @@ def slice_of(device: jax.Device) -> int:
 
 @dataclasses.dataclass
 class Run:
-    """What a run did.
+    """The results of a run.
 
     Attributes:
       events: All of them.
@@ -131,7 +131,7 @@ def train(
     back_at: Collection[int] = (),
     **others: Any,
 ) -> Run:
-    """Trains for so many steps; returns what happened, with the faults having fired.
+    """Trains for some steps with faults, all of which must have fired; returns the results.
 
     Args:
       back_at: At these steps all slices that are down are revived, and waited for.

@@ -1,1 +1,1 @@
-"""Checks of JAX on a proxy: what it computes must be what the CPU computes."""
+"""Checks of JAX on a proxy: its results must equal the CPU's."""

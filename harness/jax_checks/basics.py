@@ -1,6 +1,6 @@
 """What JAX programs do, each a function that asserts: run through a proxy by `child`.
 
-Two slices of four devices are there. Nothing here knows of the proxy.
+There are two slices of four devices. The checks do not know of the proxy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python callbacks beside other programs: which wait, which go on, and what is let go of."""
+"""Python callbacks and other programs at once: which wait, which continue, and what is released."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def large_arrays_there_and_back() -> None:
 
 @check
 def a_callback_uses_jax_on_the_same_device() -> None:
-    """Also a program that is larger than one that may run at once, and one of its own callbacks."""
+    """Also a program too large to run at once, and one with callbacks of its own."""
 
     def inner(v: Any) -> Any:
         a = jnp.ones((200, 200)) @ jnp.ones((200, 200))

@@ -1,4 +1,4 @@
-"""Python callbacks inside programs: what they are called with, and what comes of it."""
+"""Python callbacks inside programs: their arguments and their effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plain(x: Any) -> Any:
 
 
 def noted(program: Callable[[Callable[..., None]], Any], *, ordered: bool = False) -> Case:
-    """Returns a case that tells a program's result, and what its callback was called with."""
+    """Returns a case with a program's result and the arguments of its callback."""
 
     def run() -> Any:
         seen: Seen = []

@@ -29,7 +29,7 @@ def main(address: str) -> None:
 
 
 def attach(address: str) -> None:
-    """Has JAX run on the proxy at an address as the plug-in does, with the CPU beside it."""
+    """Puts JAX on the proxy at an address like the plug-in, with the CPU as a second platform."""
     jax.config.update("jax_platforms", "proxy,cpu")
     jax.config.update("jax_backend_target", f"grpc://{address}")
     plugin.initialize()

@@ -1,4 +1,4 @@
-"""A process whose JAX runs on a proxy: reads names of checks, runs them, answers with JSON."""
+"""A process whose JAX runs on a proxy: reads names of checks, runs them, and answers with JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(address: str) -> None:
 
 
 def attach(address: str) -> None:
-    """Has JAX run on the proxy at an address, with the CPU's devices beside it."""
+    """Puts JAX on the proxy at an address, with the CPU's devices as a second platform."""
 
     def connect() -> object:
         options = ifrt_proxy.ClientConnectionOptions()
@@ -52,7 +52,7 @@ def attach(address: str) -> None:
 
 
 def answer(run: Callable[[str], None]) -> None:
-    """Runs each check that is asked for, and answers with how it failed, or nothing."""
+    """Runs each requested check, and answers with its failure, or an empty text."""
     # JAX itself writes to the standard output now and then.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -68,7 +68,7 @@ def answer(run: Callable[[str], None]) -> None:
 
 
 def compare(name: str) -> None:
-    """Runs a check on the CPU and through the proxy; what they tell must be the same."""
+    """Runs a check on the CPU and through the proxy; both must give the same results."""
     from harness.jax_checks.compared import CLIENTS_OWN, COMPARED, CPU_IS_WRONG
 
     here, there = (_run(COMPARED[name], platform) for platform in ("cpu", "proxy"))

@@ -1,7 +1,7 @@
-"""Functions that must tell the same of JAX's own CPU backend and of a proxy.
+"""Functions that must give the same results on JAX's own CPU backend and on a proxy.
 
-`child` runs each on the devices of both, and compares. What is told is plain: numbers, texts,
-bytes. An error is told by its type and its first line.
+`child` runs each on the devices of both, and compares. Results are plain: numbers, texts, bytes. An
+error is its type and its first line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def mesh(devices: Devices) -> Mesh:
 
 
 def tell(devices: Devices, function: Case) -> Any:
-    """Returns what a function returns, or the error that it ends with, in plain words."""
+    """Returns the result of a function, or its error as text."""
     try:
         return jax.tree.map(_plain, jax.block_until_ready(function()))
     except Exception as error:  # noqa: BLE001 - what it is, is what is looked at
@@ -65,5 +65,5 @@ def tell_all(devices: Devices, cases: Cases) -> Told:
 
 
 def under(name: Any, cases: Cases) -> dict[Any, Case]:
-    """Returns cases whose names begin with another."""
+    """Returns cases with a prefix before their names."""
     return {(name, case): function for case, function in cases.items()}

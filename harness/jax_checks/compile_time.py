@@ -43,7 +43,7 @@ def check(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def inspected(program: Callable[[Any, Callable[[Any], None]], Any], x: Any) -> Case:
-    """Returns a case that tells a program's result, and the shardings it was called with."""
+    """Returns a case with a program's result and the shardings of its calls."""
 
     def run() -> Any:
         seen: Seen = []
@@ -161,7 +161,7 @@ def compile_time_errors(devices: Devices) -> Told:
 
 
 def proxied() -> Any:
-    jax.devices()  # (Before JAX has made its clients it takes "proxy" for what the proxy has.)
+    jax.devices()  # (Until JAX has made its clients, "proxy" means the platform of the proxy.)
     return split(jax.devices("proxy"), "a", "b")
 
 

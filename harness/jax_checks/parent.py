@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess
 
 _PROXY = "shared_pathways_service.servers.proxy"
-#: Runs the check of a name; returns how it failed, or nothing.
+#: Runs the check of a name; returns its failure, or an empty text.
 RunCheck = Callable[[str], str]
 
 

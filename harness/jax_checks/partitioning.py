@@ -86,7 +86,7 @@ def doubling(note: Callable[..., None] | None = None, **functions: Any) -> Any:
 
 
 def partitioned(program: Callable[[Callable[..., None], Any], Any], x: Any) -> Case:
-    """Returns a case that tells a program's result, and which functions were called with what."""
+    """Returns a case with a program's result, and the calls of its functions."""
 
     def run() -> Any:
         seen: Seen = []

@@ -103,7 +103,7 @@ def serialized_programs(devices: Devices) -> Told:
 
 @compared
 def programs_without_results(devices: Devices) -> Told:
-    """Over several devices XLA tells no shardings of none."""
+    """XLA reports no shardings for a program over several devices without arguments."""
     everywhere = mesh(devices)
     split = NamedSharding(everywhere, P("a", "b"))
     values = jax.device_put(np.ones((8, 8), np.float32), split)
@@ -177,7 +177,7 @@ def exported_programs(devices: Devices) -> Told:
 
 @compared
 def persistent_compilation_cache(devices: Devices) -> Told:
-    """The client serialises no program: nothing is kept, and everything works."""
+    """The client does not serialise programs: nothing is cached, and everything works."""
 
     def entries(directory: str) -> Any:
         with jax.default_device(devices[1]):

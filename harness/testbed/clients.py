@@ -43,13 +43,13 @@ connecting = functools.partial(
 def deployed(
     namespace: Namespace, slices: int = 2, *, spares: int = 0, ready: bool = True
 ) -> DeployedService:
-    """Returns a service with slices of one type, on nodes of its own."""
+    """Returns a service with slices of one type, on its own nodes."""
     namespace.add_nodes({KIND: slices + spares}, cpu_nodes=0)
     return deploy_service(namespace, {KIND: slices + spares}, ready=ready, spares=spares)
 
 
 def tenant(namespace: Namespace, role: str = "tenant") -> Mapping[str, str]:
-    """Returns the variables of a laptop whose user has a role in the namespace, and no more."""
+    """Returns the variables of a laptop whose user only has a role in the namespace."""
     return {
         "KUBECONFIG": str(namespace.kubeconfig_of(role)),
         "TEST_NAMESPACE": namespace.name,
@@ -58,7 +58,7 @@ def tenant(namespace: Namespace, role: str = "tenant") -> Mapping[str, str]:
 
 
 def home_of() -> str:
-    """Returns the home of the laptop, where nothing is."""
+    """Returns the empty home directory of the laptop."""
     home = Path(os.environ["SPS_STATE_DIR"]).parent / "home"
     home.mkdir(exist_ok=True)
     return str(home)

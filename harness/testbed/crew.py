@@ -1,6 +1,6 @@
-"""What the pods of a hotswap run on the testbed: processes that hold together, without JAX.
+"""The program of a hotswap's pods on the testbed: processes that depend on each other, without JAX.
 
-As JAX's own do, whose first process serves the others: the first one leaves when all others have.
+As with JAX, whose first process serves the others: the first one ends when all others have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kills of clients and agents on the testbed: who is hit, and what is seen of it from outside."""
+"""Kills of clients and agents on the testbed, and outside views of their results."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ANSWER_S = 10.0
 
 @contextlib.contextmanager
 def served(testbed: Testbed, slices: int = 2) -> Iterator[DeployedService]:
-    """Runs a service in a namespace of its own for the length of the block."""
+    """Runs a service in its own namespace until the block ends."""
     with new_namespace(testbed) as namespace:
         yield deployed(namespace, slices)
 
 
 def tenants(service: DeployedService) -> list[str]:
-    """Returns who holds or waits for slices, as the resource manager itself says."""
+    """Returns the tenants that hold or wait for slices, from the resource manager."""
 
     async def ask() -> list[str]:
         address = f"{service.head['status']['podIP']}:{RESOURCE_MANAGER_PORT}"
@@ -54,7 +54,7 @@ def all_free(service: DeployedService) -> None:
 
 
 def own_entry() -> Entry:
-    """Waits for the journal's one entry, with what it was begun for known, and returns it."""
+    """Waits for the journal's only entry, until its proxy is recorded, and returns it."""
     [entry] = wait_until("an entry of the journal", journal)
     assert isinstance(entry, Entry)
     return entry

@@ -75,7 +75,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _is_worker():
         return
-    # It would end with this process; but nothing should be left when pytest has said its last.
+    # It would end with this process, but nothing should be left when pytest prints its summary.
     directory = _directory(os.getpid())
     if (description := Description.read(directory)) is not None:
         Testbed(directory, description).stop()

@@ -1,4 +1,4 @@
-"""Pods for tests: what they run is a command of this machine."""
+"""Pods for tests, which run a command of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shared_pathways_service.testing.testbed.node_agent.images import COMMAND_IM
 
 __all__ = ["container", "exit_code", "phase", "pod", "state"]
 
-#: Says so on SIGTERM, and goes on.
+#: Prints a line on SIGTERM, and continues.
 STUBBORN = "trap 'echo told to end' TERM; echo started; while :; do sleep 0.1; done"
 
 

@@ -1,19 +1,18 @@
-"""kill -9 of a process that trains, at random moments: what the next one goes on with.
+"""kill -9 of a training process at random moments: from what state the next one resumes.
 
     python -m stress.elastic_kills [--kills 50] [--steps 90] [--seed 1] [--out result.json]
 
 `stress.elastic_kills.trainer` trains on CPU devices and saves a checkpoint every third step. It is
-killed and started again until it ends by itself; then another run begins, until there were so many
-kills.
-Every other kill is at a moment uniform over the time that a whole run takes, program start
-included; of the others one half is uniform over the time since training began, the other is aimed
-at saves: at a moment of the time that one takes, after a step that one follows.
+killed and restarted until it ends by itself; then another run begins, until the number of kills is
+reached. Every other kill is at a moment uniform over the time of a whole run, program start
+included. Half of the others are uniform over the time since training began; the other half are
+aimed at saves: at a moment within the duration of a save, after a step that is followed by one.
 
-Looked at after each kill: which checkpoints are committed, and whether anything is left of the
-process. After each start: that it goes on with the newest of those. After each run: that the steps
-that stood used each example of an epoch once, in the order and with the losses of a run that nobody
-disturbed, that the parameters are that run's to the bit, that only what a kill cut short is in
-quarantine, and that no other file is left.
+Checked after each kill: which checkpoints are committed, and whether the process left anything.
+After each start: that it resumes from the newest of those. After each run: that the steps that
+count used each example of an epoch once, in the order and with the losses of an undisturbed run;
+that the parameters equal that run's bit by bit; that only checkpoints interrupted by a kill are in
+quarantine; and that no other file is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kills one trainer after another, and compares what the next one goes on with."""
+"""Kills one trainer after another, and checks what the next one restores."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _one_life(
 def _wait(
     run: Run, process: subprocess.Popen[bytes], is_there: Callable[[Sequence[Event]], bool]
 ) -> None:
-    """Waits until a process has told what is waited for, or is over."""
+    """Waits until a process has reported the awaited event, or has ended."""
     deadline = time.monotonic() + LIMIT_S
     while process.poll() is None and not is_there(run.events(process.pid)):
         if time.monotonic() > deadline:
@@ -115,7 +115,7 @@ def _saved_next(events: Sequence[Event], period: int) -> set[int]:
 
 
 def phase_of(events: Sequence[Event], period: int) -> str:
-    """Returns what a process was at that told these events last.
+    """Returns the phase of a process from its last events.
 
     Args:
       events: Of one process.
@@ -155,14 +155,14 @@ def measure(
     show: Callable[[str], None],
     keep: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Kills so many processes, in as many runs as it takes.
+    """Kills a number of processes, in as many runs as needed.
 
     Args:
       kills: How many.
-      training: What is trained.
+      training: The training of each run.
       seed: Of the moments.
-      show: Is told of each run, when it has ended.
-      keep: Is given what is known after each run.
+      show: Called with each run after its end.
+      keep: Called with the results after each run.
     """
     draw = random.Random(seed)
     done: list[Kill] = []

@@ -1,4 +1,4 @@
-"""Checks a run that has ended against one that nobody disturbed."""
+"""Compares an ended run with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def check_run(run: Run, reference: Reference, kills: Sequence[Kill]) -> None:
     """Looks at a run that has ended.
 
     Raises:
-      KillError: It is not what a run that nobody disturbed is, or something is left.
+      KillError: The run differs from an undisturbed one, or left something.
     """
     notes = run.notes()
     noted = [note for note in notes if "step" in note]
-    # Each line, also of a step that did not stand: what is done again is done as before.
+    # Each line, also of a discarded step: repeated steps are the same as before.
     wrong = [note for note in noted if note != reference.notes[note["step"]]]
     stood = {note["step"]: note for note in noted}
     if wrong or list(stood) != list(reference.notes):
@@ -44,7 +44,7 @@ def check_run(run: Run, reference: Reference, kills: Sequence[Kill]) -> None:
 
 
 def _odd_files(run: Run, kills: Sequence[Kill]) -> list[str]:
-    """Returns files that nobody needs, and checkpoints in quarantine that no kill cut short."""
+    """Returns needless files, and checkpoints in quarantine that no kill interrupted."""
     cut_short = {step for kill in kills for step in kill.cut_short}
     there = run.checkpoints()
     names = {str(info.step) for info in there if info.state != "quarantined"}

@@ -1,4 +1,4 @@
-"""Runs of the trainer, what is known of each life of one, and a run that nobody disturbed."""
+"""Runs of the trainer, what is known of each of its processes, and an undisturbed run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shared_pathways_service.events import Event
 #: Seconds that anything may take, and between two looks at a ledger.
 LIMIT_S = 300.0
 GLANCE_S = 0.005
-#: Characters that are told of what went wrong.
+#: The number of characters of output that an error shows.
 _TAIL = 4000
 #: Borne by a trainer in its environment, and so by whatever it starts.
 MARK = "SPS_TRAINER"
@@ -45,7 +45,7 @@ class KillError(AssertionError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained: so many steps, a checkpoint every so many, a step not before so long."""
+    """The number of steps, the period of checkpoints, and the least duration of a step."""
 
     steps: int
     period: int = 3
@@ -58,14 +58,14 @@ class Kill:
 
     Attributes:
       run: Of which run, from 0.
-      aim: What the moment was drawn for.
+      aim: The kind of moment that was drawn.
       after_s: Seconds after the start of the process.
-      phase: What the process was at: ``startup`` (until the manager runs), ``restore``, ``save``
+      phase: The phase of the process: ``startup`` (until the manager runs), ``restore``, ``save``
         (from the step that it follows until it is committed), ``between`` saves, ``end``.
       resumed_from: The step that it had gone on with itself; None: it did not come so far.
       step: The last that it had completed.
-      committed: Steps of what was committed when it was dead.
-      cut_short: Steps of what was there and was not.
+      committed: Steps of the checkpoints that were committed after its death.
+      cut_short: Steps of the checkpoints that were not.
     """
 
     run: int
@@ -79,20 +79,20 @@ class Kill:
 
     @property
     def newest(self) -> int:
-        """What the next process must go on with; 0: with nothing."""
+        """The step that the next process must restore; 0: none."""
         return max(self.committed, default=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A run that nobody disturbed.
+    """An undisturbed run.
 
     Attributes:
       notes: Its steps.
       end: Digests of its parameters.
       seconds: From the start of the process to its end.
       trained_s: Those of it from when training began.
-      save_s: What a save takes, as the median.
+      save_s: Median duration of a save.
     """
 
     notes: Mapping[int, Mapping[str, Any]]
@@ -103,7 +103,7 @@ class Reference:
 
 
 class Run:
-    """One run in a directory of its own, by as many processes as it takes."""
+    """One run in its own directory, by as many processes as needed."""
 
     def __init__(self, root: Path, training: Training) -> None:
         self.root = root
@@ -160,12 +160,12 @@ class Run:
         return list_checkpoints(self.directory / "checkpoints", checksums=True)
 
     def notes(self) -> list[dict[str, Any]]:
-        """Returns what the trainers noted."""
+        """Returns the records of the trainers."""
         path = self.root / "notes"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def tail(self) -> str:
-        """Returns the end of the ledger, and of what was written to the standard error."""
+        """Returns the end of the ledger, and of the standard error."""
         texts = [
             path.read_text(errors="replace")[-_TAIL:]
             for path in (self.directory / LEDGER_NAME, self.root / "errors")
@@ -174,7 +174,7 @@ class Run:
         return "\n".join(texts)
 
     def left(self) -> list[str]:
-        """Returns what is left of the processes that trained: processes, files."""
+        """Returns leftovers of the training processes: processes and files."""
         found = [f"file {path.name}" for path in self._temporary.iterdir()]
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -185,7 +185,7 @@ class Run:
 
 
 def undisturbed(root: Path, training: Training) -> Reference:
-    """Runs training that nobody kills."""
+    """Runs training without kills."""
     run = Run(root, training)
     began = time.monotonic()
     with run.process() as process:

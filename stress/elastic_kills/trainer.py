@@ -1,10 +1,10 @@
-"""A program that trains on eight CPU devices, and notes each step: made to be killed.
+"""A program that trains on eight CPU devices and records each step: made to be killed.
 
     python -m stress.elastic_kills.trainer RUN NOTES --steps 40 --period 3 --pace 0.03
 
-A step is noted when its loss is known and before it is told to the manager, so a state that is
-saved has all its steps noted; a step that was noted and is not in what the next process restores is
-noted again. The last line is of the parameters at the end.
+A step is recorded when its loss is known and before it is reported to the manager, so all steps of
+a saved state are recorded; a recorded step that the next process does not restore is recorded
+again. The last line has the parameters at the end.
 """
 
 from __future__ import annotations

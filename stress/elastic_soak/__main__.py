@@ -11,15 +11,15 @@ devices that are harmed in name only. Snapshots to the client every 3 steps, che
 | single | a slice is killed |
 | double | two are, at once |
 | flap | one is, and again each time that training is on it again |
-| hang | one answers nothing for a while (a service: its workers stand still) |
+| hang | one does not answer for a while (a service: its workers are suspended) |
 | recovery | a second one is killed while training recovers from the loss of a first |
 | save | one is killed while a checkpoint is being saved |
 | lie | an error that names no slice, with one down |
 | proxy | the proxy is killed |
 
-The next comes a random time after training is on all slices again. "Recovered" is when a step was
-completed after the error that told of the loss; "whole" is when five were, on all slices. What the
-run used and computed is compared with a run of as many steps that nobody disturbed.
+The next one follows a random time after training is on all slices again. "Recovered" is when a step
+was completed after the error that reported the loss; "whole" is when five were, on all slices. The
+data and results of the run are compared with an undisturbed run of as many steps.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ KINDS = ("single", "double", "flap", "hang", "recovery", "save", "lie", "proxy")
 SLICES = 3
 #: Events of a recovery at which a second slice is killed.
 MOMENTS = ("elastic.error", "elastic.retry", "elastic.attempt.started", "elastic.restored")
-#: Seconds that a slice is held down, and hangs: simulated, and of a service, whose resource manager
-#: gives a worker up after so many seconds without a beat.
+#: Seconds for which a slice is down or hangs: simulated, and of a service, whose resource manager
+#: declares a worker hung after this time without a heartbeat.
 HUNG_AFTER_S = 2.0
 DOWN_FOR_S = {True: (0.05, 0.6), False: (0.0, 1.0)}
 HANG_S = {True: (1.5, 2.5), False: (HUNG_AFTER_S + 0.5, HUNG_AFTER_S + 2.0)}
 #: Seconds that a slice is down at least while somebody has to see that it is.
 SEEN_S = 1.0
-#: Seconds that the next disruption comes after training is on all slices again.
+#: Seconds from when training is on all slices again to the next disruption.
 AFTER_S = (0.0, 1.0)
 #: What this process may hold more in the last quarter than in the first.
 ALLOWED = Held(threads=8, descriptors=4, resident_mb=36.0)
 #: The share of the disruptions after which it is looked for growth.
 WARM_UP = 0.1
-#: Seconds without a word of a disruption after which the process ends, and tells where it stands.
+#: Seconds without progress of a disruption after which the process ends, with its stacks.
 STUCK_S = 900.0
 
 
 def draw_disruptions(
     count: int, seed: int, kinds: Sequence[str], *, simulated: bool
 ) -> list[Disruption]:
-    """Returns so many disruptions, of all kinds alike, in any order."""
+    """Returns a number of disruptions, equally of all kinds, in random order."""
     from stress.elastic_soak.disruptions import Disruption
 
     draw = random.Random(seed)
@@ -131,7 +131,7 @@ def world(*, simulated: bool) -> Iterator[World]:
 
 
 class Record:
-    """What is kept of a run, written after each disruption so that little is lost."""
+    """The record of a run, written after each disruption so that little is lost."""
 
     def __init__(self, asked: argparse.Namespace, wanted: int) -> None:
         self._asked = asked
@@ -151,14 +151,14 @@ class Record:
         self.write(None)
 
     def write(self, soaked: Soaked | None) -> Mapping[str, Any]:
-        """Writes what is known; returns it."""
+        """Writes the record; returns it."""
         result = self._result(soaked)
         name = "elastic_soak_simulated" if self._asked.simulated else "elastic_soak"
         write_result(name, result, self._asked.out)
         return result
 
     def grown(self) -> dict[str, Growth]:
-        """Returns how much what this process holds has grown; too few samples tell nothing."""
+        """Returns the growth of this process; empty for too few samples."""
         warm = self.held[int(len(self.held) * WARM_UP) :]
         if len(warm) < 4:
             return {}

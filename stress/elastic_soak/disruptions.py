@@ -1,4 +1,4 @@
-"""What the soak of elastic training does to a run, and what is noted of how it was survived."""
+"""The disruptions of the soak of elastic training, and how a run survived each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NOTICED_S: Final = 120.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Disruption:
-    """What is done once.
+    """One disruption.
 
     Attributes:
       kind: See `stress.elastic_soak`.
       slices: Which are harmed, in order.
       after_s: Seconds that training runs on all slices before.
       down_for: For how long each is held down, or hangs.
-      delay_s: Seconds between what is waited for, or the harm before, and the harm.
+      delay_s: Seconds from the awaited event, or the previous fault, to this fault.
       moment: The event at which the second is harmed, where that is during a recovery.
     """
 
@@ -51,7 +51,7 @@ class Survival:
       reasons: The errors, and what each was judged to be.
       left_out: How often a slice was left out for flapping.
       saves_failed: Checkpoints and snapshots.
-      native_threads: Of this process, which Python knows nothing of.
+      native_threads: Threads of this process that are unknown to Python.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Survival:
     native_threads: int = 0
 
     def hear(self, event: Event) -> None:
-        """Notes what an event tells of how it was survived."""
+        """Records what an event shows of the recovery."""
         data = event.data
         match event.kind:
             case "elastic.retry":

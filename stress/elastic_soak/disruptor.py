@@ -1,4 +1,4 @@
-"""Who disturbs the soak of elastic training: one disruption after the other, each to its end."""
+"""Disrupts the soak of elastic training: one disruption after the other, each to its end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Disruptor:
       world: Where.
       training: The run.
       disruptions: What shall happen.
-      after_each: Is told of each, with what this process holds then.
+      after_each: Called with each disruption and the usage of this process.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Disruptor:
         self._closed = threading.Event()
         self._began = time.monotonic()
         self._step = 0
-        #: When harm was done last: what was completed before tells nothing of it.
+        #: When the last fault was made: steps completed before do not count.
         self._acted = 0.0
         self.failure: str | None = None
         self.current: Survival | None = None
-        #: Errors between two disruptions, which nobody meant.
+        #: Unplanned errors between two disruptions.
         self.unplanned: list[str] = []
         self._thread = threading.Thread(target=self._run, name="disruptor")
 
@@ -127,8 +127,8 @@ class Disruptor:
         gc.collect()
         allocator.trim()
         held = Held.of(os.getpid())
-        # jaxlib makes a thread for each call that waits beside others, and keeps them all: their
-        # number tells how busy the machine was. Those that Python made are the program's, and ours.
+        # jaxlib makes a thread for each concurrently waiting call, and retains them all: their
+        # number shows how busy the machine was. Those that Python made are the program's, and ours.
         survival.native_threads = held.threads - threading.active_count()
         self._after_each(survival, dataclasses.replace(held, threads=threading.active_count()))
 
@@ -155,7 +155,7 @@ class Disruptor:
                 self._kill(first, disruption.down_for)
 
     def _hang_until_noticed(self, index: int, for_s: float, survival: Survival) -> None:
-        """Has a slice hang for so long, and longer if nobody asked for it: in a save, say."""
+        """Makes a slice hang for a time, and longer while it is not used, as in a save."""
         deadline = time.monotonic() + NOTICED_S
         while not survival.reasons:
             self._world.hang(index, for_s)
@@ -173,7 +173,7 @@ class Disruptor:
     # ---- waiting
 
     def _wait_until_recovered(self, survival: Survival) -> float:
-        """Waits for the error that tells of a loss, then for a step; returns when that was done."""
+        """Waits for the error of a loss, then for a step; returns when that was completed."""
         if not survival.reasons or survival.reasons[-1] == "again":
             self._wait_for(_is_error, survival, NOTICED_S, "an error")
         return self._wait_for(self._is_new_step, survival, WHOLE_S, "a step").monotonic
@@ -194,7 +194,7 @@ class Disruptor:
         self._wait_for(is_last, survival, WHOLE_S, "training to be on all slices")
 
     def _is_new_step(self, event: Event) -> bool:
-        # (One that was kept, and is told when it is restored, has no duration.)
+        # (A recorded one that is reported when it is restored has no duration.)
         done = event.kind == "elastic.step" and event.duration_s is not None
         return done and event.monotonic > self._acted
 

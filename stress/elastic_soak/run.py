@@ -1,7 +1,4 @@
-"""The run that `stress.elastic_soak` disturbs, and what it is compared with.
-
-JAX must have its devices when this is imported.
-"""
+"""The run that `stress.elastic_soak` disturbs, and the run with which it is compared."""
 
 from __future__ import annotations
 
@@ -32,13 +29,13 @@ SNAPSHOT_PERIOD: Final = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Differences:
-    """What is not as in a run that nobody disturbed.
+    """Differences from an undisturbed run.
 
     Attributes:
       wrong: What must not be; of losses and parameters, what is more than the sums of another
         number of slices differ by.
       epochs: That were looked at, the last one perhaps in part.
-      untold: Steps that stood, of which no loss was told.
+      untold: Steps that count, whose loss was not reported.
       most_of_losses: The largest difference of one step's loss.
       most_of_parameters: The largest difference at the end.
     """
@@ -57,10 +54,10 @@ class Soaked:
     Attributes:
       steps: That stood.
       seconds: It took.
-      error: What it ended with, or was ended for; None: it ended well.
+      error: The error that ended it; None: it ended well.
       last: The disruption that was not survived.
-      unplanned: Errors that nobody meant.
-      differences: From a run that nobody disturbed.
+      unplanned: Unplanned errors.
+      differences: From an undisturbed run.
       events: How many of each kind.
     """
 
@@ -87,7 +84,7 @@ def soak(
       disruptions: What shall happen.
       directory: Gets the ledger and checkpoints.
       pace_s: A step takes so long at least.
-      after_each: Is told of each disruption that is over, with what this process holds then.
+      after_each: Called after each disruption, with the usage of this process.
     """
     training = Training(world, pace_s)
     disruptor = Disruptor(world, training, disruptions, after_each)
@@ -150,7 +147,7 @@ def soak(
 
 
 def compare(world: World, done: Training, result: State) -> Differences:
-    """Compares a run with one of as many steps, on all slices, that nobody disturbs."""
+    """Compares a run with an undisturbed one of as many steps, on all slices."""
     calm = Training(world, 0.0)
     calm.ends_at = steps = done.ends_at or 0
     with elastic.Manager(
@@ -173,7 +170,7 @@ def compare(world: World, done: Training, result: State) -> Differences:
             wrong.append(f"epoch {number} did not use each example once")
     if not np.array_equal(done.used[:steps], calm.used[:steps]):
         wrong.append("examples were used in another order")
-    # A step whose state was kept, and which nobody waited for before the loss of a slice, stands.
+    # A step whose state was saved counts, even if its loss was not awaited before a slice was lost.
     told = np.isfinite(done.losses[:steps])
     losses, calm_losses = done.losses[:steps][told], calm.losses[:steps][told]
     if not np.allclose(losses, calm_losses, rtol=1e-4, atol=1e-5):

@@ -1,4 +1,4 @@
-"""What the soak of elastic training trains, noting what each step used and told."""
+"""The training of the elastic soak, which records what each step used and reported."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LAST_STEPS: Final = 30
 
 
 class Training:
-    """The run. What each step used and told is kept: of a step that is done again, the last.
+    """The run. Records the data and the loss of each step; of a repeated step, the last.
 
     Args:
-      world: Whose slices it runs on.
+      world: The slices of the run.
       pace_s: A step takes so long at least.
     """
 
@@ -39,7 +39,7 @@ class Training:
         self._pace_s = pace_s
         self.used = np.full((_MOST_STEPS, 24), -1, np.int8)
         self.losses = np.full(_MOST_STEPS, np.nan, np.float32)
-        #: The step at which it ends; None: when it is told.
+        #: The step at which it ends; None: when it is stopped.
         self.ends_at: int | None = None
         self._over = threading.Event()
         self._lie: Disruption | None = None

@@ -93,7 +93,7 @@ class Embedded(EmbeddedSlices):
         return self._connection.devices
 
     def begin(self) -> None:
-        """Does nothing: the proxy knows what was lost."""
+        """Does nothing: the proxy knows the lost slice."""
 
     def result(self, loss: Any, slices: Sequence[int]) -> Any:
         del slices

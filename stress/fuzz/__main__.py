@@ -2,16 +2,16 @@
 
     python -m stress.fuzz [--minutes 60] [--seed 1] [--out result.json] [--round NAME]
 
-Rounds of six kinds, in turn, against one proxy process: valid and half-valid sequences of
-requests of every kind; several of these at once, some broken off; the same with mutated bytes;
-random bytes to each gRPC method; random bytes to the socket; programs with custom calls of every
-name, with random sizes and attributes, and with Shardy's shardings. Beside them a witness computes
-in a session of its own and checks every result. Every minute all come to rest: the proxy's counters
-must tell that nothing is left of the sessions that have ended, and what the process holds is noted.
+Rounds of six kinds, in turn, against one proxy process: valid and half-valid sequences of requests
+of every kind; several of these at once, some aborted; the same with mutated bytes; random bytes to
+each gRPC method; random bytes to the socket; programs with custom calls of every name, with random
+sizes and attributes, and with Shardy's shardings. Meanwhile a witness computes in its own session
+and checks every result. Every minute all requests pause: the proxy's counters must show nothing of
+the ended sessions, and the usage of the process is recorded.
 
-What is found is told with its round and seed, and kept; another proxy is started, and the run goes
-on. Of a proxy that does not answer, the stacks and the time of its threads are kept, and whom it
-still answers. `--round NAME --seed SEED` repeats one round.
+A finding is printed and recorded with its round and seed; then the run continues on another proxy.
+If a proxy does not answer, the stacks and the processor time of its threads are recorded, and which
+clients it still answers. `--round NAME --seed SEED` repeats one round.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _put_shards(talk: Conversation, one: int, two: int, picks: list[int]) -> Non
 
 @request
 def _tiles(talk: Conversation, one: int, two: int, picks: list[int]) -> None:
-    """An array in tiles, what is made of it, and its values."""
+    """An array in tiles, requests on it, and its values."""
     draw = random.Random(repr((one, two, picks)))
     shape = draw.choice(((8,), (8, 8), (4, 4, 2), (2, 3, 5), (16, 1), (0, 8), ()))
     strides: dict[str, Any] = {}

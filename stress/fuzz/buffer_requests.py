@@ -19,7 +19,7 @@ from stress.fuzz.odd_values import STRIDES
 
 @request
 def _from_disk(talk: Conversation, one: int, two: int, _picks: list[int]) -> None:
-    """A buffer in the shared directory: the file may be none, or another than is told."""
+    """A buffer in the shared directory: its file may be missing or differ from the request."""
     buffer = talk.new_handle()
     directory = talk.client.directory
     if directory is not None:
@@ -36,7 +36,7 @@ def _from_disk(talk: Conversation, one: int, two: int, _picks: list[int]) -> Non
             "HostBufferReadFromDisk",
             proxy_pb2.GrpcHostBufferReadFromDiskRequest(metadata=header),
         )
-    if two != 15:  # (of another session's id nothing comes, and the array waits for ever)
+    if two != 15:  # (with another session's id no buffer arrives, and the array waits forever)
         talk.send(
             "make_array_from_host_buffer",
             dtype={"kind": F32},
@@ -49,7 +49,7 @@ def _from_disk(talk: Conversation, one: int, two: int, _picks: list[int]) -> Non
 
 @request
 def _upload(talk: Conversation, one: int, two: int, _picks: list[int]) -> None:
-    """An upload longer or shorter than told, or one that nobody uses."""
+    """An upload longer or shorter than announced, or an unused one."""
     size = (0, 15, 16, 17, 1 << 16, 1 << 40, -1, 16)[one % 8]
     with contextlib.suppress(grpc.RpcError, ValueError):
         talk.client.store(talk.new_handle(), bytes(16), size=size, chunk=1 + two)
@@ -99,7 +99,7 @@ def _fetch(talk: Conversation, one: int, two: int, picks: list[int]) -> None:
 
 
 def _leave(path: Path, how: int) -> None:
-    """Leaves what a proxy finds where it looks for a file of 16 bytes."""
+    """Creates something at the path where a proxy expects a file of 16 bytes."""
     if how % 8 == 1:
         path.mkdir()
     elif how % 8 == 2:

@@ -1,4 +1,4 @@
-"""Rounds of random requests against one proxy after another, and what they find."""
+"""Rounds of random requests against one proxy after another, and their findings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Campaign:
 
     Args:
       seed: Of the rounds' seeds.
-      tell: Called with lines for whoever waits.
+      tell: Called with lines of progress.
     """
 
     def __init__(self, seed: int, tell: Callable[[str], None]) -> None:
@@ -60,7 +60,7 @@ class Campaign:
         self._looks: list[dict[str, Any]] = []
 
     def found(self, error: FuzzError) -> None:
-        """Keeps what `run` or `round` raised, with what the proxy was seen to do at that time."""
+        """Records an error of `run` or `round`, with an observation of the proxy at that time."""
         self.findings.append({"what": str(error).splitlines(), "proxy": self._looks})
         self.tell(f"FOUND {error}")
 
@@ -69,14 +69,14 @@ class Campaign:
         return time.monotonic() - self.began
 
     def run(self, seconds: float, after_rest: Callable[[], None] = lambda: None) -> None:
-        """Runs rounds of every kind until so many seconds have passed since the beginning.
+        """Runs rounds of every kind for a number of seconds.
 
         Args:
           seconds: Each kind has one round at least.
           after_rest: Called whenever all came to rest.
 
         Raises:
-          FuzzError: The proxy did what it never may.
+          FuzzError: The proxy misbehaved.
         """
         self.samples.append([])
         with started_proxy() as (proxy, target), contextlib.ExitStack() as stack:
@@ -133,7 +133,7 @@ class Campaign:
         self.tell(f"{self.passed_s():6.0f} s {dict(self.done)} {held}")
 
     def growth(self, proxy: int) -> dict[str, Growth]:
-        """Compares what a proxy held; nothing where there are too few samples to tell."""
+        """Compares the usage of a proxy; empty if there are too few samples."""
         samples = [held for _, held in self.samples[proxy]]
         if len(samples) < 8:
             return {}
@@ -145,7 +145,7 @@ class Campaign:
         }
 
     def result(self) -> dict[str, Any]:
-        """Returns what was done and seen."""
+        """Returns the record of the campaign."""
         return {
             "seconds": round(self.passed_s()),
             "seed": self.seed,
@@ -166,7 +166,7 @@ class Campaign:
 
 @contextlib.contextmanager
 def started_proxy() -> Iterator[tuple[ServerProcess, Target]]:
-    """Runs a proxy of two slices, whose files go with it."""
+    """Runs a proxy of two slices, and deletes its files afterwards."""
     with tempfile.TemporaryDirectory(prefix="sps") as directory:
         shared = Path(directory, "shared")
         shared.mkdir()

@@ -1,4 +1,4 @@
-"""A session whose requests may be changed on their way, and the changes."""
+"""A session whose requests may be changed before they are sent, and the changes."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def plausible(data: bytes, how: Sequence[tuple[int, int, int]]) -> bytes:
 
 
 class FuzzClient(RawClient):
-    """A session whose requests may be changed on their way.
+    """A session whose requests may be changed before they are sent.
 
     Args:
       address: Of the proxy.
       change: Applied to each request but the first.
       version: Of the protocol.
-      shared: Where the proxy takes large buffers; the session gets a directory of its own there.
+      shared: The proxy's directory for large buffers; the session gets its own directory in it.
       deadline_s: For the answer to the first request.
     """
 

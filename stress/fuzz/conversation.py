@@ -1,4 +1,4 @@
-"""A session in which steps are sent: what is chosen, sent, and waited for."""
+"""A session in which steps are chosen, sent, and awaited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Step = tuple[str, int, int, list[int]]
 
 
 class FuzzError(AssertionError):
-    """The proxy did what it never may."""
+    """The proxy misbehaved."""
 
 
 class Conversation:
@@ -33,7 +33,7 @@ class Conversation:
 
     Args:
       client: The session.
-      hopeful: Whether every request must be answered: nothing waits for what never comes.
+      hopeful: Whether every request must be answered, as none waits for missing data.
       deadline_s: For each answer.
     """
 
@@ -111,7 +111,7 @@ class Conversation:
         REQUESTS[kind](self, one, two, picks)
 
     def finish(self) -> None:
-        """Every request is answered, or at least one that comes after them all."""
+        """Every request is answered, or at least one that is sent after them all."""
         for pending in self.sent if self.hopeful else ():
             self.wait(pending)
         op_id = (1 << 40) + 1

@@ -126,7 +126,7 @@ _COMPARATOR = """  func.func private @less(%a: tensor<f32>, %b: tensor<f32>, %c:
 
 
 def _types_of(name: str) -> tuple[str, str]:
-    """Returns the element types of a kernel's operands and results, and the letter of its own."""
+    """Returns the element types of a kernel's operands and results, and the letter of its type."""
     if name == SPARSE:
         return "aiia>a", "s"
     if not name.startswith("lapack_"):

@@ -1,4 +1,4 @@
-"""What a proxy does that does not answer: where its threads are, and whom it still answers."""
+"""Observes a proxy that does not answer: its threads, and which clients it still answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stress.fuzz.witness import counters_of
 
 __all__ = ["DEBUGGERS", "Observer"]
 
-#: Commands that tell where threads are; those that are not installed are left out. Three, as py-spy
+#: Commands that show stacks of threads; those that are not installed are left out. Three, as py-spy
 #: fails to stop a process that is stopped already, and tells nothing of XLA's own threads.
 DEBUGGERS: dict[str, Sequence[str]] = {
     "py-spy --native": ("py-spy", "dump", "--native", "--pid"),
@@ -56,8 +56,8 @@ class Observer:
       stacks: Its file of stacks.
       devices: One of each slice: whether a new session can compile and run there.
       patience_s: How long it may take for each answer.
-      debuggers: By what they are called in the result, without the process.
-      looks: What was seen, in the form of JSON.
+      debuggers: Commands by their names in the result, without the process.
+      looks: The observations, in the form of JSON.
     """
 
     pid: int
@@ -71,7 +71,7 @@ class Observer:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Looks when what is done here finds something, before anything is closed."""
+        """Observes the proxy if the block raises an error, before anything is closed."""
         try:
             yield
         except (FuzzError, TimeoutError):
@@ -93,7 +93,7 @@ class Observer:
         for thread, told in after.items():
             began = before.get(thread, {}).get("cpu_s", 0.0)
             told["cpu_s_between"] = round(told["cpu_s"] - began, 2)
-        # While nothing holds the process up: debuggers do.
+        # Before the debuggers, which suspend the process.
         answers = self._answers()
         stacks = {
             name: self._output([*command, str(self.pid)])
@@ -183,7 +183,7 @@ class Observer:
 
 
 def _threads(pid: int) -> dict[str, dict[str, Any]]:
-    """Returns what the system tells of a process's threads, by their id."""
+    """Returns the system's data of a process's threads, by their id."""
     found = {}
     for path in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -21,7 +21,7 @@ _ODD = (0, 1, 2, 3, 7, 8, 99, -1, -8, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63
 
 
 def hlo_sharding(op_sharding: bytes, devices: Sequence[int]) -> core_pb2.ShardingProto:
-    """Returns what a request holds of such a sharding over some devices."""
+    """Returns the message of a sharding over some devices."""
     message = core_pb2.HloShardingProto(xla_op_sharding=op_sharding)
     message.devices.device_ids.extend(devices)
     sharding = core_pb2.ShardingProto()
@@ -39,7 +39,7 @@ def odd_op_sharding(draw: random.Random, num_devices: int) -> bytes:
 
 
 class _Sharding:
-    """One that is right; what is wrong with it is done to its fields.
+    """A valid sharding; its fields are changed to make it invalid.
 
     Attributes:
       message: As far as our own message has fields.

@@ -1,4 +1,4 @@
-"""Programs over four devices whose shardings are Shardy's: as JAX writes them, and others."""
+"""Programs over four devices with shardings of Shardy: as JAX writes them, and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `stress.fuzz` watches: a session that must not notice, and what a proxy holds."""
+"""A session that must not notice the fuzzing, and the usage of its proxy."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Witness:
 
     Attributes:
       checked: Results that were right.
-      slowest_s: What the slowest of them took.
-      error: What went wrong; nothing is computed after it.
+      slowest_s: Duration of the slowest of them.
+      error: The error, after which it does not compute any more.
     """
 
     def __init__(self, address: str) -> None:
@@ -105,7 +105,7 @@ HELD = {
 
 
 def check_nothing_left(address: str, deadline_s: float) -> None:
-    """Waits until a proxy holds what a witness holds and nothing else.
+    """Waits until a proxy holds only the objects of a witness.
 
     Raises:
       FuzzError: It holds more.

@@ -1,15 +1,14 @@
-"""kill -9 of the resource manager at random moments under load: what is lost of what it had said.
+"""kill -9 of the resource manager at random moments under load: nothing that it announced is lost.
 
     python -m stress.manager_kills [--kills 100] [--tenants 50] [--slices 8] [--seed 1] [--out F]
 
-`stress.manager_kills.kills` has 50 tenants of mixed priority at a time come, go
-and preempt each other on 8 slices, whose workers die and which are cordoned and drained now and
-then; they are the proxies' and the workers' own code without devices, over real gRPC. Of five kills
-two are at any moment of the load, two right behind something that happens, and one while everybody
-comes back from the kill before. Behind it (but for those that another one follows at once) all must
-come to rest: nobody has lost a slice without a decision that says why, none is held by two, the
-history has each grant, release and preemption that a tenant was told of once, and its numbers have
-no gap.
+In `stress.manager_kills.kills`, 50 tenants at a time, of mixed priority, start, end and preempt
+each other on 8 slices, whose workers die and which are cordoned and drained now and then. They run
+the code of real proxies and workers without devices, over real gRPC. Of five kills, two are at any
+moment of the load, two right after an event, and one while all reconnect after the kill before.
+After each kill (except those that are followed by another at once) everything must settle: no
+tenant lost a slice without a recorded decision, no slice has two holders, the history has each
+grant, release and preemption sent to a tenant once, and its numbers have no gap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a resource manager says that it decided, held against what its tenants were told.
+"""Compares the recorded decisions of a resource manager with what its tenants received.
 
-Pure: decisions of the history and words to tenants go in, contradictions come out. The history is
-the order of things: between a slice's two placements stands the end of the first, wherever the
-news of it was at the time.
+Pure: takes decisions of the history and messages to tenants, and returns contradictions. The
+history defines the order: the end of a slice's placement comes before its next placement, whenever
+the messages about it arrived.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Hold:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
-    """What a tenant was told.
+    """A message to a tenant.
 
     Attributes:
-      tenant: Whom.
+      tenant: The recipient.
       what: The field of `TenantUpdate`, or ``placed`` and ``unplaced``.
       hold: With these two, of which placement.
       reason: Why, if it was said.
@@ -57,13 +57,13 @@ class Told:
 
 
 class Book:
-    """The history so far, and what was wrong with it or with what tenants were told.
+    """The history so far, and its contradictions, also with messages to tenants.
 
     Attributes:
       last: The number of the last decision.
-      holds: By slice, who holds it.
+      holds: The holder of each slice.
       kinds: How many decisions there are of each kind.
-      told: How many words of each kind tenants were told.
+      told: The number of messages to tenants by kind.
       faults: Contradictions, in words.
     """
 
@@ -94,7 +94,7 @@ class Book:
         return held
 
     def leaves(self, tenant: str) -> None:
-        """A tenant lets go: what becomes of its slices from here on is its own doing."""
+        """A tenant ends: later changes of its slices are its own."""
         self._leaving.add(tenant)
 
     # ---- the history
@@ -143,7 +143,7 @@ class Book:
     def _decide_tenant(self, number: int, one: Decision) -> None:
         name, kind = one.tenant, one.kind
         if kind in _BEGINNINGS and self._over.get(name) == DecisionKind.REFUSED:
-            # A kill kept it from being told, and it has asked again.
+            # A kill prevented its message, and it has asked again.
             del self._over[name]
         if kind == DecisionKind.PREEMPTED:
             if name not in self._running:
@@ -164,10 +164,8 @@ class Book:
         elif kind not in _BEGINNINGS:
             self._fault(f"decision {number}: {kind} of {name}: {one.reason}")
 
-    # ---- what tenants heard
-
     def hear(self, told: Told) -> None:
-        """Takes in what a tenant was told; the decision that it rests on is in already."""
+        """Adds a message to a tenant; its decision has been added before."""
         name, hold = told.tenant, told.hold
         self.told[told.what] += 1
         if told.what == "placed":
@@ -191,11 +189,11 @@ class Book:
             self._fault(f"{name} was refused ({told.reason}), of which the history knows nothing")
 
     def check(self, believed: Mapping[str, set[Hold]], status: Mapping[str, Hold]) -> list[str]:
-        """Returns how beliefs, status and history differ while nothing goes on.
+        """Returns how beliefs, status and history differ after everything has settled.
 
         Args:
-          believed: By tenant that is there, what it holds as far as it knows.
-          status: By slice, who holds it as the manager says.
+          believed: The slices that each present tenant believes it holds.
+          status: The holder of each slice in the manager's status.
         """
         differ = [
             f"{name} believes {sorted(holds, key=str)}, the history has {has}"
@@ -210,7 +208,7 @@ class Book:
         return differ
 
     def close(self) -> list[str]:
-        """Returns all faults; nobody is left."""
+        """Returns all faults; all tenants have ended."""
         for name in sorted(self._leaving & self._known - self._over.keys()):
             self._fault(f"{name} has left, of which the history knows nothing")
         return self.faults

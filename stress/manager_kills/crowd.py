@@ -1,7 +1,7 @@
-"""Workers and tenants of one resource manager, by the code of the real ones, without any device.
+"""Workers and tenants of one resource manager, with the code of the real ones, without any device.
 
-A tenant is the proxy's own link to the manager with the proxy's own table of slices; what is
-missing is what would compute on them. Links and sessions dial again by themselves.
+A tenant is the proxy's own link to the manager with the proxy's own table of slices; only the
+computing part is missing. Links and sessions reconnect by themselves.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["Crowd", "Tenant"]
 
 #: Seconds that an operator's call may take; a manager that is away is not waited for.
 _CALL_S = 5.0
-#: Nobody's is taken for ever: who runs is of high priority, and still there is a higher one.
+#: Some tenants have a high priority, and some a still higher one, so that preemption continues.
 _PRIORITIES = range(100)
 #: Of the slices, how many are cordoned or drained at the same time at most.
 _MARKED = 2
 
 
 class _NoExecutor:
-    """Computes nothing."""
+    """Does not compute."""
 
     def close(self) -> None:
         """Ends at once."""
 
 
 class _Link(ResourceManagerLink):
-    """The proxy's link, which also notes what it hears, before it takes it in."""
+    """The proxy's link, which records each message before it processes it."""
 
     note: Callable[[pb.TenantUpdate], None]
 
@@ -60,7 +60,7 @@ class _Link(ResourceManagerLink):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What a tenant asks for."""
+    """The request of a tenant."""
 
     slices: int = 1
     elastic: int = 0
@@ -69,13 +69,13 @@ class Wish:
 
 
 class Tenant:
-    """A proxy that computes nothing.
+    """A proxy that does not compute.
 
     Args:
       address: The manager's.
-      name: The tenant's; each has one of its own, and so one incarnation.
-      wish: What it asks for.
-      told: Gets all that it hears.
+      name: The tenant's, which is unique, so that it has one incarnation.
+      wish: Its request.
+      told: Receives all its messages.
     """
 
     def __init__(self, address: str, name: str, wish: Wish, told: queue.SimpleQueue[Told]) -> None:
@@ -106,7 +106,7 @@ class Tenant:
 
     @property
     def holds(self) -> set[Hold]:
-        """What it holds, as far as it knows."""
+        """The slices that it believes it holds."""
         return {
             Hold(self.name, epoch.index, epoch.slice_id, epoch.generation)
             for epoch in self._table.current()
@@ -131,7 +131,7 @@ class Tenant:
 
 
 class Crowd:
-    """Workers of all slices, and so many tenants, of which some go and others come.
+    """Workers of all slices, and a number of tenants, of which some end and others start.
 
     Args:
       address: The manager's.
@@ -152,9 +152,9 @@ class Crowd:
     ) -> None:
         self.told: queue.SimpleQueue[Told] = queue.SimpleQueue()
         self.tenants: dict[str, Tenant] = {}
-        #: Those that let go, in order, until somebody takes note of it.
+        #: Tenants that ended, in order, until their end was processed.
         self.left: queue.SimpleQueue[str] = queue.SimpleQueue()
-        #: What a slice was marked with, as the manager has answered; None: it has not.
+        #: The mark of a slice that the manager has confirmed; None: unconfirmed.
         self.marks: dict[str, str | None] = {}
         self.started = 0
         self._address = address
@@ -179,7 +179,7 @@ class Crowd:
         return [tenant for tenant in self.tenants.values() if not tenant.refused]
 
     def empty(self) -> None:
-        """Has all tenants let go, and no others come."""
+        """Ends all tenants, and starts no others."""
         for tenant in list(self.tenants.values()):
             self._let_go(tenant)
 
@@ -202,7 +202,7 @@ class Crowd:
         self._fill()
 
     def release(self) -> bool:
-        """Releases whoever let go, as its owner's agent does; False: not all of them yet."""
+        """Releases ended tenants, like their agents do; False: not all of them yet."""
         for name, incarnation in list(self._unreleased.items()):
             request = pb.ReleaseTenantRequest(tenant=name, incarnation=incarnation, reason="gone")
             try:

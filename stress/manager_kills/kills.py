@@ -1,8 +1,8 @@
-"""kill -9 of a resource manager under load, again and again, and what is looked at each time.
+"""kill -9 of a resource manager under load, repeatedly, and the checks after each kill.
 
-Behind each kill it is started again with the same state file, its workers and tenants come back by
-themselves, and nothing more is asked until all is at rest: what tenants hold as far as they know,
-what the manager says, and what the history says must be the same.
+After each kill it is restarted with the same state file, its workers and tenants reconnect by
+themselves, and no new requests are made until everything has settled. Then the slices that tenants
+believe they hold, the manager's status, and the history must agree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stress.manager_kills.crowd import Crowd
 
 __all__ = ["FLAGS", "Aim", "Kill", "Kills"]
 
-#: Who let go while the manager was away is released by its owner; nobody's time runs out.
+#: So long that no tenant expires: those that ended during a restart are released by their owner.
 FLAGS = (
     "--preemption_grace_s=0.2",
     "--tenant_ttl_s=30",
@@ -37,7 +37,7 @@ _LOOK_S = 0.05
 #: Seconds between two things that happen, on average, and for how long they do before a kill.
 _PACE_S = 0.02
 _LOAD_S = 2.0
-#: Seconds behind something that happens in which what it led to is written and told.
+#: Seconds after an event in which its results are written and sent.
 _DEED_S = 0.01
 
 #: ``load``: at any moment of it; ``deed``: right behind something that happens; ``return``: while
@@ -52,7 +52,7 @@ class Kill:
     """One kill, and what came of it.
 
     Attributes:
-      aim: What the moment was drawn for.
+      aim: The kind of moment that was drawn.
       held: Placements that tenants knew of when it was dead.
       kept: Of these, how many stood when all was at rest; None: the next kill came before.
       away_s: Until it was started again and ready.
@@ -172,7 +172,7 @@ class Kills:
     # ---- looks
 
     def _look(self) -> list[str]:
-        """Takes in what is new; returns what is not at rest."""
+        """Adds new messages and decisions; returns what has not settled."""
         differ = [] if self.crowd.release() else ["not all that let go are released"]
         for name in _taken(self.crowd.left):
             self.book.leaves(name)
@@ -201,7 +201,7 @@ class Kills:
         return differ + self.book.check(believed, holds)
 
     def _read(self) -> None:
-        """Reads what the history has more."""
+        """Reads the new part of the history."""
         request = pb.GetHistoryRequest(after=self.book.last)
         for page in self._service.stub.GetHistory(request, timeout=DEADLINE_S):
             for message in page.events:
@@ -209,12 +209,12 @@ class Kills:
                 self.book.decide(message.sequence, self._log[-1])
 
     def _follow(self) -> Stream:
-        """Follows the decisions from the last one on that was heard of."""
+        """Follows the decisions after the last received one."""
         request = pb.WatchRequest(versions=VERSIONS, after=self._followed_to)
         return self._service.stream(self._service.stub.Watch, request)
 
     def _drain(self, follower: Stream) -> None:
-        """Takes what a follower was told that has ended, which must be in the history for good."""
+        """Checks the decisions of an ended follower, which must remain in the history."""
         while (message := follower.next()) is not None:
             self._followed.append(_decision(message))
             if self._followed_to and message.sequence != self._followed_to + 1:
