@@ -10,6 +10,7 @@ from shared_pathways_service.api.requests import (
     ProxyOptions,
 )
 from shared_pathways_service.errors import InvalidRequestError
+from tests.api import building
 from tests.api.building import build
 
 
@@ -18,7 +19,7 @@ def test_an_unknown_proxy_option_is_ignored_with_a_warning() -> None:
     with pytest.warns(UserWarning, match=said) as warned:
         options = build(proxy_options=["colour:red", "sidecar:true"]).proxy_options
     assert options == ProxyOptions(sidecar=True)
-    assert [warning.filename for warning in warned] == [__file__]
+    assert [warning.filename for warning in warned] == [building.__file__]
 
 
 def test_the_keys_of_proxy_options_are_read_in_any_case() -> None:
