@@ -249,12 +249,12 @@ class ResourceManagerCore:
             self._ledger.changes.deliver()
 
     def _joined(self, event: WorkerJoined) -> None:
-        self._recovery.heard(event)
+        self._recovery.note_worker(event)
         self._workers.joined(event)
 
     def _asked(self, event: TenantAsked) -> None:
         recovering = self._recovery.active
-        self._recovery.heard_tenant(event)
+        self._recovery.note_tenant(event)
         tenant = self._ledger.tenants.get(event.request.name)
         if tenant is not None:
             if tenant.incarnation == event.incarnation:

@@ -43,9 +43,9 @@ class QueueNotices:
         self._speaker = speaker
         self._deadlines = deadlines
         self._newcomers: list[Tenant] = []
-        self._untold: dict[Pool, None] = {}
-        self._told_at: dict[Pool, float] = {}
-        self._retell_at: dict[Pool, float] = {}
+        self._outdated: dict[Pool, None] = {}
+        self._notified_at: dict[Pool, float] = {}
+        self._due_at: dict[Pool, float] = {}
 
     @property
     def consumes(self) -> Mapping[type[Change], Consumer]:
@@ -63,15 +63,15 @@ class QueueNotices:
                 self._note_wait(newcomer)
                 self._speaker.queued(newcomer)
         self._newcomers.clear()
-        untold = self._untold
-        while untold:
-            pool = next(iter(untold))
-            del untold[pool]
-            if pool.waiting.entries and pool not in self._retell_at:
-                self._tell(pool)
+        outdated = self._outdated
+        while outdated:
+            pool = next(iter(outdated))
+            del outdated[pool]
+            if pool.waiting.entries and pool not in self._due_at:
+                self._notify(pool)
 
     def _changed(self, change: LineChanged | PoolChanged) -> None:
-        self._untold[change.pool] = None
+        self._outdated[change.pool] = None
 
     def _note_wait(self, tenant: Tenant) -> None:
         if not tenant.was_queued:
@@ -79,27 +79,27 @@ class QueueNotices:
             why = self._speaker.reason(tenant)
             self._ledger.decide_tenant(tenant, DecisionKind.QUEUED, why, ends=False)
 
-    def _tell(self, pool: Pool) -> None:
+    def _notify(self, pool: Pool) -> None:
         now = self._ledger.now
-        due = self._told_at.get(pool, float("-inf")) + self._pause
+        due = self._notified_at.get(pool, float("-inf")) + self._pause
         if due <= now:
-            self._told_at[pool] = now
-            self._tell_line(pool, _PROMPT)
+            self._notified_at[pool] = now
+            self._notify_line(pool, _PROMPT)
             if len(pool.waiting.entries) <= _PROMPT:
                 return
             due = now + self._pause
-        self._retell_at[pool] = due
-        self._deadlines.add(lambda: self._retell_at.get(pool), lambda: self._retell(pool))
+        self._due_at[pool] = due
+        self._deadlines.add(lambda: self._due_at.get(pool), lambda: self._notify_all(pool))
 
-    def _retell(self, pool: Pool) -> None:
-        self._told_at[pool] = self._ledger.now
-        del self._retell_at[pool]
-        self._tell_line(pool, None)
+    def _notify_all(self, pool: Pool) -> None:
+        self._notified_at[pool] = self._ledger.now
+        del self._due_at[pool]
+        self._notify_line(pool, None)
 
-    def _tell_line(self, pool: Pool, first: int | None) -> None:
+    def _notify_line(self, pool: Pool, first: int | None) -> None:
         for place, entry in enumerate(itertools.islice(pool.waiting.entries, first), start=1):
             tenant = entry[-1]
             # Most tenants are in a single line: their place is their position in it.
-            self._speaker.tell_place(
+            self._speaker.send_place(
                 tenant, place if len(tenant.wants) == 1 else position_of(tenant)
             )

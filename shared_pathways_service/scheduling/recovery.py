@@ -44,7 +44,7 @@ _GENERATIONS_PER_S = 1000
 #: How far another machine's clock may have been ahead. A claim beyond that is invalid.
 _MAX_SKEW_S = 86_400
 
-_BELIEVED = "its proxy says so, and the state from before is lost"
+_CLAIM_REASON = "its proxy says so, and the state from before is lost"
 
 
 class Recovery:
@@ -71,10 +71,10 @@ class Recovery:
         self._tenants = tenants
         self._state_lost = config.state_lost
         self._recovering_s = config.recovering_s
-        self._believed_s = config.tenant_ttl_s
+        self._late_claims_s = config.tenant_ttl_s
         self._until = ledger.now
-        self._unheard_tenants: list[Tenant] = []
-        self._unheard_slices: list[Slice] = []
+        self._missing_tenants: list[Tenant] = []
+        self._missing_slices: list[Slice] = []
         self._moves_at: dict[str, float | None] = {}
         self._had_a_past = False
         self.active = False
@@ -116,7 +116,7 @@ class Recovery:
             if not self._had_a_past and all(pool.ready >= pool.count for pool in pools):
                 self._end()
             return
-        tenants, slices = self._unheard_tenants, self._unheard_slices
+        tenants, slices = self._missing_tenants, self._missing_slices
         while tenants and (tenants[-1].connected or tenants[-1].gone):
             tenants.pop()
         while slices and (slices[-1].tenant is None or slices[-1].complete):
@@ -124,11 +124,11 @@ class Recovery:
         if not tenants and not slices:
             self._end()
 
-    def heard(self, event: WorkerJoined) -> None:
+    def note_worker(self, event: WorkerJoined) -> None:
         """Notes a worker before it is admitted."""
         self._had_a_past |= event.welcomed_at is not None
 
-    def heard_tenant(self, event: TenantAsked) -> None:
+    def note_tenant(self, event: TenantAsked) -> None:
         """Notes the generations that a proxy knows, if the state was lost."""
         if self._state_lost and event.last_generation <= self._latest:
             ledger = self._ledger
@@ -145,7 +145,9 @@ class Recovery:
         They were taken from it. If it was preempted, it waits without a timeout; if it reports that
         it was idle, it waits for no slices before it works.
         """
-        return self._believes and not event.claims and 0 < event.last_generation <= self._latest
+        return (
+            self._accepts_claims and not event.claims and 0 < event.last_generation <= self._latest
+        )
 
     def claimed(self, event: TenantAsked) -> None:
         """Handles the request of a proxy that ran and whose tenant is not known."""
@@ -156,7 +158,7 @@ class Recovery:
             return
         self._had_a_past = True
         tenant = self._tenants.enter(event, running=True)
-        self._ledger.decide_tenant(tenant, DecisionKind.ADOPTED, _BELIEVED, ends=False)
+        self._ledger.decide_tenant(tenant, DecisionKind.ADOPTED, _CLAIM_REASON, ends=False)
         # The latest first: an older claim for the same slice is then invalid.
         for claim in sorted(event.claims, key=lambda claim: claim.generation, reverse=True):
             if self._stands(event, claim) and self._may_adopt(tenant, claim):
@@ -200,7 +202,7 @@ class Recovery:
 
     def _restore(self, grant: PersistedGrant) -> None:
         tenant = self._tenants.restore(grant)
-        self._unheard_tenants.append(tenant)
+        self._missing_tenants.append(tenant)
         if not grant.running:
             return
         for index, (slice_id, generation) in sorted(grant.placements.items()):
@@ -216,7 +218,7 @@ class Recovery:
             if found.moves_at is not None:
                 tenant.warned[index,] = f"a drain of {slice_id}"
             found.held_since = grant.held_since.get(slice_id, self._ledger.now)
-            self._unheard_slices.append(found)
+            self._missing_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.pools)):
             if index in tenant.placed:
@@ -230,7 +232,9 @@ class Recovery:
 
     def _stands(self, event: TenantAsked, claim: Claim) -> bool:
         """Whether no other placement contradicts a claim; its slice may be missing."""
-        if not self._believes or not 0 <= claim.virtual_index < len(event.request.virtual_slices):
+        if not self._accepts_claims or not 0 <= claim.virtual_index < len(
+            event.request.virtual_slices
+        ):
             return False
         if not 0 < claim.generation <= self._latest:
             return False
@@ -251,11 +255,11 @@ class Recovery:
         return int((self._ledger.now + _MAX_SKEW_S) * _GENERATIONS_PER_S)
 
     @property
-    def _believes(self) -> bool:
+    def _accepts_claims(self) -> bool:
         """Whether claims of proxies may be accepted."""
         if not self._state_lost:
             return False
-        return self.active or self._ledger.now < self._until + self._believed_s
+        return self.active or self._ledger.now < self._until + self._late_claims_s
 
     def _may_adopt(self, tenant: Tenant, claim: Claim) -> bool:
         """Whether the slice of an uncontradicted claim is still present and unchanged."""
@@ -277,7 +281,7 @@ class Recovery:
             why = f"{found.id} is {tenant.label}'s by a later placement"
             self._workers.unplace(found, why, related=tenant.name)
         self._ledger.hold(tenant, claim.virtual_index, found, claim.generation)
-        self._ledger.decide_held(found, DecisionKind.CLAIMED, _BELIEVED)
+        self._ledger.decide_held(found, DecisionKind.CLAIMED, _CLAIM_REASON)
         if found.complete:
             self._ledger.enter(found)
 
@@ -298,15 +302,15 @@ class Recovery:
         self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
-        unheard = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
-        for found in unheard:
+        silent = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
+        for found in silent:
             if found.tenant is not None:
                 reason = f"{found.id} did not report after the resource manager's restart"
                 self._workers.lose(found, reason)
-        self._decide(DecisionKind.RECOVERED, f"{len(unheard)} slices were not heard of")
+        self._decide(DecisionKind.RECOVERED, f"{len(silent)} slices were not heard of")
         tenants = len(self._ledger.tenants)
         self._speaker.announce(
-            partial(ManagerRecovered, tenants=tenants, slices_unheard=len(unheard))
+            partial(ManagerRecovered, tenants=tenants, slices_unheard=len(silent))
         )
         self._ledger.begin_service()
 

@@ -66,16 +66,16 @@ class Tenants:
         """Resumes a tenant whose proxy connected again, and sends the proxy what it missed."""
         tenant.connected = True
         tenant.ttl_at = None
-        tenant.told = None
-        tenant.heard_running = False
+        tenant.last_place = None
+        tenant.was_notified_running = False
         self.welcome(event, recovering=recovering)
         self._speaker.announce(announcements.returned(tenant))
         known = self._check_claims(tenant, event.claims)
         for index in sorted(tenant.placed.keys() - known):
-            self._speaker.tell_placed(tenant, index, tenant.placed[index])
+            self._speaker.notify_placed(tenant, index, tenant.placed[index])
         if tenant.running:
-            self._speaker.tell_running(tenant)
-        self._speaker.tell_notices(tenant)
+            self._speaker.notify_running(tenant)
+        self._speaker.send_notices(tenant)
 
     def refuses_at_once(self, event: TenantAsked, *, ran: bool) -> bool:
         """Refuses a new request that can never be met; returns whether it did.
@@ -249,7 +249,7 @@ class Tenants:
     def deny(self, tenant: Tenant, claim: Claim) -> None:
         """Reports to a tenant that a placement that it claims does not exist."""
         if 0 <= claim.virtual_index < len(tenant.pools):
-            self._speaker.tell_unplaced(
+            self._speaker.notify_unplaced(
                 tenant,
                 claim.virtual_index,
                 claim.slice_id,

@@ -80,8 +80,8 @@ class Books:
         usage = Usage(UsageBy.TENANT, since, until)
         for one in self.decisions:
             if one.time >= since:
-                usage.hear(one)
-        usage.hear_status(report, now)
+                usage.add(one)
+        usage.add_status(report, now)
         rows = {row.name: row for row in usage.rows()}
         for name in {one.tenant for one in (*self.all_held, *self.all_waited)}:
             row = rows.get(name)

@@ -238,16 +238,16 @@ class ClaimsMachine(RuleBasedStateMachine):
         said = self.rm.do(event)
         for one in said:
             match one:
-                case m.TellPlaced():
+                case m.NotifyPlaced():
                     self.proxies[one.tenant].view[one.virtual_index] = one.slice_id, one.generation
-                case m.TellUnplaced():
+                case m.NotifyUnplaced():
                     view = self.proxies[one.tenant].view
                     if view.get(one.virtual_index, ("", 0))[1] <= one.generation:
                         view.pop(one.virtual_index, None)
-                case m.TellRunning():
+                case m.NotifyRunning():
                     proxy = self.proxies[one.tenant]
                     proxy.asks = dataclasses.replace(proxy.asks, running=True)
-                case m.TellQueued():
+                case m.NotifyQueued():
                     proxy = self.proxies[one.tenant]
                     proxy.asks = dataclasses.replace(proxy.asks, running=False)
                 case m.RefuseTenant():

@@ -18,7 +18,7 @@ from tests.scheduling.harness import OTHER, SMALL, Rm
 def past(*lasted: float, kind: str = str(SMALL)) -> HoldingTimes:
     times = HoldingTimes()
     for seconds in lasted:
-        times.hear(
+        times.add(
             Decision(
                 time=1000.0 + seconds, kind=DecisionKind.FREED, instance_type=kind, began=1000.0
             )
@@ -86,7 +86,7 @@ def test_what_ended_by_a_loss_does_not_count() -> None:
     lost = Decision(
         time=9.0, kind=DecisionKind.UNPLACED, instance_type=str(SMALL), slice="s", began=1.0
     )
-    times.hear(lost)
+    times.add(lost)
     assert not times.of(str(SMALL)).is_known
     assert times.of(str(SMALL)).remaining(0.0) == math.inf
 
@@ -146,7 +146,7 @@ def test_usage_knows_the_windows_edges() -> None:
     before = Decision(time=90.0, kind=DecisionKind.FREED, tenant="old", slice="s", began=10.0)
     for one in (held, waited, before):
         for counted in usage.values():
-            counted.hear(one)
+            counted.add(one)
     rows = {by: [(r.name, r.slice_s, r.waiting_s) for r in usage[by].rows()] for by in UsageBy}
     assert rows[UsageBy.TENANT] == [("ada", 50.0, 0.0), ("bob", 0.0, 20.0)]
     assert rows[UsageBy.USER] == [("a", 50.0, 0.0), ("", 0.0, 20.0)]

@@ -116,7 +116,7 @@ def test_a_late_claim_of_a_drained_slice_moves_its_holder() -> None:
     rm.do(m.SliceDrained(slice_id="slice-0"))
     claim_late(rm, (0, "slice-0", 9))
     assert rm.slice("slice-0").state is SliceState.DRAINING
-    assert [one.withdrawn for one in rm.heard("late", m.TellPreempting)] == [False]
+    assert [one.withdrawn for one in rm.heard("late", m.NotifyPreempting)] == [False]
     rm.after(30.0)
     assert rm.on("late") == ["slice-1"]
     assert rm.slice("slice-0").state is SliceState.CORDONED

@@ -27,7 +27,7 @@ def test_claims_are_accepted() -> None:
     assert rm.state == "serving"
     assert rm.placed("ada") == {0: ("slice-0", 1), 1: ("slice-1", 2)}
     assert rm.placed("bob") == {0: ("slice-2", 3)}
-    assert not rm.heard("ada", m.TellUnplaced)
+    assert not rm.heard("ada", m.NotifyUnplaced)
     rm.release("bob")
     rm.ask("new", 1)
     assert rm.placed("new")[0][1] > 3
@@ -40,7 +40,7 @@ def test_the_later_of_two_claims_wins() -> None:
     fresh = rm.restarted(state_lost=True)
     fresh.come_back("ada", (0, "slice-0", 1))
     fresh.come_back("bob", (0, "slice-0", 2))
-    (lost,) = fresh.heard("ada", m.TellUnplaced)
+    (lost,) = fresh.heard("ada", m.NotifyUnplaced)
     assert (lost.slice_id, lost.generation) == ("slice-0", 1)
     assert fresh.placed("bob") == {0: ("slice-0", 2)}
     asked = fresh.asked["ada"]
@@ -78,13 +78,13 @@ def test_a_gang_that_lost_a_slice_keeps_the_others() -> None:
     all_join(fresh)
     fresh.end_worker("slice-1")
     fresh.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2), (2, "slice-2", 3))
-    assert [one.slice_id for one in fresh.heard("ada", m.TellUnplaced)] == ["slice-1"]
+    assert [one.slice_id for one in fresh.heard("ada", m.NotifyUnplaced)] == ["slice-1"]
     assert fresh.on("ada") == ["slice-0", "slice-2"]
-    assert not fresh.heard("ada", m.TellRunning), "it is not whole"
+    assert not fresh.heard("ada", m.NotifyRunning), "it is not whole"
     fresh.after(21.0)
     fresh.join("slice-1", life="2")
     assert len(fresh.placed("ada")) == 3
-    assert len(fresh.heard("ada", m.TellRunning)) == 1
+    assert len(fresh.heard("ada", m.NotifyRunning)) == 1
 
 
 def test_a_never_placed_slice_does_not_take_a_spare() -> None:
@@ -106,7 +106,7 @@ def test_repeated_claims_of_one_slice_count_once() -> None:
     all_join(fresh)
     fresh.come_back("ada", (0, "slice-0", 1), (1, "slice-0", 2))
     assert fresh.placed("ada") == {1: ("slice-0", 2)}
-    (lost,) = fresh.heard("ada", m.TellUnplaced)
+    (lost,) = fresh.heard("ada", m.NotifyUnplaced)
     assert (lost.virtual_index, lost.generation) == (0, 1)
     fresh.after(21.0)
     assert fresh.on("ada") == ["slice-1", "slice-0"]
@@ -121,7 +121,7 @@ def test_a_slice_that_failed_before_its_claim_is_lost() -> None:
     rm.end_worker("slice-0")
     rm.join("slice-0", life="2")
     rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
-    assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+    assert [one.slice_id for one in rm.heard("ada", m.NotifyUnplaced)] == ["slice-0"]
     assert rm.on("ada") == ["slice-1"]
     rm.after(21.0)
     assert rm.placed("ada")[0][1] > 3, "it is placed again"
@@ -135,7 +135,7 @@ def test_a_new_worker_has_lost_its_slice() -> None:
         rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
         if claim_first:
             rm.join("slice-0", life="2")
-        assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+        assert [one.slice_id for one in rm.heard("ada", m.NotifyUnplaced)] == ["slice-0"]
         assert rm.on("ada") == ["slice-1"]
 
 
@@ -149,7 +149,7 @@ def test_a_worker_younger_than_the_placement_has_lost_its_slice() -> None:
         rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
         if claim_first:
             rm.join("slice-0", life="2")
-        assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+        assert [one.slice_id for one in rm.heard("ada", m.NotifyUnplaced)] == ["slice-0"]
         assert rm.on("ada") == ["slice-1"]
 
 

@@ -17,9 +17,9 @@ def test_a_gang_is_placed_as_a_whole_and_then_told_to_run() -> None:
     assert kinds(instructions) == [
         "Persist",
         "WelcomeTenant",
-        "TellPlaced",
-        "TellPlaced",
-        "TellRunning",
+        "NotifyPlaced",
+        "NotifyPlaced",
+        "NotifyRunning",
     ]
     assert rm.placed("ada") == {0: ("slice-0", 1), 1: ("slice-1", 2)}
     assert rm.announced() == ["slice.placed", "slice.placed", "tenant.running"]
@@ -96,7 +96,7 @@ def test_a_lost_slice_is_placed_again_on_the_spare_with_a_new_generation() -> No
     rm.ask("ada", 2)
     rm.said.clear()
     rm.end_worker("slice-0")
-    assert kinds(rm.said) == ["Persist", "TellUnplaced", "TellPlaced"]
+    assert kinds(rm.said) == ["Persist", "NotifyUnplaced", "NotifyPlaced"]
     assert rm.placed("ada") == {0: ("slice-2", 3), 1: ("slice-1", 2)}
     assert rm.announced() == ["slice.lost", "slice.unplaced", "slice.placed"]
 
@@ -138,11 +138,11 @@ def test_an_elastic_gang_starts_with_what_it_needs_and_is_filled_up_later() -> N
     rm = Rm(3)
     rm.ask("bob", 1)
     rm.ask("ada", 3, elastic=1)
-    (running,) = rm.heard("ada", m.TellRunning)
+    (running,) = rm.heard("ada", m.NotifyRunning)
     assert (running.placed, running.wanted) == (2, 3)
     rm.said.clear()
     rm.release("bob")
-    assert kinds(rm.said) == ["Persist", "RefuseTenant", "TellPlaced"]
+    assert kinds(rm.said) == ["Persist", "RefuseTenant", "NotifyPlaced"]
     assert rm.on("ada") == ["slice-1", "slice-2", "slice-0"]
 
 
@@ -212,7 +212,7 @@ def test_a_gang_is_never_placed_by_halves() -> None:
 def test_while_the_service_starts_a_request_that_will_fit_waits() -> None:
     rm = Rm(2, ready=False, starting_grace_s=30.0)
     rm.ask("ada", 2)
-    (queued,) = rm.heard("ada", m.TellQueued)
+    (queued,) = rm.heard("ada", m.NotifyQueued)
     assert "0 of 2 ready" in queued.reason
     rm.ask("bob", 1)
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN, "ada will have both"

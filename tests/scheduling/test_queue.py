@@ -23,8 +23,8 @@ def test_who_waits_is_told_position_reason_and_holders() -> None:
     rm = full()
     rm.ask("bob", 1, queue=60.0)
     rm.ask("eve", 2, queue=math.inf)
-    (bob,) = rm.heard("bob", m.TellQueued)
-    (eve,) = rm.heard("eve", m.TellQueued)
+    (bob,) = rm.heard("bob", m.NotifyQueued)
+    (eve,) = rm.heard("eve", m.NotifyQueued)
     assert (bob.position, eve.position) == (1, 2)
     assert bob.reason == "no tpuv6e:2x2 slice is free (1 wanted)"
     assert bob.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
@@ -42,7 +42,7 @@ def test_a_release_places_who_waits_at_once_and_tells_who_is_behind() -> None:
     rm.release("ada")
     assert rm.on("bob") == ["slice-0", "slice-1"]
     rm.after(2.0)
-    told = rm.heard("eve", m.TellQueued)[-1]
+    told = rm.heard("eve", m.NotifyQueued)[-1]
     assert told.position == 1
     assert told.holders == ("bob@laptop: 2 x tpuv6e:2x2",)
 
@@ -147,12 +147,12 @@ def test_many_who_wait_are_told_together_and_everybody_in_the_end() -> None:
     rm.said.clear()
     for holder in ("ada", "t00", "t01", "t02"):
         rm.release(holder)
-    at_once = sum(isinstance(one, m.TellQueued) for one in rm.said)
+    at_once = sum(isinstance(one, m.NotifyQueued) for one in rm.said)
     assert at_once <= 8, "the cost of an event does not grow with the line"
     assert at_once >= 1, "the head of a quiet line hears at once"
     rm.after(2.0)
     for position, tenant in enumerate(names[4:], start=1):
-        assert rm.heard(tenant, m.TellQueued)[-1].position == position
+        assert rm.heard(tenant, m.NotifyQueued)[-1].position == position
 
 
 def test_after_a_single_change_the_whole_line_hears_of_it() -> None:
@@ -164,7 +164,7 @@ def test_after_a_single_change_the_whole_line_hears_of_it() -> None:
     rm.release("ada")
     rm.after(1.1)
     for position, tenant in enumerate(names[1:], start=1):
-        assert rm.heard(tenant, m.TellQueued)[-1].position == position
+        assert rm.heard(tenant, m.NotifyQueued)[-1].position == position
 
 
 def test_who_waits_is_not_told_the_same_twice() -> None:
@@ -173,7 +173,7 @@ def test_who_waits_is_not_told_the_same_twice() -> None:
     rm.said.clear()
     rm.beat()
     rm.after(20.0)
-    assert not rm.heard("bob", m.TellQueued)
+    assert not rm.heard("bob", m.NotifyQueued)
 
 
 def test_of_many_holders_the_first_are_named() -> None:
@@ -181,7 +181,7 @@ def test_of_many_holders_the_first_are_named() -> None:
     for index in range(12):
         rm.ask(f"t{index}", 1)
     rm.ask("bob", 1, queue=math.inf)
-    (told,) = rm.heard("bob", m.TellQueued)
+    (told,) = rm.heard("bob", m.NotifyQueued)
     assert len(told.holders) == 11
     assert told.holders[-1] == "and 2 more of tpuv6e:2x2"
 
@@ -211,7 +211,7 @@ def test_a_new_stream_of_the_same_proxy_stops_the_clock() -> None:
     rm.after(10.0)
     rm.said.clear()
     rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
-    assert [type(one).__name__ for one in rm.said] == ["WelcomeTenant", "Announce", "TellRunning"]
+    assert [type(one).__name__ for one in rm.said] == ["WelcomeTenant", "Announce", "NotifyRunning"]
     rm.after(100.0)
     assert rm.on("ada") == ["slice-0", "slice-1"]
     rm.cut("ada")
@@ -227,8 +227,8 @@ def test_a_proxy_that_comes_back_is_told_what_it_missed() -> None:
     assert rm.on("ada") == ["slice-1"]
     rm.said.clear()
     rm.come_back("ada", (0, "slice-0", 1))
-    (lost,) = rm.heard("ada", m.TellUnplaced)
-    (placed,) = rm.heard("ada", m.TellPlaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
+    (placed,) = rm.heard("ada", m.NotifyPlaced)
     assert (lost.slice_id, lost.generation) == ("slice-0", 1)
     assert (placed.slice_id, placed.generation) == ("slice-1", 2)
     assert rm.said.index(lost) < rm.said.index(placed)
@@ -240,8 +240,8 @@ def test_nothing_is_told_to_a_proxy_without_a_stream() -> None:
     rm.cut("ada")
     rm.said.clear()
     rm.end_worker("slice-0")
-    assert not rm.heard("ada", m.TellUnplaced)
-    assert not rm.heard("ada", m.TellPlaced)
+    assert not rm.heard("ada", m.NotifyUnplaced)
+    assert not rm.heard("ada", m.NotifyPlaced)
     assert rm.announced("slice.unplaced", "slice.placed") == ["slice.unplaced", "slice.placed"]
 
 
@@ -254,7 +254,7 @@ def test_a_place_in_the_queue_outlives_a_broken_stream_too() -> None:
     rm.said.clear()
     rm.come_back("bob")
     assert rm.queue == ["bob", "eve"]
-    assert rm.heard("bob", m.TellQueued)[0].position == 1
+    assert rm.heard("bob", m.NotifyQueued)[0].position == 1
     rm.cut("bob")
     rm.after(16.0)
     assert rm.queue == ["eve"]
@@ -269,8 +269,8 @@ def test_who_waits_without_a_stream_is_placed_and_hears_it_when_it_is_back() -> 
     rm.release("ada")
     rm.said.clear()
     rm.come_back("bob")
-    assert [one.slice_id for one in rm.heard("bob", m.TellPlaced)] == ["slice-0"]
-    assert len(rm.heard("bob", m.TellRunning)) == 1
+    assert [one.slice_id for one in rm.heard("bob", m.NotifyPlaced)] == ["slice-0"]
+    assert len(rm.heard("bob", m.NotifyRunning)) == 1
 
 
 def test_a_wait_that_ran_out_meanwhile_is_told_to_the_proxy_that_comes_back() -> None:

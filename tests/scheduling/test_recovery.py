@@ -19,7 +19,7 @@ def test_after_a_restart_nothing_is_granted_until_all_have_reported() -> None:
     rm.ask("new", 1)
     (welcome,) = rm.heard("new", m.WelcomeTenant)
     assert welcome.recovering
-    assert "recovering" in rm.heard("new", m.TellQueued)[0].reason
+    assert "recovering" in rm.heard("new", m.NotifyQueued)[0].reason
     all_join(rm)
     rm.come_back("bob", (0, "slice-2", 3))
     rm.come_back("eve")
@@ -31,9 +31,9 @@ def test_after_a_restart_nothing_is_granted_until_all_have_reported() -> None:
     assert rm.on("ada") == ["slice-0", "slice-1"]
     assert rm.on("bob") == ["slice-2"]
     for tenant in ("ada", "bob"):
-        assert not rm.heard(tenant, m.TellUnplaced)
-        assert not rm.heard(tenant, m.TellPlaced)
-        assert len(rm.heard(tenant, m.TellRunning)) == 1
+        assert not rm.heard(tenant, m.NotifyUnplaced)
+        assert not rm.heard(tenant, m.NotifyPlaced)
+        assert len(rm.heard(tenant, m.NotifyRunning)) == 1
     assert rm.refusal("new").kind is m.RefusalKind.SLICES_TAKEN, "it sees the right free slices"
 
 
@@ -95,7 +95,7 @@ def test_slices_that_do_not_report_in_time_are_lost() -> None:
     assert rm.on("ada") == ["slice-0", "slice-1"]
     rm.after(2.0)
     assert rm.state == "serving"
-    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
     assert (lost.slice_id, lost.generation) == ("slice-1", 2)
     assert "did not report" in lost.reason
     rm.join("slice-1", life="2")
@@ -106,7 +106,7 @@ def test_a_replaced_worker_has_lost_its_slice() -> None:
     rm = busy().restarted()
     rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
     rm.join("slice-0", life="2")
-    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
     assert lost.slice_id == "slice-0"
     assert "while the resource manager was away" in lost.reason
     assert rm.on("ada") == ["slice-1"], "nothing is granted while it recovers"
@@ -117,17 +117,17 @@ def test_the_death_of_a_worker_counts_at_once_during_recovery() -> None:
     rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
     rm.join("slice-0")
     rm.end_worker("slice-0")
-    assert [one.slice_id for one in rm.heard("ada", m.TellUnplaced)] == ["slice-0"]
+    assert [one.slice_id for one in rm.heard("ada", m.NotifyUnplaced)] == ["slice-0"]
 
 
 def test_stale_claims_are_answered_with_the_current_state() -> None:
     rm = busy().restarted()
     rm.come_back("ada", (0, "slice-1", 1), (1, "slice-1", 1))
-    assert {(one.virtual_index, one.slice_id) for one in rm.heard("ada", m.TellUnplaced)} == {
+    assert {(one.virtual_index, one.slice_id) for one in rm.heard("ada", m.NotifyUnplaced)} == {
         (0, "slice-1"),
         (1, "slice-1"),
     }
-    assert {(one.virtual_index, one.slice_id) for one in rm.heard("ada", m.TellPlaced)} == {
+    assert {(one.virtual_index, one.slice_id) for one in rm.heard("ada", m.NotifyPlaced)} == {
         (0, "slice-0"),
         (1, "slice-1"),
     }
@@ -217,7 +217,7 @@ def test_tenants_are_placed_again_when_state_and_workers_were_replaced() -> None
         rm.join(f"slice-{index}", life="2")
     assert rm.state == "serving", "nobody holds anything any more"
     rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
-    assert len(rm.heard("ada", m.TellUnplaced)) == 2
+    assert len(rm.heard("ada", m.NotifyUnplaced)) == 2
     assert rm.on("ada") == ["slice-0", "slice-1"]
     assert min(generation for _, generation in rm.placed("ada").values()) > 3
 

@@ -26,7 +26,7 @@ def test_the_death_of_one_worker_is_the_death_of_its_slice_at_once() -> None:
     rm.ask("ada", (TWO_HOSTS,))
     rm.said.clear()
     rm.end_worker(slice_id, 1)
-    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
     assert (lost.slice_id, lost.generation) == (slice_id, 1)
     assert "worker 1 of tpuv6e-2x4-0 is gone" in lost.reason
     assert "its process ended" in lost.reason
@@ -47,7 +47,7 @@ def test_a_worker_without_a_beat_is_hung_at_the_deadline_and_not_before() -> Non
     assert not rm.said
     rm.now += 0.2
     rm.do(m.Tick())
-    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
     assert "worker 0 of slice-0 is hung: no beat for 30 s" in lost.reason
     (refused,) = [one for one in rm.said if isinstance(one, m.RefuseWorker)]
     assert refused.incarnation == "slice-0/0/1"
@@ -72,8 +72,8 @@ def test_a_newer_incarnation_replaces_the_older_and_the_slice_was_lost_in_betwee
     rm.join("slice-0", life="2")
     (refused,) = [one for one in rm.said if isinstance(one, m.RefuseWorker)]
     assert refused.incarnation == "slice-0/0/1"
-    (lost,) = rm.heard("ada", m.TellUnplaced)
-    (placed,) = rm.heard("ada", m.TellPlaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
+    (placed,) = rm.heard("ada", m.NotifyPlaced)
     assert (lost.generation, placed.generation) == (1, 2)
     assert rm.said.index(lost) < rm.said.index(placed)
     rm.said.clear()
@@ -86,7 +86,7 @@ def test_a_worker_that_speaks_again_has_lost_its_slice_as_if_its_end_had_been_se
     rm.ask("ada")
     rm.said.clear()
     rm.join("slice-0")
-    assert [one.generation for one in rm.heard("ada", m.TellUnplaced)] == [1]
+    assert [one.generation for one in rm.heard("ada", m.NotifyUnplaced)] == [1]
     assert not [one for one in rm.said if isinstance(one, m.RefuseWorker)]
     assert rm.placed("ada") == {0: ("slice-0", 2)}
 

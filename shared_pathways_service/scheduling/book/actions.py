@@ -89,7 +89,7 @@ class PlaceMissing:
         ledger.place(tenant, index, onto)
         speaker.placed(tenant, index, onto)
         # The gang was placed before; its proxy may have come back while it was not whole.
-        speaker.tell_running(tenant)
+        speaker.notify_running(tenant)
 
 
 def vacate(
@@ -113,8 +113,8 @@ def vacate(
         speaker.unplaced(tenant, index, held.id, generation, reason)
     tenant.running = False
     tenant.lost.clear()
-    tenant.heard_running = False
+    tenant.was_notified_running = False
     tenant.warned.clear()
-    tenant.told = None
+    tenant.last_place = None
     tenant.since = tenant.waits_since = ledger.now
     ledger.changes.publish(Vacated(tenant))

@@ -177,7 +177,7 @@ def _grant_of(tenant: Tenant) -> PersistedGrant:
         placements[index] = held.id, held.generation
         incarnations[held.id] = held.relied_on
         held_since[held.id] = held.held_since
-    told = tenant.notice
+    notice = tenant.notice
     return PersistedGrant(
         tenant.request,
         tenant.incarnation,
@@ -190,7 +190,9 @@ def _grant_of(tenant: Tenant) -> PersistedGrant:
         tuple(tenant.lost),
         incarnations,
         tenant.preempted,
-        None if told is None else PersistedNotice(by=told.by, said=told.said, ends_at=told.ends_at),
+        None
+        if notice is None
+        else PersistedNotice(by=notice.by, said=notice.said, ends_at=notice.ends_at),
         tenant.ends_at,
         held_since,
         tenant.idled,

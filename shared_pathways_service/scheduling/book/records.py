@@ -18,7 +18,7 @@ from shared_pathways_service.scheduling.book.states import SliceMark, SliceState
 
 __all__ = [
     "BARRED",
-    "HEARD_S",
+    "NOTICE_DELIVERY_S",
     "Notice",
     "Pool",
     "Slice",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 #: Seconds that a repeated notice leaves at least, as the first one may not have been received.
-HEARD_S = 5.0
+NOTICE_DELIVERY_S = 5.0
 
 #: States of slices that an operator has taken out of service.
 BARRED = frozenset({SliceState.CORDONED, SliceState.DRAINING})
@@ -163,10 +163,10 @@ class Tenant:
       placed: Virtual index to physical slice.
       lost: Virtual indices that were placed once and are not now.
       ttl_at: While its stream is broken: when its time to live ends.
-      told: The last queue message that it was sent: position, reason, holders.
+      last_place: The last queue message that it was sent: position, reason, holders.
       warned: Warnings that its proxy was sent and that were not withdrawn: the virtual indices to
         be taken (empty: all), by the label in the warning.
-      heard_running: Whether its proxy was notified over its present stream that it may compute.
+      was_notified_running: Whether it was notified over its present stream that it may compute.
       persisted: Whether it is on the disk.
       was_queued: Whether its wait is in the history.
       waits_since: When its present or last wait began: with its request, or its preemption.
@@ -198,9 +198,9 @@ class Tenant:
     lost: set[int] = dataclasses.field(default_factory=set)
     connected: bool = False
     ttl_at: float | None = None
-    told: tuple[int, str, tuple[str, ...]] | None = None
+    last_place: tuple[int, str, tuple[str, ...]] | None = None
     warned: dict[tuple[int, ...], str] = dataclasses.field(default_factory=dict)
-    heard_running: bool = False
+    was_notified_running: bool = False
     persisted: bool = False
     was_queued: bool = False
     waits_since: float = 0.0

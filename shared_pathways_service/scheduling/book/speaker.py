@@ -11,13 +11,13 @@ from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Announce,
     Instruction,
+    NotifyPlaced,
+    NotifyPreempting,
+    NotifyQueued,
+    NotifyRunning,
+    NotifyUnplaced,
     RefusalKind,
     RefuseTenant,
-    TellPlaced,
-    TellPreempting,
-    TellQueued,
-    TellRunning,
-    TellUnplaced,
 )
 from shared_pathways_service.scheduling.book.records import Notice, Slice, Tenant
 from shared_pathways_service.scheduling.book.wait_reasons import (
@@ -73,7 +73,7 @@ class Speaker:
         ended = {
             one.generation: one.tenant
             for one in self.gathered
-            if isinstance(one, TellPlaced) and not self._is_current(one)
+            if isinstance(one, NotifyPlaced) and not self._is_current(one)
         }
         if not ended:
             return
@@ -82,20 +82,20 @@ class Speaker:
         kept: list[Instruction] = []
         to_run: dict[str, None] = {}
         for one in self.gathered:
-            if isinstance(one, TellPlaced) and one.generation in ended:
+            if isinstance(one, NotifyPlaced) and one.generation in ended:
                 sent.add(one.generation)
-            elif isinstance(one, TellRunning) and one.tenant in tenants:
+            elif isinstance(one, NotifyRunning) and one.tenant in tenants:
                 to_run[one.tenant] = None  # it may count a placement that is dropped
-            elif not isinstance(one, TellUnplaced) or one.generation not in sent:
+            elif not isinstance(one, NotifyUnplaced) or one.generation not in sent:
                 kept.append(one)
         self.gathered = kept
         for name in to_run:
             tenant = self._ledger.tenants.get(name)
             if tenant is not None:
-                tenant.heard_running = False
-                self.tell_running(tenant)
+                tenant.was_notified_running = False
+                self.notify_running(tenant)
 
-    def _is_current(self, placed: TellPlaced) -> bool:
+    def _is_current(self, placed: NotifyPlaced) -> bool:
         """Returns whether the tenant still has this placement."""
         tenant = self._ledger.tenants.get(placed.tenant)
         held = None if tenant is None else tenant.placed.get(placed.virtual_index)
@@ -105,41 +105,41 @@ class Speaker:
 
     def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Reports the placement of a virtual slice to its tenant and watchers."""
-        self.tell_placed(tenant, index, onto)
+        self.notify_placed(tenant, index, onto)
         self.announce(announcements.placed(tenant, index, onto))
 
-    def tell_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
+    def notify_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Reports a placement to its tenant alone."""
         if tenant.connected:
-            self.say(TellPlaced(tenant.name, index, onto.pool.kind, onto.id, onto.generation))
+            self.say(NotifyPlaced(tenant.name, index, onto.pool.kind, onto.id, onto.generation))
 
     def unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
     ) -> None:
         """Reports the end of a placement to its tenant and watchers."""
         tenant.warned.pop((index,), None)
-        self.tell_unplaced(tenant, index, slice_id, generation, reason)
+        self.notify_unplaced(tenant, index, slice_id, generation, reason)
         self.announce(announcements.unplaced(tenant, index, slice_id, generation, reason))
 
-    def tell_unplaced(
+    def notify_unplaced(
         self, tenant: Tenant, index: int, slice_id: str, generation: int, reason: str
     ) -> None:
         """Reports to a tenant alone that a placement does not exist."""
         if tenant.connected:
             kind = tenant.request.virtual_slices[index]
-            self.say(TellUnplaced(tenant.name, index, kind, slice_id, generation, reason))
+            self.say(NotifyUnplaced(tenant.name, index, kind, slice_id, generation, reason))
 
     def running(self, tenant: Tenant) -> None:
         """Reports that a tenant's gang is placed."""
-        self.tell_running(tenant)
+        self.notify_running(tenant)
         self.announce(announcements.running(tenant))
 
-    def tell_running(self, tenant: Tenant) -> None:
+    def notify_running(self, tenant: Tenant) -> None:
         """Notifies a tenant alone that it may compute, once it can and unless it was notified."""
         enough = len(tenant.placed) >= tenant.gang
-        if tenant.connected and enough and not tenant.heard_running:
-            tenant.heard_running = True
-            self.say(TellRunning(tenant.name, len(tenant.placed), len(tenant.pools)))
+        if tenant.connected and enough and not tenant.was_notified_running:
+            tenant.was_notified_running = True
+            self.say(NotifyRunning(tenant.name, len(tenant.placed), len(tenant.pools)))
 
     # ---- notices
 
@@ -147,12 +147,12 @@ class Speaker:
         """Reports that a running tenant's slices will be taken."""
         notice = tenant.notice
         assert notice is not None
-        self.tell_notices(tenant)
+        self.send_notices(tenant)
         self.announce(announcements.preempting(tenant, notice, self._ledger.now))
 
     def preempting_no_more(self, tenant: Tenant, notice: Notice) -> None:
         """Withdraws a preemption notice."""
-        self._tell_preempting(tenant, notice.said, withdrawn=True)
+        self._notify_preempting(tenant, notice.said, withdrawn=True)
         self.announce(announcements.preempting_withdrawn(tenant, notice))
 
     def preempted(self, tenant: Tenant, reason: str) -> None:
@@ -161,26 +161,26 @@ class Speaker:
 
     def moving(self, drained: Slice) -> None:
         """Reports that the holder of a drained slice will be moved or, without `onto`, will not."""
-        self._tell_moving(drained)
+        self._notify_moving(drained)
         self.announce(announcements.moving(drained))
 
-    def tell_notices(self, tenant: Tenant) -> None:
+    def send_notices(self, tenant: Tenant) -> None:
         """Sends a returning tenant its notices, and withdraws those that no longer hold."""
         for indices, by in list(tenant.warned.items()):
             if not _is_warned(tenant, indices):
-                self._tell_preempting(tenant, by, indices=indices, withdrawn=True)
+                self._notify_preempting(tenant, by, indices=indices, withdrawn=True)
         if tenant.notice is not None:
             left = max(0.0, tenant.notice.ends_at - self._ledger.now)
-            self._tell_preempting(tenant, tenant.notice.said, grace_s=left)
+            self._notify_preempting(tenant, tenant.notice.said, grace_s=left)
         for held in tenant.placed.values():
             if held.onto is not None:
-                self._tell_moving(held)
+                self._notify_moving(held)
 
-    def _tell_moving(self, drained: Slice) -> None:
+    def _notify_moving(self, drained: Slice) -> None:
         tenant = drained.tenant
         assert tenant is not None
         due, withdrawn = drained.moves_at, drained.onto is None
-        self._tell_preempting(
+        self._notify_preempting(
             tenant,
             f"a drain of {drained.id}",
             grace_s=0.0 if withdrawn or due is None else max(0.0, due - self._ledger.now),
@@ -188,7 +188,7 @@ class Speaker:
             withdrawn=withdrawn,
         )
 
-    def _tell_preempting(
+    def _notify_preempting(
         self,
         tenant: Tenant,
         by: str,
@@ -203,7 +203,7 @@ class Speaker:
             else:
                 tenant.warned[indices] = by
             self.say(
-                TellPreempting(
+                NotifyPreempting(
                     tenant=tenant.name, grace_s=grace_s, by=by, indices=indices, withdrawn=withdrawn
                 )
             )
@@ -212,18 +212,18 @@ class Speaker:
 
     def queued(self, tenant: Tenant) -> None:
         """Sends a waiting tenant its place, unless it was sent already."""
-        self.tell_place(tenant, position_of(tenant))
+        self.send_place(tenant, position_of(tenant))
 
-    def tell_place(self, tenant: Tenant, position: int) -> None:
+    def send_place(self, tenant: Tenant, position: int) -> None:
         """Sends a waiting tenant the given place, unless it was sent already."""
         if not tenant.connected:
             return
-        told = (position, self.reason(tenant), holders_of(tenant.wants))
-        if told == tenant.told:
+        place = (position, self.reason(tenant), holders_of(tenant.wants))
+        if place == tenant.last_place:
             return
-        tenant.told = told
-        _, reason, holders = told
-        self.say(TellQueued(tenant.name, position, reason, holders))
+        tenant.last_place = place
+        _, reason, holders = place
+        self.say(NotifyQueued(tenant.name, position, reason, holders))
         self.announce(announcements.queued(tenant, position, reason, holders))
 
     def reason(self, tenant: Tenant) -> str:

@@ -48,7 +48,7 @@ class HoldingTimes:
     def __init__(self) -> None:
         self._of: dict[str, collections.deque[float]] = {}
 
-    def hear(self, decision: Decision) -> None:
+    def add(self, decision: Decision) -> None:
         """Notes a holding that ended; ignores other decisions."""
         lasted = decision.duration_s
         if decision.kind == DecisionKind.FREED and lasted is not None:
@@ -121,11 +121,11 @@ def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, E
             lasts = past[name].mean
             for _ in range(count):
                 heapq.heappush(frees[name], start + lasts)
-        expected[entry.tenant] = _told(entry, start, past)
+        expected[entry.tenant] = _expectation_of(entry, start, past)
     return expected
 
 
-def _told(entry: QueueEntry, start: float, past: Mapping[str, Past]) -> Expectation:
+def _expectation_of(entry: QueueEntry, start: float, past: Mapping[str, Past]) -> Expectation:
     basis = "; ".join(str(past[name]) for name in entry.wants)
     if math.isfinite(start):
         return Expectation(wait_s=start, basis=basis)

@@ -103,18 +103,18 @@ def explain(
     if tenant is None:
         return _explain_gone(name, decisions, now) if decisions else None
     if tenant.state is TenantState.IDLE:
-        told = _explain_parked(tenant, decisions, now)
+        explanation = _explain_parked(tenant, decisions, now)
     elif entry is None:
-        told = _explain_running(tenant, report, decisions, now)
+        explanation = _explain_running(tenant, report, decisions, now)
     else:
-        told = _explain_waiting(tenant, entry, report, expectations.get(name), now)
-    said = list(told.sentences)
+        explanation = _explain_waiting(tenant, entry, report, expectations.get(name), now)
+    said = list(explanation.sentences)
     if not tenant.connected:
         said.append("Its proxy is not connected; it is given up unless it comes back")
     moved = [one for one in decisions if one.kind in _MOVED]
     if entry is not None and moved and moved[-1].kind != DecisionKind.RUNNING:
         said.append(f"Last, {sentence(moved[-1])}")
-    return dataclasses.replace(told, sentences=tuple(said), decisions=tuple(decisions))
+    return dataclasses.replace(explanation, sentences=tuple(said), decisions=tuple(decisions))
 
 
 def _explain_waiting(

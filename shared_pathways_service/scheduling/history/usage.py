@@ -58,12 +58,12 @@ class Usage:
         self._until = until
         self._rows: dict[str, UsageRow] = {}
 
-    def hear(self, decision: Decision) -> None:
+    def add(self, decision: Decision) -> None:
         """Counts the part of an ended holding or wait that lies in the window."""
         if decision.began is not None:
             self._count(decision, decision.began, decision.time)
 
-    def hear_status(self, report: StatusReport, now: float) -> None:
+    def add_status(self, report: StatusReport, now: float) -> None:
         """Counts holdings and waits that have not ended.
 
         Args:

@@ -27,7 +27,7 @@ from shared_pathways_service.scheduling.book.messages import (
     SliceDrained,
     SliceUncordoned,
 )
-from shared_pathways_service.scheduling.book.records import HEARD_S, Pool, Slice
+from shared_pathways_service.scheduling.book.records import NOTICE_DELIVERY_S, Pool, Slice
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState
 from shared_pathways_service.scheduling.policies.policy import Policy
@@ -94,7 +94,7 @@ class Cordons(Policy):
             return now + self._grace_s
         # After a restart, or when the first choice was lost: no sooner than announced, if the
         # holder was notified.
-        return max(drained.moves_at, now + min(self._grace_s, HEARD_S))
+        return max(drained.moves_at, now + min(self._grace_s, NOTICE_DELIVERY_S))
 
     def _await(self, drained: Slice, ends_at: float) -> None:
         onto = drained.onto

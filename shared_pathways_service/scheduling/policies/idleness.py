@@ -36,7 +36,7 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.holdings import IdleStatus
 from shared_pathways_service.scheduling.book.ledger import Ledger
-from shared_pathways_service.scheduling.book.messages import TellIdle, TenantActivity
+from shared_pathways_service.scheduling.book.messages import NotifyIdle, TenantActivity
 from shared_pathways_service.scheduling.book.records import Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.policies.aging import rank_of
@@ -94,17 +94,17 @@ class Idleness(Policy):
     @property
     def events(self) -> Mapping[type, Callable[[Any], Actions]]:
         """Proxies' reports on their tenants' activity."""
-        return {TenantActivity: self._heard}
+        return {TenantActivity: self._reported}
 
     def greeted(self, tenant: Tenant) -> Actions:
         """Sends a tenant whose proxy connected the messages that it may have missed."""
         if tenant.parked is not None:
-            return (self._tell(tenant, released=True),)
+            return (self._notice(tenant, released=True),)
         known = self._activity.get(tenant)
         if known is None or known.watch is None or known.watch.ends_at is None:
             return ()
         left = max(0.0, known.watch.ends_at - self._ledger.now)
-        return (self._tell(tenant, release_s=left),)
+        return (self._notice(tenant, release_s=left),)
 
     def idle_status(self, tenant: Tenant, now: float) -> IdleStatus | None:
         """Returns how long a watched tenant has been idle, and when its slices are taken back."""
@@ -135,7 +135,7 @@ class Idleness(Policy):
 
     # ---- events
 
-    def _heard(self, event: TenantActivity) -> Actions:
+    def _reported(self, event: TenantActivity) -> Actions:
         tenant = self._ledger.tenants.get(event.tenant)
         if self._release_s is None or tenant is None or tenant.incarnation != event.incarnation:
             return
@@ -163,7 +163,7 @@ class Idleness(Policy):
             return
         elif has_worked:
             watch.ends_at = None
-            yield self._tell(tenant, withdrawn=True)
+            yield self._notice(tenant, withdrawn=True)
             yield self._withdrawn(tenant)
             self._await_warning(tenant, watch)
         elif not watch.confirmed:
@@ -193,10 +193,10 @@ class Idleness(Policy):
             return
         watch.ends_at = self._ledger.now + self._warning_s
         watch.confirmed = False
-        yield self._tell(tenant, release_s=self._warning_s)
+        yield self._notice(tenant, release_s=self._warning_s)
         idle_s = self._idle_s(tenant)
         event = partial(TenantIdling, tenant=tenant.name, idle_s=idle_s, release_s=self._warning_s)
-        yield AnnounceIdle(event)
+        yield AnnounceIdleness(event)
 
     def _release(self, tenant: Tenant, known: _Activity) -> Actions:
         if not tenant.connected:
@@ -206,9 +206,11 @@ class Idleness(Policy):
             return
         reason = f"released: idle for {self._idle_s(tenant):.0f} s"
         yield Park(tenant, known.worked, reason)
-        yield self._tell(tenant, released=True)
+        yield self._notice(tenant, released=True)
         idle_s = self._idle_s(tenant)
-        yield AnnounceIdle(partial(TenantIdled, tenant=tenant.name, reason=reason, idle_s=idle_s))
+        yield AnnounceIdleness(
+            partial(TenantIdled, tenant=tenant.name, reason=reason, idle_s=idle_s)
+        )
 
     def _idle_since(self, tenant: Tenant) -> float:
         """Returns when a tenant was last at work, as far as is known.
@@ -225,18 +227,18 @@ class Idleness(Policy):
 
     # ---- notifications
 
-    def _tell(
+    def _notice(
         self,
         tenant: Tenant,
         *,
         release_s: float = 0.0,
         withdrawn: bool = False,
         released: bool = False,
-    ) -> NotifyIdle:
+    ) -> SendIdleNotice:
         known = self._activity.get(tenant)
         worked = 0 if known is None else known.worked
-        return NotifyIdle(
-            TellIdle(
+        return SendIdleNotice(
+            NotifyIdle(
                 tenant=tenant.name,
                 idle_s=self._idle_s(tenant),
                 release_s=release_s,
@@ -247,9 +249,9 @@ class Idleness(Policy):
             tenant,
         )
 
-    def _withdrawn(self, tenant: Tenant) -> AnnounceIdle:
+    def _withdrawn(self, tenant: Tenant) -> AnnounceIdleness:
         idle_s = self._idle_s(tenant)
-        return AnnounceIdle(partial(TenantIdlingWithdrawn, tenant=tenant.name, idle_s=idle_s))
+        return AnnounceIdleness(partial(TenantIdlingWithdrawn, tenant=tenant.name, idle_s=idle_s))
 
     def _idle_s(self, tenant: Tenant) -> float:
         return self._ledger.now - self._idle_since(tenant)
@@ -259,10 +261,10 @@ class Idleness(Policy):
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class NotifyIdle:
+class SendIdleNotice:
     """Sends a tenant whose proxy is connected a message on its idleness."""
 
-    message: TellIdle
+    message: NotifyIdle
     tenant: Tenant
 
     def apply(self, _ledger: Ledger, speaker: Speaker) -> None:
@@ -272,7 +274,7 @@ class NotifyIdle:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class AnnounceIdle:
+class AnnounceIdleness:
     """Announces a tenant's idleness to watchers and logs."""
 
     make: Callable[[], Event]

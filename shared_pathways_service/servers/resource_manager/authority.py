@@ -85,7 +85,7 @@ class Authority:
         self._closed = False
         if store is not None:
             for decision in store.history.tail(_REMEMBERED):
-                self._followers.times.hear(decision)
+                self._followers.times.add(decision)
             self._flush()
         if not self._closed:
             self._timer.arm()
@@ -122,7 +122,7 @@ class Authority:
 
     def _decide(self, event: messages.ResourceManagerEvent) -> list[messages.Instruction]:
         now = self._clock()
-        self._timer.patience.heard(event, now)
+        self._timer.patience.received(event, now)
         instructions: list[messages.Instruction] = []
         try:
             instructions = self._core.handle(event, now)
@@ -285,7 +285,7 @@ class Authority:
             case messages.Announce():
                 self._announce(instruction)
             case messages.WelcomeWorker() | messages.RefuseWorker():
-                self._workers.tell(instruction)
+                self._workers.send(instruction)
             case messages.WelcomeTenant():
                 self._tenants.welcome(instruction)
             case messages.RefuseTenant():
@@ -293,7 +293,7 @@ class Authority:
             case messages.EndTenantStream():
                 self._tenants.end(instruction)
             case _:
-                self._tenants.tell(instruction)
+                self._tenants.send(instruction)
 
     def _persist(self, persist: Persist) -> None:
         store = self._store
@@ -308,7 +308,7 @@ class Authority:
         written = write()
         if written:
             self.meter.wrote(written, time.perf_counter() - began)
-            self._followers.tell(written)
+            self._followers.publish(written)
 
     def _announce(self, announced: messages.Announce) -> None:
         event = announced.make()

@@ -36,10 +36,10 @@ class Followers:
     def __len__(self) -> int:
         return len(self._outboxes)
 
-    def tell(self, written: Iterable[Numbered]) -> None:
+    def publish(self, written: Iterable[Numbered]) -> None:
         """Sends decisions that are on disk to the followers."""
         for number, decision in written:
-            self.times.hear(decision)
+            self.times.add(decision)
             takers = [box for box, wanted in self._outboxes.items() if wanted.takes(decision)]
             if takers:
                 message = decision_message(number, decision)

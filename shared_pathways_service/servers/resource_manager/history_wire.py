@@ -108,21 +108,21 @@ def usage_by(request: pb.GetUsageRequest) -> UsageBy:
         raise InvalidRequestError("by", request.by, f"one of {', '.join(UsageBy)}") from None
 
 
-def explanation_message(told: Explanation, now: float) -> pb.ExplainResponse:
+def explanation_message(explanation: Explanation, now: float) -> pb.ExplainResponse:
     """Creates the answer of `Explain`."""
-    expected = told.expectation
+    expected = explanation.expectation
     return pb.ExplainResponse(
-        tenant=told.tenant,
-        state=told.state,
-        sentences=told.sentences,
-        position=told.position,
-        wants=told.wants,
-        free=told.free,
-        holders=[_holding(one, now) for one in told.holders],
-        ahead=told.ahead,
+        tenant=explanation.tenant,
+        state=explanation.state,
+        sentences=explanation.sentences,
+        position=explanation.position,
+        wants=explanation.wants,
+        free=explanation.free,
+        holders=[_holding(one, now) for one in explanation.holders],
+        ahead=explanation.ahead,
         expected_wait_s=None if expected is None else expected.wait_s,
         expected_wait_basis="" if expected is None else expected.basis,
-        decisions=[decision_message(0, one) for one in told.decisions],
+        decisions=[decision_message(0, one) for one in explanation.decisions],
         time=rfc3339(now),
     )
 

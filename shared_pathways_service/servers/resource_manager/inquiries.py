@@ -76,15 +76,17 @@ def explained(authority: Authority, request: pb.ExplainRequest) -> pb.ExplainRes
     name = check_dns_label("tenant", request.tenant)
     report, now = authority.report(), authority.now
     decisions = authority.history.last_of(name, _LAST)
-    told = explain(name, report, decisions, expect(report, authority.holding_times, now), now)
-    if told is None:
+    explanation = explain(
+        name, report, decisions, expect(report, authority.holding_times, now), now
+    )
+    if explanation is None:
         known = sorted(tenant.name for tenant in report.tenants)
         raise ServiceNotFound(
             f"nothing is known of a tenant {name}",
             candidates=known,
             hint=f"the service has {', '.join(known) or 'no tenants'}",
         )
-    return explanation_message(told, now)
+    return explanation_message(explanation, now)
 
 
 async def usage(authority: Authority, request: pb.GetUsageRequest) -> pb.GetUsageResponse:
@@ -103,8 +105,8 @@ async def usage(authority: Authority, request: pb.GetUsageRequest) -> pb.GetUsag
     # A use that ended after the window may have begun in it.
     async for piece in history.read(Filter(since=begin)):
         for _, decision in piece:
-            counted.hear(decision)
-    counted.hear_status(authority.report(), authority.now)
+            counted.add(decision)
+    counted.add_status(authority.report(), authority.now)
     return pb.GetUsageResponse(
         rows=[
             pb.UsageRow(

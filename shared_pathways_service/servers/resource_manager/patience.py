@@ -56,7 +56,7 @@ class Patience:
             self._is_recovering = False
             self._coming_since = None
 
-    def heard(self, event: messages.ResourceManagerEvent, now: float) -> None:
+    def received(self, event: messages.ResourceManagerEvent, now: float) -> None:
         """Handles an input of the core: whether a known peer returns."""
         if not self._is_recovering or not _comes_back(event):
             return

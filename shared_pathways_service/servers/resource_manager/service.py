@@ -59,7 +59,9 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         outbox = self._authority.join_worker(joined, version)
         reasons: list[str] = []
         try:
-            await _converse(outbox.send(context.write), self._hear_worker(joined, context, reasons))
+            await _converse(
+                outbox.send(context.write), self._receive_from_worker(joined, context, reasons)
+            )
         finally:
             self._authority.leave_worker(joined, outbox, "".join(reasons))
 
@@ -71,7 +73,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         asked = wire.tenant_asked(hello)
         outbox = self._authority.join_tenant(asked, version)
         try:
-            await _converse(outbox.send(context.write), self._hear_tenant(asked, context))
+            await _converse(outbox.send(context.write), self._receive_from_tenant(asked, context))
         finally:
             self._authority.leave_tenant(asked, outbox)
 
@@ -150,7 +152,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         finally:
             self._authority.unfollow(outbox)
 
-    async def _hear_worker(
+    async def _receive_from_worker(
         self, joined: messages.WorkerJoined, context: Context, reasons: list[str]
     ) -> None:
         """Reads a worker's messages; appends the reason of its end to `reasons`."""
@@ -169,7 +171,7 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
                 case other:
                     raise InvalidRequestError("message", other, "beat or bye after the hello")
 
-    async def _hear_tenant(self, asked: messages.TenantAsked, context: Context) -> None:
+    async def _receive_from_tenant(self, asked: messages.TenantAsked, context: Context) -> None:
         """Reads a proxy's messages."""
         while (message := await context.read()) is not grpc.aio.EOF:
             other = message.WhichOneof("message")
@@ -202,9 +204,9 @@ async def _hello(context: Context, within_s: float) -> Any:
     return message.hello
 
 
-async def _converse(send: Coroutine[Any, Any, None], hear: Coroutine[Any, Any, None]) -> None:
+async def _converse(send: Coroutine[Any, Any, None], receive: Coroutine[Any, Any, None]) -> None:
     """Sends and receives concurrently until either ends; raises its error."""
-    tasks = [asyncio.create_task(send), asyncio.create_task(hear)]
+    tasks = [asyncio.create_task(send), asyncio.create_task(receive)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

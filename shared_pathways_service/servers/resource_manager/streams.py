@@ -84,16 +84,16 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
         """Removes an ended stream; returns False if the RM ended it, or there is a newer one."""
         return self._close(_worker_key(joined), outbox)
 
-    def tell(self, told: messages.WelcomeWorker | messages.RefuseWorker) -> None:
+    def send(self, instruction: messages.WelcomeWorker | messages.RefuseWorker) -> None:
         """Sends the core's answer to a worker."""
-        key = _worker_key(told)
-        if isinstance(told, messages.RefuseWorker):
-            self._end(key, told.reason, grpc.StatusCode.FAILED_PRECONDITION)
+        key = _worker_key(instruction)
+        if isinstance(instruction, messages.RefuseWorker):
+            self._end(key, instruction.reason, grpc.StatusCode.FAILED_PRECONDITION)
         elif stream := self._streams.get(key):
             welcome = pb.WorkerWelcome(
                 version=stream.version,
                 beat_interval_s=self._beat_interval_s,
-                last_generation=told.last_generation,
+                last_generation=instruction.last_generation,
             )
             stream.outbox.put(pb.WorkerInstruction(welcome=welcome))
 
@@ -116,8 +116,8 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
         #: Places in the queue that are still to be sent, in the order of the core's instructions.
-        self._places: dict[tuple[str, str], messages.TellQueued] = {}
-        self._is_telling = False
+        self._places: dict[tuple[str, str], messages.NotifyQueued] = {}
+        self._is_sending = False
 
     def open(self, asked: messages.TenantAsked, version: int) -> Outbox[pb.TenantUpdate]:
         """Adds a proxy's stream; ends an older one of the same process."""
@@ -133,70 +133,74 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
             self._forget(asked.request.name, asked.incarnation)
         return closed
 
-    def welcome(self, told: messages.WelcomeTenant) -> None:
+    def welcome(self, instruction: messages.WelcomeTenant) -> None:
         """Welcomes a proxy; its tenant's messages are sent to it from here on."""
-        if stream := self._streams.get((told.tenant, told.incarnation)):
-            self._incarnations[told.tenant] = told.incarnation
+        if stream := self._streams.get((instruction.tenant, instruction.incarnation)):
+            self._incarnations[instruction.tenant] = instruction.incarnation
             welcome = pb.TenantWelcome(
                 version=stream.version,
                 ttl_s=self._ttl_s,
-                recovering=told.recovering,
+                recovering=instruction.recovering,
                 memory_limit_bytes=self._memory_limit_bytes,
                 activity_s=self._activity_s,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 
-    def end(self, told: messages.EndTenantStream) -> None:
+    def end(self, instruction: messages.EndTenantStream) -> None:
         """Ends the stream of a proxy whose tenant's name was taken over by another proxy."""
-        self._end((told.tenant, told.incarnation), told.reason, grpc.StatusCode.ALREADY_EXISTS)
+        self._end(
+            (instruction.tenant, instruction.incarnation),
+            instruction.reason,
+            grpc.StatusCode.ALREADY_EXISTS,
+        )
 
-    def refuse(self, told: messages.RefuseTenant) -> None:
+    def refuse(self, instruction: messages.RefuseTenant) -> None:
         """Sends a proxy the reason why its tenant is refused or ended, and ends its stream."""
-        key = (told.tenant, told.incarnation)
+        key = (instruction.tenant, instruction.incarnation)
         self._forget(*key)
-        self._tell_place(key)
+        self._send_place(key)
         if stream := self._streams.pop(key, None):
-            _put(stream, told)
+            _put(stream, instruction)
             stream.outbox.end()
 
-    def tell(self, told: wire.TenantTold) -> None:
+    def send(self, instruction: wire.TenantInstruction) -> None:
         """Sends a tenant an update; a disconnected tenant gets its state when it reconnects."""
-        key = (told.tenant, self._incarnations.get(told.tenant, ""))
+        key = (instruction.tenant, self._incarnations.get(instruction.tenant, ""))
         stream = self._streams.get(key)
         if stream is None:
             return
-        if not isinstance(told, messages.TellQueued):
-            self._tell_place(key)
-            _put(stream, told)
+        if not isinstance(instruction, messages.NotifyQueued):
+            self._send_place(key)
+            _put(stream, instruction)
             return
-        self._places[key] = told
-        self._tell_places_soon()
+        self._places[key] = instruction
+        self._send_places_soon()
 
-    def _tell_places_soon(self) -> None:
-        if self._places and not self._is_telling:
-            self._is_telling = True
-            asyncio.get_running_loop().call_soon(self._tell_places)
+    def _send_places_soon(self) -> None:
+        if self._places and not self._is_sending:
+            self._is_sending = True
+            asyncio.get_running_loop().call_soon(self._send_places)
 
-    def _tell_places(self) -> None:
+    def _send_places(self) -> None:
         """Sends a few tenants their new place in the queue, and schedules the others."""
-        self._is_telling = False
+        self._is_sending = False
         for key in list(itertools.islice(self._places, _PLACES_AT_ONCE)):
-            self._tell_place(key)
-        self._tell_places_soon()
+            self._send_place(key)
+        self._send_places_soon()
 
-    def _tell_place(self, key: tuple[str, str]) -> None:
+    def _send_place(self, key: tuple[str, str]) -> None:
         """Sends one tenant its place, before any later message."""
-        told, stream = self._places.pop(key, None), self._streams.get(key)
-        if told is not None and stream is not None:
-            _put(stream, told)
+        instruction, stream = self._places.pop(key, None), self._streams.get(key)
+        if instruction is not None and stream is not None:
+            _put(stream, instruction)
 
     def _forget(self, tenant: str, incarnation: str) -> None:
         if self._incarnations.get(tenant) == incarnation:
             del self._incarnations[tenant]
 
 
-def _put(stream: _Stream[pb.TenantUpdate], told: wire.TenantTold) -> None:
-    update = wire.tenant_update(told, stream.version)
+def _put(stream: _Stream[pb.TenantUpdate], instruction: wire.TenantInstruction) -> None:
+    update = wire.tenant_update(instruction, stream.version)
     if update is not None:
         stream.outbox.put(update)
 

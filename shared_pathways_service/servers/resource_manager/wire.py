@@ -23,7 +23,7 @@ from shared_pathways_service.protocol.tenant_requests import read_tenant_request
 from shared_pathways_service.scheduling.book import messages
 
 __all__ = [
-    "TenantTold",
+    "TenantInstruction",
     "activity",
     "event_message",
     "release",
@@ -39,13 +39,13 @@ _NOTICES_SINCE = 2
 _NamesSlice: TypeAlias = pb.CordonSliceRequest | pb.DrainSliceRequest | pb.UncordonSliceRequest
 
 #: Instructions that become a message to a tenant.
-TenantTold: TypeAlias = (
-    messages.TellQueued
-    | messages.TellPlaced
-    | messages.TellUnplaced
-    | messages.TellRunning
-    | messages.TellPreempting
-    | messages.TellIdle
+TenantInstruction: TypeAlias = (
+    messages.NotifyQueued
+    | messages.NotifyPlaced
+    | messages.NotifyUnplaced
+    | messages.NotifyRunning
+    | messages.NotifyPreempting
+    | messages.NotifyIdle
     | messages.RefuseTenant
 )
 
@@ -112,7 +112,7 @@ def tenant_asked(hello: pb.TenantHello) -> messages.TenantAsked:
     )
 
 
-def activity(asked: messages.TenantAsked, told: pb.TenantActivity) -> messages.TenantActivity:
+def activity(asked: messages.TenantAsked, report: pb.TenantActivity) -> messages.TenantActivity:
     """Creates the event of a proxy's report of its tenant's activity.
 
     Raises:
@@ -121,8 +121,8 @@ def activity(asked: messages.TenantAsked, told: pb.TenantActivity) -> messages.T
     return messages.TenantActivity(
         tenant=asked.request.name,
         incarnation=asked.incarnation,
-        count=told.count,
-        idle_s=check_seconds("idle_s", told.idle_s),
+        count=report.count,
+        idle_s=check_seconds("idle_s", report.idle_s),
     )
 
 
@@ -153,33 +153,35 @@ def reason(text: str) -> str:
     return check_text("reason", text)
 
 
-def tenant_update(told: TenantTold, version: int) -> pb.TenantUpdate | None:
+def tenant_update(instruction: TenantInstruction, version: int) -> pb.TenantUpdate | None:
     """Creates the message of an instruction for a tenant.
 
     Args:
-      told: The instruction.
+      instruction: The instruction.
       version: The proxy's version of the protocol.
 
     Returns:
       The message; None: that version has no such message.
     """
-    match told:
-        case messages.TellPreempting():
-            return _preempting(told) if version >= _NOTICES_SINCE else None
-        case messages.TellIdle():
-            return _idle(told) if version >= _NOTICES_SINCE else None
-        case messages.TellQueued():
+    match instruction:
+        case messages.NotifyPreempting():
+            return _preempting(instruction) if version >= _NOTICES_SINCE else None
+        case messages.NotifyIdle():
+            return _idle(instruction) if version >= _NOTICES_SINCE else None
+        case messages.NotifyQueued():
             queued = pb.TenantQueued(
-                position=told.position, reason=told.reason, holders=told.holders
+                position=instruction.position,
+                reason=instruction.reason,
+                holders=instruction.holders,
             )
             return pb.TenantUpdate(queued=queued)
-        case messages.TellRunning():
-            running = pb.TenantRunning(placed=told.placed, wanted=told.wanted)
+        case messages.NotifyRunning():
+            running = pb.TenantRunning(placed=instruction.placed, wanted=instruction.wanted)
             return pb.TenantUpdate(running=running)
         case messages.RefuseTenant():
-            return pb.TenantUpdate(refused=_refused(told, version))
-        case messages.TellPlaced() | messages.TellUnplaced():
-            return pb.TenantUpdate(placement=_placement(told))
+            return pb.TenantUpdate(refused=_refused(instruction, version))
+        case messages.NotifyPlaced() | messages.NotifyUnplaced():
+            return pb.TenantUpdate(placement=_placement(instruction))
 
 
 def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
@@ -199,52 +201,52 @@ def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
     return message
 
 
-def _preempting(told: messages.TellPreempting) -> pb.TenantUpdate:
+def _preempting(instruction: messages.NotifyPreempting) -> pb.TenantUpdate:
     return pb.TenantUpdate(
         preempting=pb.TenantPreempting(
-            grace_s=told.grace_s,
-            by=told.by,
-            withdrawn=told.withdrawn,
-            virtual_indices=told.indices,
+            grace_s=instruction.grace_s,
+            by=instruction.by,
+            withdrawn=instruction.withdrawn,
+            virtual_indices=instruction.indices,
         )
     )
 
 
-def _idle(told: messages.TellIdle) -> pb.TenantUpdate:
+def _idle(instruction: messages.NotifyIdle) -> pb.TenantUpdate:
     return pb.TenantUpdate(
         idle=pb.TenantIdle(
-            idle_s=told.idle_s,
-            release_s=told.release_s,
-            withdrawn=told.withdrawn,
-            released=told.released,
-            count=told.count,
+            idle_s=instruction.idle_s,
+            release_s=instruction.release_s,
+            withdrawn=instruction.withdrawn,
+            released=instruction.released,
+            count=instruction.count,
         )
     )
 
 
-def _refused(told: messages.RefuseTenant, version: int) -> pb.TenantRefused:
+def _refused(instruction: messages.RefuseTenant, version: int) -> pb.TenantRefused:
     kinds = _KINDS if version >= _NOTICES_SINCE else {**_KINDS, **_KINDS_1}
     return pb.TenantRefused(
-        kind=kinds[told.kind],
-        message=told.message,
-        wanted=told.wanted,
-        free=told.free,
-        holders=told.holders,
-        position=told.position,
-        types=told.types,
-        spares=told.spares,
+        kind=kinds[instruction.kind],
+        message=instruction.message,
+        wanted=instruction.wanted,
+        free=instruction.free,
+        holders=instruction.holders,
+        position=instruction.position,
+        types=instruction.types,
+        spares=instruction.spares,
     )
 
 
-def _placement(told: messages.TellPlaced | messages.TellUnplaced) -> pb.Placement:
-    placed = isinstance(told, messages.TellPlaced)
+def _placement(instruction: messages.NotifyPlaced | messages.NotifyUnplaced) -> pb.Placement:
+    placed = isinstance(instruction, messages.NotifyPlaced)
     return pb.Placement(
-        virtual_index=told.virtual_index,
+        virtual_index=instruction.virtual_index,
         state=pb.Placement.PLACED if placed else pb.Placement.UNPLACED,
-        instance_type=str(told.instance_type),
-        slice_id=told.slice_id,
-        generation=told.generation,
-        reason="" if isinstance(told, messages.TellPlaced) else told.reason,
+        instance_type=str(instruction.instance_type),
+        slice_id=instruction.slice_id,
+        generation=instruction.generation,
+        reason="" if isinstance(instruction, messages.NotifyPlaced) else instruction.reason,
     )
 
 

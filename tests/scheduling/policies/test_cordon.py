@@ -121,7 +121,7 @@ def test_a_held_cordoned_slice_is_a_spare_only_after_its_release() -> None:
     rm.cordon("slice-0")
     rm.ask("bob", 2, queue=math.inf)
     assert rm.on("bob") == []
-    assert rm.heard("bob", m.TellQueued)[-1].reason == (
+    assert rm.heard("bob", m.NotifyQueued)[-1].reason == (
         "1 tpuv6e:2x2 slice is free (2 wanted; 1 more is reserved as a spare; 2 of 3 ready)"
     )
     rm.release("ada")

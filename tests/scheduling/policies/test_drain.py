@@ -26,12 +26,12 @@ def test_the_holder_of_a_drained_slice_moves_after_a_notice() -> None:
     about = rm.slice("slice-0")
     assert (about.state, about.onto, about.moves_in_s) == ("draining", "slice-1", GRACE_S)
     assert rm.slice("slice-1").kept_for == "slice-0"
-    (told,) = rm.heard("ada", m.TellPreempting)
+    (told,) = rm.heard("ada", m.NotifyPreempting)
     assert (told.grace_s, told.by, told.indices) == (GRACE_S, "a drain of slice-0", (0,))
     rm.ask("now", 1)
     assert rm.refusal("now").kind is m.RefusalKind.SLICES_TAKEN, "slice-1 is promised"
     rm.after(GRACE_S)
-    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
     assert lost.reason == "slice-0 is drained by an operator"
     assert rm.on("ada") == ["slice-1"]
     assert rm.placed("ada")[0][1] > before
@@ -56,7 +56,7 @@ def test_a_tenant_that_ends_in_the_tick_of_its_move_gets_no_placement() -> None:
     rm.do(m.Tick())
     assert "slice.placed" in rm.announced(), "it was moved before its end"
     assert rm.tenants == []
-    assert rm.heard("ada", m.TellPlaced) == []
+    assert rm.heard("ada", m.NotifyPlaced) == []
     assert rm.refusal("ada").kind is m.RefusalKind.RELEASED
 
 
@@ -98,7 +98,7 @@ def test_an_uncordon_during_the_grace_withdraws_the_move() -> None:
     rm.drain("slice-0")
     rm.said.clear()
     rm.uncordon("slice-0")
-    (told,) = rm.heard("ada", m.TellPreempting)
+    (told,) = rm.heard("ada", m.NotifyPreempting)
     assert (told.withdrawn, told.indices) == (True, (0,))
     rm.after(2 * GRACE_S)
     assert rm.on("ada") == ["slice-0"]
@@ -134,7 +134,7 @@ def test_a_cordoned_target_of_a_move_is_replaced() -> None:
     rm.drain("slice-0")
     rm.said.clear()
     rm.cordon("slice-1")
-    assert rm.heard("ada", m.TellPreempting)[0].withdrawn
+    assert rm.heard("ada", m.NotifyPreempting)[0].withdrawn
     rm.after(2 * GRACE_S)
     assert rm.on("ada") == ["slice-0"]
     rm.uncordon("slice-1")
@@ -174,7 +174,7 @@ def test_a_preemption_does_not_count_a_drained_slice() -> None:
 
 def told(rm: Rm, tenant: str) -> list[tuple[bool, float]]:
     """Returns what a tenant heard of notices: whether one was withdrawn, and the grace."""
-    return [(one.withdrawn, one.grace_s) for one in rm.heard(tenant, m.TellPreempting)]
+    return [(one.withdrawn, one.grace_s) for one in rm.heard(tenant, m.NotifyPreempting)]
 
 
 def test_a_repeated_move_has_its_own_grace() -> None:

@@ -22,7 +22,7 @@ def test_it_is_queued_last_when_it_works_again() -> None:
     decided = decisions_of(rm.tell("ada", 2))
     assert [one.kind for one in decided] == [DecisionKind.QUEUED]
     assert rm.queue == ["bob", "ada"], "as if it asked now"
-    assert [one.position for one in rm.heard("ada", m.TellQueued)] == [2]
+    assert [one.position for one in rm.heard("ada", m.NotifyQueued)] == [2]
     assert rm.tenant("ada").state is TenantState.WAITING
     rm.after(1e6)
     assert rm.queue == ["bob", "ada"], "it waits as long as it takes, though it would not queue"
@@ -36,19 +36,19 @@ def test_with_a_free_slice_it_returns_at_once_and_is_watched_again() -> None:
     rm = parked()
     rm.tell("ada", 2)
     assert rm.on("ada") == ["slice-0"]
-    assert len(rm.heard("ada", m.TellRunning)) == 1
+    assert len(rm.heard("ada", m.NotifyRunning)) == 1
     rm.tell("ada", 2)  # asked for by its running
     rm.said.clear()
     rm.after(RELEASE_S - WARNING_S)
-    assert len(rm.heard("ada", m.TellIdle)) == 1
+    assert len(rm.heard("ada", m.NotifyIdle)) == 1
 
 
 def test_it_stays_idle_after_a_reconnect_and_is_told_so() -> None:
     rm = parked()
     rm.cut("ada")
     rm.come_back("ada")
-    assert [one.released for one in rm.heard("ada", m.TellIdle)] == [True]
-    assert rm.heard("ada", m.TellQueued) == []
+    assert [one.released for one in rm.heard("ada", m.NotifyIdle)] == [True]
+    assert rm.heard("ada", m.NotifyQueued) == []
     rm.tell("ada", 1, RELEASE_S)
     assert rm.tenant("ada").state is TenantState.IDLE
 
@@ -81,7 +81,7 @@ def test_a_restart_keeps_it_idle_and_repeats_warnings() -> None:
     rm.join("slice-0")
     rm.tell("ada", 1, RELEASE_S)
     rm.after(0)
-    assert [one.release_s for one in rm.heard("ada", m.TellIdle)] == [WARNING_S]
+    assert [one.release_s for one in rm.heard("ada", m.NotifyIdle)] == [WARNING_S]
     rm.tell("ada", 1, RELEASE_S)
     rm.after(WARNING_S - 1)
     assert rm.on("ada") == ["slice-0"]
@@ -93,7 +93,7 @@ def idle_without_state(**changes: Any) -> Rm:
     """Returns a manager that lost its state, and to which the proxy of an idle tenant comes."""
     rm = parked()
     rm.come_back("ada")
-    (told,) = [one for one in rm.heard("ada", m.TellIdle) if one.released]
+    (told,) = [one for one in rm.heard("ada", m.NotifyIdle) if one.released]
     fresh = rm.restarted(state_lost=True, **changes)
     fresh.asked["ada"] = dataclasses.replace(
         fresh.asked["ada"], last_generation=1, idle_count=told.count
@@ -110,7 +110,7 @@ def test_after_a_loss_of_state_it_stays_idle_until_it_works() -> None:
     rm.tell("ada", 1, RELEASE_S)
     assert rm.tenant("ada").state is TenantState.IDLE
     assert rm.queue == []
-    assert rm.heard("ada", m.TellIdle)[-1].released
+    assert rm.heard("ada", m.NotifyIdle)[-1].released
     again = rm.restarted(state_lost=False)
     again.come_back("ada")
     again.join("slice-0")

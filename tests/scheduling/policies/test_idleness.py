@@ -18,9 +18,9 @@ from tests.scheduling.policies.idle_scenes import RELEASE_S, WARNING_S, running,
 def test_an_idle_tenant_is_warned_and_loses_its_slices() -> None:
     rm = running()
     rm.after(RELEASE_S - WARNING_S - 1)
-    assert rm.heard("ada", m.TellIdle) == []
+    assert rm.heard("ada", m.NotifyIdle) == []
     rm.after(1)
-    (told,) = rm.heard("ada", m.TellIdle)
+    (told,) = rm.heard("ada", m.NotifyIdle)
     assert (told.idle_s, told.release_s) == (RELEASE_S - WARNING_S, WARNING_S)
     assert (told.withdrawn, told.released) == (False, False)
     assert rm.announced("tenant.idling") == ["tenant.idling"]
@@ -31,9 +31,9 @@ def test_an_idle_tenant_is_warned_and_loses_its_slices() -> None:
     rm.after(WARNING_S - 1)
     assert rm.on("ada") == ["slice-0"], "it was told of more time"
     rm.after(1)
-    (lost,) = rm.heard("ada", m.TellUnplaced)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
     assert lost.reason == "released: idle for 600 s"
-    (told,) = rm.heard("ada", m.TellIdle)
+    (told,) = rm.heard("ada", m.NotifyIdle)
     assert (told.idle_s, told.released) == (RELEASE_S, True)
     assert rm.announced("tenant.idled") == ["tenant.idled"]
     assert rm.tenant("ada").state is TenantState.IDLE
@@ -47,13 +47,13 @@ def test_work_withdraws_the_warning_and_restarts_the_time() -> None:
     rm.after(WARNING_S - 1)
     rm.said.clear()
     rm.tell("ada", 2)
-    assert [one.withdrawn for one in rm.heard("ada", m.TellIdle)] == [True]
+    assert [one.withdrawn for one in rm.heard("ada", m.NotifyIdle)] == [True]
     assert rm.announced() == ["tenant.idling_withdrawn"]
     rm.said.clear()
     rm.after(RELEASE_S - WARNING_S - 1)
-    assert rm.heard("ada", m.TellIdle) == []
+    assert rm.heard("ada", m.NotifyIdle) == []
     rm.after(1)
-    assert len(rm.heard("ada", m.TellIdle)) == 1
+    assert len(rm.heard("ada", m.NotifyIdle)) == 1
 
 
 def test_work_withdraws_it_also_after_the_warning_was_answered() -> None:
@@ -96,18 +96,18 @@ def test_a_tenant_that_never_worked_is_idle_since_its_placement() -> None:
     rm.tell("ada", 0, 1e6)  # its process is old
     assert rm.tenant("ada").idle_s == 0
     rm.after(RELEASE_S - WARNING_S)
-    assert len(rm.heard("ada", m.TellIdle)) == 1
+    assert len(rm.heard("ada", m.NotifyIdle)) == 1
 
 
 def test_an_undeliverable_warning_is_sent_later() -> None:
     rm = running(tenant_ttl_s=1e4)
     rm.cut("ada")
     rm.after(RELEASE_S)
-    assert rm.heard("ada", m.TellIdle) == []
+    assert rm.heard("ada", m.NotifyIdle) == []
     rm.come_back("ada", (0, *rm.placed("ada")[0]))
     rm.tell("ada", 1, RELEASE_S)
     rm.after(0)
-    assert [one.release_s for one in rm.heard("ada", m.TellIdle)] == [WARNING_S]
+    assert [one.release_s for one in rm.heard("ada", m.NotifyIdle)] == [WARNING_S]
 
 
 def test_a_disconnected_tenant_keeps_its_slices() -> None:
@@ -124,7 +124,7 @@ def test_a_warning_is_repeated_to_a_reconnecting_proxy() -> None:
     rm.said.clear()
     rm.after(10)
     rm.come_back("ada", (0, *rm.placed("ada")[0]))
-    assert [one.release_s for one in rm.heard("ada", m.TellIdle)] == [WARNING_S - 10]
+    assert [one.release_s for one in rm.heard("ada", m.NotifyIdle)] == [WARNING_S - 10]
 
 
 def test_slices_of_an_idle_victim_go_to_its_preemptor() -> None:

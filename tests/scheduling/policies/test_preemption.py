@@ -13,7 +13,7 @@ from tests.scheduling.policies.scenes import GRACE_S, WAITS, held, noticed, stat
 def test_a_higher_priority_gets_the_slices_of_a_lower_one_after_a_notice() -> None:
     rm = held(1)
     rm.ask("vip", 1, priority=2_000_000, queue=WAITS)
-    (told,) = rm.heard("low-1", m.TellPreempting)
+    (told,) = rm.heard("low-1", m.NotifyPreempting)
     assert (told.grace_s, told.withdrawn, told.indices) == (GRACE_S, False, ())
     assert told.by == "vip@laptop of priority high-priority-job (2000000)"
     assert rm.on("low-1") == ["slice-0"], "the grace has just begun"
@@ -22,19 +22,19 @@ def test_a_higher_priority_gets_the_slices_of_a_lower_one_after_a_notice() -> No
     rm.said.clear()
 
     rm.after(GRACE_S)
-    (lost,) = rm.heard("low-1", m.TellUnplaced)
+    (lost,) = rm.heard("low-1", m.NotifyUnplaced)
     assert lost.reason == "preempted by vip@laptop of priority high-priority-job (2000000)"
     assert lost.generation == before
     assert rm.on("vip") == ["slice-0"]
     assert state(rm, "low-1") is TenantState.PREEMPTED
     assert rm.queue == ["low-1"]
-    assert rm.heard("low-1", m.TellQueued)[-1].position == 1
+    assert rm.heard("low-1", m.NotifyQueued)[-1].position == 1
     assert rm.announced("tenant.preempted") == ["tenant.preempted"]
 
     rm.said.clear()
     rm.release("vip")
     assert rm.placed("low-1")[0][1] > before, "placed anew, on a new generation"
-    assert [one.placed for one in rm.heard("low-1", m.TellRunning)] == [1]
+    assert [one.placed for one in rm.heard("low-1", m.NotifyRunning)] == [1]
     assert state(rm, "low-1") is TenantState.RUNNING
 
 
@@ -92,7 +92,7 @@ def test_without_a_grace_preemption_is_immediate() -> None:
     assert rm.core.next_deadline() == rm.now
     rm.after(0.0)
     assert rm.on("vip") == ["slice-0"]
-    assert [one.grace_s for one in rm.heard("low-1", m.TellPreempting)] == [0.0]
+    assert [one.grace_s for one in rm.heard("low-1", m.NotifyPreempting)] == [0.0]
     assert state(rm, "low-1") is TenantState.PREEMPTED
 
 

@@ -17,7 +17,7 @@ def test_the_end_of_the_preemptor_withdraws_the_notice() -> None:
     rm.ask("vip", 1, priority=1, queue=WAITS)
     rm.said.clear()
     rm.release("vip")
-    (told,) = rm.heard("low-1", m.TellPreempting)
+    (told,) = rm.heard("low-1", m.NotifyPreempting)
     assert told.withdrawn
     assert told.grace_s == 0.0
     assert noticed(rm) == {}
@@ -32,7 +32,7 @@ def test_a_freed_slice_withdraws_the_notice() -> None:
     rm.said.clear()
     rm.release("low-1")
     assert rm.on("vip") == ["slice-0"]
-    assert [one.withdrawn for one in rm.heard("low-2", m.TellPreempting)] == [True]
+    assert [one.withdrawn for one in rm.heard("low-2", m.NotifyPreempting)] == [True]
     assert rm.on("low-2") == ["slice-1"]
 
 
@@ -54,9 +54,9 @@ def test_a_victim_that_lost_its_slice_is_replaced() -> None:
     rm.said.clear()
     rm.end_worker("slice-1")
     assert list(noticed(rm)) == ["low-1"]
-    (told,) = rm.heard("low-1", m.TellPreempting)
+    (told,) = rm.heard("low-1", m.NotifyPreempting)
     assert told.grace_s == GRACE_S, "it has not been told before"
-    (withdrawn,) = rm.heard("low-2", m.TellPreempting)
+    (withdrawn,) = rm.heard("low-2", m.NotifyPreempting)
     assert withdrawn.withdrawn
     rm.after(GRACE_S)
     assert rm.on("vip") == ["slice-0"]
@@ -81,7 +81,7 @@ def test_a_notice_is_repeated_to_a_reconnecting_victim() -> None:
     rm.after(10.0)
     rm.said.clear()
     rm.come_back("low-1", (0, *rm.placed("low-1")[0]))
-    (told,) = rm.heard("low-1", m.TellPreempting)
+    (told,) = rm.heard("low-1", m.NotifyPreempting)
     assert told.grace_s == GRACE_S - 10.0
 
 
@@ -98,7 +98,7 @@ def test_a_notice_outlives_a_restart_and_keeps_its_deadline(away: float) -> None
     rm.after(away)
     rm.join("slice-0")
     rm.come_back("low-1", (0, *where))
-    assert not rm.heard("low-1", m.TellPreempting)[0].withdrawn
+    assert not rm.heard("low-1", m.NotifyPreempting)[0].withdrawn
     rm.come_back("vip")
     assert list(noticed(rm)) == ["low-1"]
     rm.after(GRACE_S - 10.0 - 1.0 - away)
@@ -130,7 +130,7 @@ def test_a_restart_without_the_preemptor_withdraws_the_notice() -> None:
     rm.come_back("low-1", (0, *where))
     rm.after(20.0)
     assert noticed(rm) == {}
-    assert rm.heard("low-1", m.TellPreempting)[-1].withdrawn
+    assert rm.heard("low-1", m.NotifyPreempting)[-1].withdrawn
     assert rm.on("low-1") == ["slice-0"]
 
 
@@ -142,11 +142,11 @@ def test_a_reconnecting_victim_receives_the_withdrawal() -> None:
     rm.said.clear()
     where = rm.placed("low-1")[0]
     rm.come_back("low-1", (0, *where))
-    (told,) = rm.heard("low-1", m.TellPreempting)
+    (told,) = rm.heard("low-1", m.NotifyPreempting)
     assert (told.withdrawn, told.by) == (True, "vip@laptop of priority 1")
     rm.said.clear()
     rm.come_back("low-1", (0, *where))
-    assert rm.heard("low-1", m.TellPreempting) == [], "it is told once"
+    assert rm.heard("low-1", m.NotifyPreempting) == [], "it is told once"
 
 
 def test_a_victim_without_the_notice_gets_no_withdrawal() -> None:
@@ -155,7 +155,7 @@ def test_a_victim_without_the_notice_gets_no_withdrawal() -> None:
     rm.ask("vip", 1, priority=1, queue=WAITS)
     rm.release("vip")
     rm.come_back("low-1", (0, *rm.placed("low-1")[0]))
-    assert rm.heard("low-1", m.TellPreempting) == []
+    assert rm.heard("low-1", m.NotifyPreempting) == []
 
 
 def test_a_notice_that_may_be_unknown_to_its_victim_leaves_some_time() -> None:
@@ -166,7 +166,7 @@ def test_a_notice_that_may_be_unknown_to_its_victim_leaves_some_time() -> None:
     rm = rm.restarted()
     rm.join("slice-0")
     rm.come_back("low-1", (0, *where))
-    assert [one.grace_s for one in rm.heard("low-1", m.TellPreempting)] == [5.0]
+    assert [one.grace_s for one in rm.heard("low-1", m.NotifyPreempting)] == [5.0]
     rm.come_back("vip")
     rm.after(4.0)
     assert rm.on("low-1") == ["slice-0"]
@@ -191,7 +191,7 @@ def test_a_preemptor_that_does_not_return_does_not_preempt() -> None:
     rm.cut("vip")
     rm.after(60.0)
     assert rm.on("low-1") == ["slice-0"]
-    assert [one.withdrawn for one in rm.heard("low-1", m.TellPreempting)] == [False, True]
+    assert [one.withdrawn for one in rm.heard("low-1", m.NotifyPreempting)] == [False, True]
 
 
 def test_a_plan_is_due_when_its_remaining_victims_had_their_grace() -> None:
@@ -244,8 +244,8 @@ def test_a_victim_moved_in_the_same_tick_does_not_get_its_lost_placement() -> No
         "slice.placed",
         "slice.placed",
     ], "the move and the preemption are one step"
-    assert rm.heard("low", m.TellPlaced) == []
-    unplaced = [(one.virtual_index, one.slice_id) for one in rm.heard("low", m.TellUnplaced)]
+    assert rm.heard("low", m.NotifyPlaced) == []
+    unplaced = [(one.virtual_index, one.slice_id) for one in rm.heard("low", m.NotifyUnplaced)]
     assert unplaced == [(0, "slice-0"), (1, "slice-1")]
 
 
@@ -257,12 +257,12 @@ def test_a_preemptor_that_loses_a_slice_in_the_same_tick_runs_once_it_is_whole()
     rm.beat("slice-0")
     rm.do(m.Tick())
     assert rm.on("vip") == ["slice-1"]
-    assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1"]
-    assert rm.heard("vip", m.TellUnplaced) == []
-    assert rm.heard("vip", m.TellRunning) == []
+    assert [one.slice_id for one in rm.heard("vip", m.NotifyPlaced)] == ["slice-1"]
+    assert rm.heard("vip", m.NotifyUnplaced) == []
+    assert rm.heard("vip", m.NotifyRunning) == []
     rm.join("slice-0", life="2")
-    assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1", "slice-0"]
-    assert [one.placed for one in rm.heard("vip", m.TellRunning)] == [2]
+    assert [one.slice_id for one in rm.heard("vip", m.NotifyPlaced)] == ["slice-1", "slice-0"]
+    assert [one.placed for one in rm.heard("vip", m.NotifyRunning)] == [2]
 
 
 def test_an_elastic_preemptor_that_loses_a_slice_in_the_same_tick_runs_on_the_rest() -> None:
@@ -274,8 +274,8 @@ def test_an_elastic_preemptor_that_loses_a_slice_in_the_same_tick_runs_on_the_re
     rm.beat("slice-0")
     rm.do(m.Tick())
     assert rm.on("vip") == ["slice-1"]
-    assert [one.slice_id for one in rm.heard("vip", m.TellPlaced)] == ["slice-1"]
-    assert [(one.placed, one.wanted) for one in rm.heard("vip", m.TellRunning)] == [(1, 2)]
+    assert [one.slice_id for one in rm.heard("vip", m.NotifyPlaced)] == ["slice-1"]
+    assert [(one.placed, one.wanted) for one in rm.heard("vip", m.NotifyRunning)] == [(1, 2)]
 
 
 def test_a_victim_that_hangs_at_the_end_of_its_notice_is_not_preempted() -> None:
@@ -291,7 +291,7 @@ def test_a_victim_that_hangs_at_the_end_of_its_notice_is_not_preempted() -> None
     rm.do(m.Tick())
     assert noticed(rm) == {}
     assert rm.on("low") == [free]
-    assert [one.withdrawn for one in rm.heard("low", m.TellPreempting)] == [True]
+    assert [one.withdrawn for one in rm.heard("low", m.NotifyPreempting)] == [True]
     assert rm.announced("tenant.preempted") == []
     rm.join(held_by_low, life="2")
     assert set(noticed(rm)) == {"low"}, "now it would suffice"

@@ -67,21 +67,21 @@ class Delivery:
 
     def _tell(self, one: m.Instruction) -> None:
         match one:
-            case m.TellPreempting():
+            case m.NotifyPreempting():
                 self._told_preempting(one)
-            case m.TellIdle():
+            case m.NotifyIdle():
                 self._told_idle(one)
-            case m.TellPlaced():
+            case m.NotifyPlaced():
                 self._told_placed(one)
-            case m.TellUnplaced():
+            case m.NotifyUnplaced():
                 self._told_unplaced(one)
-            case m.TellRunning():
+            case m.NotifyRunning():
                 proxy = self._listening(one.tenant)
                 assert one.placed >= proxy.needed, "half of a gang runs"
                 assert one.placed == len(proxy.view), "told to run before it was told where"
                 proxy.running = proxy.ran = proxy.owes = True
                 proxy.parked, proxy.idle_count = False, None
-            case m.TellQueued():
+            case m.NotifyQueued():
                 proxy = self._listening(one.tenant)
                 assert proxy.running or one != proxy.queued, "told the same thing twice"
                 proxy.queued = one
@@ -140,7 +140,7 @@ class Delivery:
         assert proxy.connected, "a proxy without a stream was told something"
         return proxy
 
-    def _told_placed(self, one: m.TellPlaced) -> None:
+    def _told_placed(self, one: m.NotifyPlaced) -> None:
         proxy = self._listening(one.tenant)
         placing = self._world.placings.get(one.generation)
         what = (one.tenant, one.virtual_index, one.slice_id)
@@ -151,7 +151,7 @@ class Delivery:
         proxy.older_view = dict(proxy.view)
         proxy.view[one.virtual_index] = (one.slice_id, one.generation)
 
-    def _told_unplaced(self, one: m.TellUnplaced) -> None:
+    def _told_unplaced(self, one: m.NotifyUnplaced) -> None:
         proxy = self._listening(one.tenant)
         if proxy.view.get(one.virtual_index) != (one.slice_id, one.generation):
             return
@@ -160,13 +160,13 @@ class Delivery:
         is_so = grant and grant.placements.get(one.virtual_index)
         assert is_so != (one.slice_id, one.generation), "unplaced for the proxy, placed on the disk"
 
-    def _told_preempting(self, one: m.TellPreempting) -> None:
+    def _told_preempting(self, one: m.NotifyPreempting) -> None:
         proxy = self._listening(one.tenant)
         if not one.indices:
             proxy.noticed_until = None if one.withdrawn else self._world.now + one.grace_s
         assert set(one.indices) <= proxy.view.keys()
 
-    def _told_idle(self, one: m.TellIdle) -> None:
+    def _told_idle(self, one: m.NotifyIdle) -> None:
         proxy = self._listening(one.tenant)
         if one.released:
             assert not proxy.view, "released, and still placed"

@@ -52,7 +52,7 @@ class Proxy:
     idle_count: int | None = None  # of the notice by which it is parked
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
-    queued: m.TellQueued | None = None
+    queued: m.NotifyQueued | None = None
     refused: m.RefuseTenant | None = None
 
     @property

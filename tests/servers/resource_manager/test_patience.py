@@ -44,16 +44,16 @@ def test_who_stood_still_waits_and_not_for_ever() -> None:
 def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ever() -> None:
     patience = Patience()
     patience.announced(Event.of("rm.recovering"))
-    patience.heard(BACK, 100.0)
+    patience.received(BACK, 100.0)
     assert patience.until == 104.0
-    patience.heard(CLAIMS, 103.0)
+    patience.received(CLAIMS, 103.0)
     assert patience.until == 107.0
     for now in range(104, 400, 2):
-        patience.heard(BACK, float(now))
+        patience.received(BACK, float(now))
     assert patience.until == 280.0
     patience.announced(Event.of("rm.recovered"))
     patience.announced(Event.of("rm.recovering"))
-    patience.heard(BACK, 500.0)
+    patience.received(BACK, 500.0)
     assert patience.until == 504.0, "another recovery"
 
 
@@ -61,14 +61,14 @@ def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ev
 def test_who_comes_back_to_one_that_waits_for_nobody_puts_nothing_off(kind: str) -> None:
     patience = Patience()
     patience.announced(Event.of(kind))
-    patience.heard(BACK, 100.0)
+    patience.received(BACK, 100.0)
     assert patience.until == 0.0
 
 
 def test_who_is_new_puts_nothing_off() -> None:
     patience = Patience()
     patience.announced(Event.of("rm.recovering"))
-    patience.heard(dataclasses.replace(BACK, welcomed_at=None), 100.0)
-    patience.heard(dataclasses.replace(CLAIMS, claims=()), 100.0)
-    patience.heard(m.Tick(), 100.0)
+    patience.received(dataclasses.replace(BACK, welcomed_at=None), 100.0)
+    patience.received(dataclasses.replace(CLAIMS, claims=()), 100.0)
+    patience.received(m.Tick(), 100.0)
     assert patience.until == 0.0

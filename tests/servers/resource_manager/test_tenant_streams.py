@@ -22,12 +22,12 @@ def _asked(name: str) -> messages.TenantAsked:
     )
 
 
-def _queued(name: str, position: int) -> messages.TellQueued:
-    return messages.TellQueued(tenant=name, position=position, reason="taken", holders=())
+def _queued(name: str, position: int) -> messages.NotifyQueued:
+    return messages.NotifyQueued(tenant=name, position=position, reason="taken", holders=())
 
 
-def _placed(name: str) -> messages.TellPlaced:
-    return messages.TellPlaced(
+def _placed(name: str) -> messages.NotifyPlaced:
+    return messages.NotifyPlaced(
         tenant=name, virtual_index=0, instance_type=TYPE, slice_id="slice-0", generation=1
     )
 
@@ -71,10 +71,10 @@ def test_a_placement_does_not_wait_for_a_thousand_places_in_the_queue() -> None:
         for name in (*waiting, "ada"):
             heard.open(name)
         for position, name in enumerate(waiting, start=1):
-            heard.streams.tell(_queued(name, position))
+            heard.streams.send(_queued(name, position))
         # What comes while they are told.
         await heard.wait(lambda: len(heard.words) > 0)
-        heard.streams.tell(_placed("ada"))
+        heard.streams.send(_placed("ada"))
         await heard.wait(lambda: len(heard.words) == 1001)
         assert heard.words.index("ada placement") < 500
         assert [w for w in heard.words if w != "ada placement"] == [
@@ -90,12 +90,12 @@ def test_each_tenant_hears_the_last_of_several_places_and_all_in_order() -> None
         heard = _Heard()
         for name in ("ada", "eve", "bob"):
             heard.open(name)
-        heard.streams.tell(_queued("ada", 3))
-        heard.streams.tell(_queued("eve", 2))
-        heard.streams.tell(_queued("eve", 1))
-        heard.streams.tell(_placed("ada"))
-        heard.streams.tell(_queued("ada", 4))
-        heard.streams.tell(_queued("bob", 5))
+        heard.streams.send(_queued("ada", 3))
+        heard.streams.send(_queued("eve", 2))
+        heard.streams.send(_queued("eve", 1))
+        heard.streams.send(_placed("ada"))
+        heard.streams.send(_queued("ada", 4))
+        heard.streams.send(_queued("bob", 5))
         heard.streams.refuse(
             messages.RefuseTenant(
                 tenant="bob",
@@ -120,9 +120,9 @@ def test_a_new_stream_does_not_hear_what_was_for_the_old_one() -> None:
     async def work() -> None:
         heard = _Heard()
         heard.open("ada")
-        heard.streams.tell(_queued("ada", 1))
+        heard.streams.send(_queued("ada", 1))
         heard.open("ada")
-        heard.streams.tell(_placed("ada"))
+        heard.streams.send(_placed("ada"))
         await heard.wait(lambda: "ada placement" in heard.words)
         assert heard.words == ["ada placement"]
         await heard.close()

@@ -21,12 +21,12 @@ __all__ = [
     "RefusalKind",
     "RefuseTenant",
     "RefuseWorker",
-    "TellIdle",
-    "TellPlaced",
-    "TellPreempting",
-    "TellQueued",
-    "TellRunning",
-    "TellUnplaced",
+    "NotifyIdle",
+    "NotifyPlaced",
+    "NotifyPreempting",
+    "NotifyQueued",
+    "NotifyRunning",
+    "NotifyUnplaced",
     "WelcomeTenant",
     "WelcomeWorker",
 ]
@@ -80,7 +80,7 @@ class WelcomeTenant:
 
 
 @dataclasses.dataclass(slots=True)
-class TellQueued:
+class NotifyQueued:
     """The tenant waits; sent again whenever position or reason change."""
 
     tenant: str
@@ -90,7 +90,7 @@ class TellQueued:
 
 
 @dataclasses.dataclass(slots=True)
-class TellPlaced:
+class NotifyPlaced:
     """A virtual slice was placed on a physical one."""
 
     tenant: str
@@ -101,7 +101,7 @@ class TellPlaced:
 
 
 @dataclasses.dataclass(slots=True)
-class TellUnplaced:
+class NotifyUnplaced:
     """A virtual slice has lost its physical one."""
 
     tenant: str
@@ -113,7 +113,7 @@ class TellUnplaced:
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
-class TellPreempting:
+class NotifyPreempting:
     """Slices of the tenant will be taken: all of them, or some that are placed anew at once.
 
     Attributes:
@@ -131,7 +131,7 @@ class TellPreempting:
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
-class TellIdle:
+class NotifyIdle:
     """The tenant does not work, and its slices will be taken back, or were.
 
     Attributes:
@@ -151,7 +151,7 @@ class TellIdle:
 
 
 @dataclasses.dataclass(slots=True)
-class TellRunning:
+class NotifyRunning:
     """The tenant's gang is placed. Sent once, and again to a proxy that came back.
 
     A proxy that came back while too many slices were lost is notified once the gang is whole again.
@@ -209,12 +209,12 @@ Instruction = (
     | WelcomeWorker
     | RefuseWorker
     | WelcomeTenant
-    | TellQueued
-    | TellPlaced
-    | TellUnplaced
-    | TellRunning
-    | TellPreempting
-    | TellIdle
+    | NotifyQueued
+    | NotifyPlaced
+    | NotifyUnplaced
+    | NotifyRunning
+    | NotifyPreempting
+    | NotifyIdle
     | RefuseTenant
     | EndTenantStream
     | Announce

@@ -22,7 +22,7 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant
-from shared_pathways_service.scheduling.book.records import HEARD_S, Notice, Pool, Tenant
+from shared_pathways_service.scheduling.book.records import NOTICE_DELIVERY_S, Notice, Pool, Tenant
 from shared_pathways_service.scheduling.policies.placement_order import grantable_to, startable
 from shared_pathways_service.scheduling.policies.policy import Policy
 from shared_pathways_service.scheduling.policies.preemption.plans import (
@@ -38,8 +38,8 @@ from shared_pathways_service.scheduling.policies.preemption.preemption_actions i
     PostponeNotice,
     Preempt,
     QueueAgain,
-    TellNotice,
-    TellQueue,
+    SendNotice,
+    SendPlace,
     WithdrawNotice,
 )
 from shared_pathways_service.scheduling.policies.preemption.victims import Victims, choose_victims
@@ -64,8 +64,8 @@ class Preemption(Policy):
         self._damaged: dict[Tenant, None] = {}
         # Of the tenants under notice: the preemptor named to each; those that may not have been
         # notified, as the resource manager was restarted since; those still to be notified.
-        self._told: dict[Tenant, str] = {}
-        self._unheard: dict[Tenant, None] = {}
+        self._notified: dict[Tenant, str] = {}
+        self._unconfirmed: dict[Tenant, None] = {}
         self._to_notify: dict[Tenant, None] = {}
         self._preempted: dict[Tenant, None] = {}
 
@@ -111,16 +111,16 @@ class Preemption(Policy):
 
     def _notify(self) -> Actions:
         for victim in list(self._plans.unclaimed):
-            yield WithdrawNotice(victim, is_told=victim in self._told)
+            yield WithdrawNotice(victim, was_notified=victim in self._notified)
         for victim in self._to_notify:
             notice = victim.notice
-            if notice is not None and self._told.get(victim) != notice.said:
-                self._told[victim] = notice.said
-                yield TellNotice(victim)
+            if notice is not None and self._notified.get(victim) != notice.said:
+                self._notified[victim] = notice.said
+                yield SendNotice(victim)
         self._to_notify.clear()
         for victim in self._preempted:
             if victim.preempted and not victim.gone:
-                yield TellQueue(victim)
+                yield SendPlace(victim)
         self._preempted.clear()
         # Tenants whose notice was withdrawn may be given notice again, but the tenants that were
         # just considered do not need them.
@@ -146,9 +146,9 @@ class Preemption(Policy):
     def returned(self, tenant: Tenant) -> Actions:
         """Gives a victim time to receive its notice; resumes a plan that waited for its proxy."""
         notice, plan = tenant.notice, self._plans.of.get(tenant)
-        if notice is not None and tenant in self._unheard:
-            del self._unheard[tenant]
-            yield PostponeNotice(tenant, self._ledger.now + min(self._grace_s, HEARD_S))
+        if notice is not None and tenant in self._unconfirmed:
+            del self._unconfirmed[tenant]
+            yield PostponeNotice(tenant, self._ledger.now + min(self._grace_s, NOTICE_DELIVERY_S))
             if (of := self._plans.of_victim.get(tenant)) is not None:
                 of.ends_at = max(of.ends_at, notice.ends_at)
         if plan is not None and plan.waits:
@@ -157,19 +157,21 @@ class Preemption(Policy):
 
     def restored(self, tenant: Tenant, grant: PersistedGrant) -> None:
         """Restores a notice; the tenant that needs the slices is determined anew."""
-        told = grant.notice
-        if told is None:
+        persisted = grant.notice
+        if persisted is None:
             return
-        tenant.warned[()] = self._told[tenant] = told.said
-        self._unheard[tenant] = self._plans.unclaimed[tenant] = None
-        self._ledger.give_notice(tenant, Notice(by=told.by, said=told.said, ends_at=told.ends_at))
+        tenant.warned[()] = self._notified[tenant] = persisted.said
+        self._unconfirmed[tenant] = self._plans.unclaimed[tenant] = None
+        self._ledger.give_notice(
+            tenant, Notice(by=persisted.by, said=persisted.said, ends_at=persisted.ends_at)
+        )
 
     def validate(self, *, recovering: bool) -> None:
         """Checks the plans, the notices, and the index of victims."""
         self._plans.validate(self._ledger, recovering=recovering)
         for index in self._index.values():
             index.validate(self._ledger.tenants.values())
-        assert all(one.notice is not None for one in (*self._told, *self._unheard))
+        assert all(one.notice is not None for one in (*self._notified, *self._unconfirmed))
         assert recovering or not self._damaged
 
     # ---- changes
@@ -199,8 +201,8 @@ class Preemption(Policy):
     def _notice_ended(self, change: NoticeEnded) -> None:
         victim = change.tenant
         self._plans.forget(victim)
-        self._told.pop(victim, None)
-        self._unheard.pop(victim, None)
+        self._notified.pop(victim, None)
+        self._unconfirmed.pop(victim, None)
 
     def _promise_ended(self, change: PromiseEnded) -> None:
         plan = self._plans.of.pop(change.tenant, None)

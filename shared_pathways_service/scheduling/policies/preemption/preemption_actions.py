@@ -18,8 +18,8 @@ __all__ = [
     "PostponeNotice",
     "Preempt",
     "QueueAgain",
-    "TellNotice",
-    "TellQueue",
+    "SendNotice",
+    "SendPlace",
     "WithdrawNotice",
 ]
 
@@ -84,7 +84,7 @@ class PostponeNotice:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class TellNotice:
+class SendNotice:
     """Notifies a tenant that is under notice."""
 
     victim: Tenant
@@ -95,7 +95,7 @@ class TellNotice:
 
 
 @dataclasses.dataclass(eq=False, slots=True)
-class TellQueue:
+class SendPlace:
     """Notifies a waiting tenant of its place in the queue."""
 
     tenant: Tenant
@@ -110,17 +110,17 @@ class WithdrawNotice:
     """Ends the notice of a tenant that keeps its slices.
 
     Attributes:
-      is_told: Whether the tenant was notified, and so must be notified again.
+      was_notified: Whether the tenant was notified, and so must be notified again.
     """
 
     victim: Tenant
-    is_told: bool
+    was_notified: bool
 
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
         """Clears the notice."""
         notice = self.victim.notice
         ledger.end_notice(self.victim)
-        if notice is not None and self.is_told:
+        if notice is not None and self.was_notified:
             speaker.preempting_no_more(self.victim, notice)
 
 
