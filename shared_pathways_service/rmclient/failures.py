@@ -73,11 +73,5 @@ def reason_of(error: grpc.RpcError) -> str:
 def translate(
     error: grpc.RpcError, address: str, *, service: str = _SERVICE
 ) -> SharedPathwaysError:
-    """Returns our error for a failed call; raise it `from` that one.
-
-    Args:
-      error: The call's failure.
-      address: The resource manager's, for the message.
-      service: The resource manager's name in the message.
-    """
+    """Returns our error for a failed call; raise it `from` that one."""
     return error_of(error, service=service, address=address)

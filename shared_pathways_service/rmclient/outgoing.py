@@ -46,11 +46,9 @@ class Outgoing(Generic[T]):
         self._queue.put(_Signal.END)
 
     def beat_every(self, interval_s: float, make: Callable[[float], T]) -> None:
-        """Sends a heartbeat whenever nothing else was sent for so long.
+        """Sends a heartbeat whenever nothing else was sent for so many seconds.
 
-        Args:
-          interval_s: Seconds.
-          make: Makes the message, on gRPC's thread, from the seconds by which it is late.
+        `make` makes it, on gRPC's thread, from the seconds by which it is late.
         """
         self._beats = _Beats(interval_s, make)
         self._queue.put(_Signal.BEATS)

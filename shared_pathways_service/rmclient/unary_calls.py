@@ -23,12 +23,7 @@ class ManagerCalls:
     metadata: tuple[tuple[str, str], ...] = ()
 
     async def status(self, timeout_s: float, *, wait: bool = True) -> pb.GetStatusResponse:
-        """Returns slices, tenants and queue.
-
-        Args:
-          timeout_s: The deadline in seconds.
-          wait: Whether to wait, until the deadline, for a resource manager that is not there.
-        """
+        """Returns slices, tenants and queue; `wait`: for a resource manager that is not there."""
         return await self.stub.GetStatus(
             pb.GetStatusRequest(), metadata=self.metadata, wait_for_ready=wait, timeout=timeout_s
         )

@@ -65,14 +65,7 @@ class Replay:
 
 
 def epoch_line(config: RmConfig, restored: Restored, now: float, version: str) -> str:
-    """Returns the first line of an epoch.
-
-    Args:
-      config: The configuration of the core.
-      restored: The state that it was started from.
-      now: The time of its start.
-      version: The version of this package, for people.
-    """
+    """Returns the first line of an epoch: what the core was started with, and when."""
     data = {
         "epoch": _FORMAT,
         "version": version,
@@ -102,10 +95,7 @@ def decisions_of(instructions: Iterable[messages.Instruction]) -> tuple[Decision
 
 
 def replay(lines: Iterable[str]) -> Replay:
-    """Replays a log up to the first difference.
-
-    Args:
-      lines: The lines of the log.
+    """Replays the lines of a log up to the first difference.
 
     Raises:
       ValueError: This is not a log, or is one of another version; with the line number.

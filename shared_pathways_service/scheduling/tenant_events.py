@@ -80,9 +80,7 @@ class Tenants:
     def refuses_at_once(self, event: TenantAsked, *, ran: bool) -> bool:
         """Refuses a new request that can never be met; returns whether it did.
 
-        Args:
-          event: The request.
-          ran: Whether its proxy reports that it ran: current limits do not end running work.
+        Current limits do not end running work: they do not apply to a proxy that `ran`.
         """
         request = event.request
         if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == request.name:
@@ -113,13 +111,10 @@ class Tenants:
         return could_fit(wants, request.gang)
 
     def enter(self, event: TenantAsked, *, running: bool = False, again: bool = False) -> Tenant:
-        """Enters a new tenant, as waiting or as running.
+        """Enters a new tenant, as waiting or as running with its slices, or some of them.
 
-        Args:
-          event: Its request.
-          running: Whether it has its slices, or some of them.
-          again: Whether it waits for slices that were taken from it; if they were taken because it
-            was idle, it waits in no line until it works.
+        If `again`, it waits for slices that were taken from it; if they were taken because it was
+        idle, it waits in no line until it works.
         """
         ledger, lifetime_s = self._ledger, event.request.max_lifetime_s
         ledger.last_order += 1

@@ -97,12 +97,7 @@ def vacate(
 ) -> None:
     """Takes all slices from a running tenant, which then neither runs nor waits.
 
-    Args:
-      ledger: The book.
-      speaker: Notifies the tenant.
-      tenant: The holder.
-      reason: Why, for the tenant and for the history.
-      related: The name of the other tenant involved.
+    `related` is the name of the other tenant involved.
     """
     for index in range(len(tenant.pools)):
         if index not in tenant.placed:

@@ -176,14 +176,7 @@ class Assignments(Journal):
     def let_go(
         self, held: Slice, kind: str = DecisionKind.UNPLACED, reason: str = "", *, related: str = ""
     ) -> None:
-        """Ends the placement of a virtual slice.
-
-        Args:
-          held: The slice.
-          kind: The kind of the recorded decision.
-          reason: The reason, for the history.
-          related: The name of the other tenant involved.
-        """
+        """Ends the placement of a virtual slice; `related` names the other tenant involved."""
         tenant, pool = held.tenant, held.pool
         assert tenant is not None
         self.decide_held(held, kind, reason, began=held.held_since, related=related)

@@ -17,9 +17,7 @@ _IN = frozenset({SliceState.READY, SliceState.CORDONED, SliceState.DRAINING})
 def validate(ledger: Ledger, *, recovering: bool) -> None:
     """Raises AssertionError naming the invariant that is violated.
 
-    Args:
-      ledger: The ledger to check.
-      recovering: Whether the core recovers: it grants nothing, and held slices may lack reports.
+    While the core recovers, it grants nothing, and reports on held slices may be missing.
     """
     for pool in ledger.pools.values():
         _check_pool(ledger, pool)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from shared_pathways_service.scheduling.book.pool_text import PoolText, describe
+from shared_pathways_service.scheduling.book.pool_text import PoolText
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 
 __all__ = ["holders_of", "position_of", "reason_of"]
@@ -37,15 +37,31 @@ def reason_of(tenant: Tenant) -> str:
 def _text(pool: Pool) -> PoolText:
     """Returns the description of a pool; made once for all waiting tenants, until it changes."""
     if pool.text is None:
-        holders = pool.holders.items()
-        pool.text = describe(
-            pool.name,
-            free=pool.grantable,
-            spares=min(pool.free, pool.spares_kept),
-            reserved="" if pool.reserved is None else pool.reserved.words(),
-            ready=pool.ready,
-            count=pool.count,
-            holders=[(one.label, held) for one, held in itertools.islice(holders, _HOLDERS)],
-            others=len(holders) - _HOLDERS,
-        )
+        pool.text = PoolText(_free_text(pool), _details(pool), tuple(_holder_texts(pool)))
     return pool.text
+
+
+def _free_text(pool: Pool) -> str:
+    count = pool.grantable
+    if count == 0:
+        return f"no {pool.name} slice is free"
+    return f"1 {pool.name} slice is free" if count == 1 else f"{count} {pool.name} slices are free"
+
+
+def _details(pool: Pool) -> str:
+    details = ""
+    if spares := min(pool.free, pool.spares_kept):
+        verb, noun = ("is", "a spare") if spares == 1 else ("are", "spares")
+        details = f"; {spares} more {verb} reserved as {noun}"
+    if pool.reserved is not None:
+        details += pool.reserved.words()
+    if pool.ready < pool.count:
+        details += f"; {pool.ready} of {pool.count} ready"
+    return details
+
+
+def _holder_texts(pool: Pool) -> Iterator[str]:
+    for holder, held in itertools.islice(pool.holders.items(), _HOLDERS):
+        yield f"{holder.label}: {held} x {pool.name}"
+    if (others := len(pool.holders) - _HOLDERS) > 0:
+        yield f"and {others} more of {pool.name}"

@@ -94,13 +94,7 @@ class Past:
 
 
 def expect(report: StatusReport, times: HoldingTimes, now: float) -> dict[str, Expectation]:
-    """Estimates the wait of each tenant in the queue, by its name.
-
-    Args:
-      report: The present status.
-      times: The durations of past holdings.
-      now: The time of the report.
-    """
+    """Estimates the wait of each tenant in the queue, by its name."""
     if not report.queue:
         return {}
     past = {name: times.of(name) for name in report.types}

@@ -86,17 +86,9 @@ def explain(
     expectations: Mapping[str, Expectation],
     now: float,
 ) -> Explanation | None:
-    """Explains one tenant.
+    """Explains one tenant, which may be gone; None: no tenant of that name is known.
 
-    Args:
-      name: The name of the tenant, which may be gone.
-      report: The present status.
-      decisions: The last decisions about the tenant, the oldest first.
-      expectations: The expected waits of tenants in the queue.
-      now: The time of the report.
-
-    Returns:
-      None if no tenant of that name is known.
+    The decisions are the last ones about the tenant, the oldest first.
     """
     tenant = next((one for one in report.tenants if one.name == name), None)
     entry = next((one for one in report.queue if one.tenant == name), None)

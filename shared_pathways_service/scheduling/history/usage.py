@@ -64,12 +64,7 @@ class Usage:
             self._count(decision, decision.began, decision.time)
 
     def add_status(self, report: StatusReport, now: float) -> None:
-        """Counts holdings and waits that have not ended.
-
-        Args:
-          report: The present status.
-          now: The time of the report.
-        """
+        """Counts holdings and waits that have not ended at the time of a report."""
         tenants = {tenant.name: tenant for tenant in report.tenants}
         for found in report.slices:
             if found.held_since is None:

@@ -125,11 +125,6 @@ class MakePolicy(Protocol):
 def overrides(
     policies: Sequence[Policy], method: Callable[Concatenate[Policy, P], R]
 ) -> Sequence[Callable[P, R]]:
-    """Returns a method of each policy that overrides it: most events concern few policies.
-
-    Args:
-      policies: In the order in which they are called.
-      method: A method of the class `Policy`.
-    """
+    """Returns a method of each policy that overrides it: most events concern few policies."""
     name = method.__name__
     return [getattr(one, name) for one in policies if getattr(type(one), name) is not method]

@@ -183,15 +183,9 @@ def _kept_for(tenant: Tenant, pool: Pool) -> int:
 
 
 def refusal_of(ledger: Ledger, asked: Reservation, before: float) -> tuple[str, str] | None:
-    """Returns the invalid field of a reservation, and what is valid.
+    """Returns the invalid field of a reservation, and what is valid; None: it can be made.
 
-    Args:
-      ledger: The book.
-      asked: The reservation.
-      before: It must end after this time.
-
-    Returns:
-      None: the reservation can be made.
+    It must end after the time `before`.
     """
     pool = ledger.pools.get(InstanceType.parse(asked.instance_type))
     if pool is None:

@@ -71,15 +71,11 @@ class ReservedSlices:
         return max(self._short_at(tenant), default=-math.inf)
 
     def room_beside(self, tenant: Tenant, running: Tenant) -> int:
-        """Returns how many free slices a tenant may take before an elastic slice of another.
+        """Returns how many free slices a tenant may take before an elastic slice of `running`.
 
         The elastic slice goes first, unless a reservation to come keeps it waiting. It waits no
         longer for slices that are let go before that reservation begins, nor for those that the
         tenant is due then anyway, by a reservation of its own.
-
-        Args:
-          tenant: The tenant that wants slices.
-          running: The tenant whose elastic slice is before it in line.
         """
         room = self.room_for(tenant)
         if not room or self.room_for(running):

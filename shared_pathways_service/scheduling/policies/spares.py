@@ -39,12 +39,7 @@ def spares_in_the_way(tenant: Tenant) -> dict[str, int]:
 
 
 def spares_out_of_reach(wants: Mapping[Pool, int], needed: int) -> dict[str, int]:
-    """Returns the spares with which a service would be large enough for a gang, by type.
-
-    Args:
-      wants: Slices of the gang.
-      needed: How many of them it needs to start.
-    """
+    """Returns the spares with which a service would be large enough for a gang, by type."""
     usable = {pool: pool.usable for pool in wants}
     return _needed(wants, needed, usable, {pool: pool.count - usable[pool] for pool in wants})
 

@@ -15,10 +15,9 @@ from shared_pathways_service.scheduling.book.changes import (
     TenantEntered,
     TenantLeft,
 )
-from shared_pathways_service.scheduling.book.config import RmConfig
+from shared_pathways_service.scheduling.book.config import Limits, RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
-from shared_pathways_service.scheduling.book.limits import Limits
 from shared_pathways_service.scheduling.book.records import Tenant
 from shared_pathways_service.scheduling.policies.policy import Policy
 

@@ -264,12 +264,7 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
 
 
 def main(argv: Sequence[str], *, guard: grpc.aio.ServerInterceptor | None = None) -> int:
-    """Runs the resource manager; returns its exit code.
-
-    Args:
-      argv: Without the program's own name.
-      guard: An interceptor that runs before all others; None: only the token is checked.
-    """
+    """Runs the resource manager; returns its exit code. `guard` runs before other interceptors."""
     options = parse_or_exit(ResourceManagerOptions, "resource_manager", argv)
     send_logging_to_glog(log_format=options.log_format)
     gc.freeze()

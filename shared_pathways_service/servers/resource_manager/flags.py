@@ -18,7 +18,7 @@ from shared_pathways_service.flags.parsing import (
 )
 from shared_pathways_service.flags.policies import PolicyOptions
 from shared_pathways_service.flags.servers import ServerOptions
-from shared_pathways_service.scheduling.book.limits import Limits
+from shared_pathways_service.scheduling.book.config import Limits
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 
 __all__ = ["ResourceManagerOptions"]

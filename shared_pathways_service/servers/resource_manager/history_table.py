@@ -147,15 +147,10 @@ class History:
     async def read(
         self, wanted: Filter, *, after: int = 0, piece: int = _PIECE
     ) -> AsyncIterator[list[Numbered]]:
-        """Yields the selected decisions, piece by piece, the oldest first.
+        """Yields the selected decisions after a number, piece by piece, the oldest first.
 
         Nothing else runs between the last piece and the end, so that a caller that follows new
         decisions from then on misses none.
-
-        Args:
-          wanted: Selects decisions.
-          after: Only decisions with greater numbers.
-          piece: Rows to read before other tasks run.
 
         Raises:
           HistoryClosed: The history was closed meanwhile.

@@ -38,11 +38,9 @@ class Outbox(Generic[M]):
     """Queue of the messages for one stream; used on one event loop."""
 
     def __init__(self, limit: int, first: Iterable[M] = ()) -> None:
-        """Creates the queue.
+        """Creates the queue; the first messages do not count towards the limit.
 
-        Args:
-          limit: Messages that may be queued; one more ends the stream with RESOURCE_EXHAUSTED.
-          first: The first messages; they do not count towards the limit.
+        One message above the limit ends the stream with RESOURCE_EXHAUSTED.
         """
         self._waiting = collections.deque(first)
         self._limit = limit + len(self._waiting)
@@ -78,10 +76,7 @@ class Outbox(Generic[M]):
             self._news.set()
 
     async def send(self, write: Callable[[M], Awaitable[None]]) -> None:
-        """Writes the queued messages until the stream is ended.
-
-        Args:
-          write: Sends one message; waits as long as the peer does not read.
+        """Writes the queued messages until the stream is ended; `write` waits for a slow peer.
 
         Raises:
           StreamEnded: The stream was ended with a reason.

@@ -9,18 +9,18 @@ from typing import Any
 import grpc.aio
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.api.validation import check_dns_label
+from shared_pathways_service.api.validation import check_dns_label, check_text
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import negotiate, version_metadata
 from shared_pathways_service.scheduling.book import messages
+from shared_pathways_service.scheduling.book.holdings import ReservationStatus
 from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
-from shared_pathways_service.servers.resource_manager.cordon_calls import CordonCalls
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
-from shared_pathways_service.servers.resource_manager.reservation_calls import ReservationCalls
+from shared_pathways_service.servers.resource_manager.status_report import reservation_message
 from shared_pathways_service.servers.serving import turns
 
 __all__ = ["ResourceManagerService"]
@@ -29,7 +29,7 @@ __all__ = ["ResourceManagerService"]
 _HELLO_S = 10.0
 
 
-class ResourceManagerService(CordonCalls, ReservationCalls):
+class ResourceManagerService:
     """Refuses invalid input with a status that names the field; makes no decisions.
 
     The methods of streams write to their context instead of yielding, because such a write can be
@@ -39,14 +39,8 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
     def __init__(
         self, authority: Authority, types: tuple[InstanceType, ...], *, hello_s: float = _HELLO_S
     ) -> None:
-        """Serves `authority`.
-
-        Args:
-          authority: Makes the decisions.
-          types: The instance types of the service's slices.
-          hello_s: Seconds for the first message of a new stream.
-        """
-        super().__init__(authority)
+        """Serves `authority`; allows a new stream `hello_s` seconds for its first message."""
+        self._authority = authority
         self._hello_s = hello_s
         self._types = types
 
@@ -138,6 +132,57 @@ class ResourceManagerService(CordonCalls, ReservationCalls):
         """Returns the recording of the core's inputs."""
         async for text in self._authority.recording.export():
             await context.write(pb.ExportLogPage(text=text))
+
+    @refusing
+    async def CordonSlice(  # noqa: N802
+        self, request: pb.CordonSliceRequest, _context: Context
+    ) -> pb.CordonSliceResponse:
+        """Gives the slice to no further tenant."""
+        named = wire.slice_id(request)
+        found = self._authority.operators.mark(messages.SliceCordoned(slice_id=named))
+        return pb.CordonSliceResponse(state=found.state, tenant=found.tenant)
+
+    @refusing
+    async def DrainSlice(  # noqa: N802
+        self, request: pb.DrainSliceRequest, _context: Context
+    ) -> pb.DrainSliceResponse:
+        """Cordons the slice and moves its holder, if another slice is free."""
+        named = wire.slice_id(request)
+        found = self._authority.operators.mark(messages.SliceDrained(slice_id=named))
+        return pb.DrainSliceResponse(
+            state=found.state, tenant=found.tenant, onto=found.onto, grace_s=found.moves_in_s
+        )
+
+    @refusing
+    async def UncordonSlice(  # noqa: N802
+        self, request: pb.UncordonSliceRequest, _context: Context
+    ) -> pb.UncordonSliceResponse:
+        """Makes the slice available to all tenants again."""
+        named = wire.slice_id(request)
+        found = self._authority.operators.mark(messages.SliceUncordoned(slice_id=named))
+        return pb.UncordonSliceResponse(state=found.state, tenant=found.tenant)
+
+    @refusing
+    async def ReserveSlices(  # noqa: N802
+        self, request: pb.ReserveSlicesRequest, _context: Context
+    ) -> pb.ReserveSlicesResponse:
+        """Reserves slices for a user or a team, for a period."""
+        asked = wire.reservation(request, self._authority.now)
+        self._authority.operators.reserve(asked)
+        made = ReservationStatus(reservation=asked, held=0)
+        for one in self._authority.reservations:
+            if one.reservation.name == asked.name:
+                made = one
+        return pb.ReserveSlicesResponse(reservation=reservation_message(made))
+
+    @refusing
+    async def CancelReservation(  # noqa: N802
+        self, request: pb.CancelReservationRequest, _context: Context
+    ) -> pb.CancelReservationResponse:
+        """Cancels a reservation."""
+        name = check_text("name", request.name)
+        self._authority.operators.cancel(messages.ReservationCancelled(name=name))
+        return pb.CancelReservationResponse()
 
     async def _follow(self, request: pb.WatchRequest, context: Context, version: int) -> None:
         """Serves one follower of decisions, from a number of the history on."""

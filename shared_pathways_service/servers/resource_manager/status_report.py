@@ -49,12 +49,7 @@ _PIECE = 200
 async def status_message(
     report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
 ) -> pb.GetStatusResponse:
-    """Creates the answer of `GetStatus`, in pieces between which other tasks run.
-
-    Args:
-      report: The core's state.
-      expectations: The expected waits of queued tenants.
-    """
+    """Creates the answer of `GetStatus`, in pieces between which other tasks run."""
     message = pb.GetStatusResponse(
         state=report.state,
         types=report.types,

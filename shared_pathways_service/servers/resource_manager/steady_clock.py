@@ -19,9 +19,7 @@ class SteadyClock:
     def go_on_from(self, last: float) -> None:
         """Starts no earlier than the last time of the previous run.
 
-        Args:
-          last: The last time of the previous run. A clock that was ahead by more than a day was
-            wrong, and is ignored.
+        A clock that was ahead by more than a day was wrong, and is ignored.
         """
         behind = last - self()
         if 0 < behind <= _SET_BACK_S:

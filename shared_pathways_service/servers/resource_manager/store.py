@@ -75,12 +75,8 @@ class Store:
     ) -> None:
         """Opens the file, or creates it.
 
-        Args:
-          path: Path of the file.
-          first_start: Whether a missing file means that no slice was ever granted; otherwise it
-            means that the grants are not known.
-          max_rows: The maximum number of decisions in the history.
-          max_age_s: The maximum age of a decision in seconds.
+        If it is missing on a `first_start`, no slice was ever granted; otherwise the grants are not
+        known.
 
         Raises:
           SharedPathwaysError: Another process has locked the file, or it cannot be opened.
@@ -115,10 +111,7 @@ class Store:
     def write(self, persist: Persist) -> list[Numbered]:
         """Writes everything in one transaction, which is on disk when this returns.
 
-        Decisions that can wait are deferred to the next write.
-
-        Returns:
-          The decisions that this write put on disk.
+        Decisions that can wait are deferred to the next write. Returns those that this one wrote.
         """
         if persist.can_wait:
             self._waiting += persist.decisions
@@ -259,12 +252,6 @@ def open_store(
     path: str, *, first_start: bool, max_rows: int = MAX_ROWS, max_age_s: float = MAX_AGE_S
 ) -> tuple[Store, str]:
     """Opens a state file; moves an unreadable one aside and creates a new one.
-
-    Args:
-      path: Path of the file.
-      first_start: As of `Store`; ignored after a file was moved aside.
-      max_rows: The maximum number of decisions in the history.
-      max_age_s: The maximum age of a decision in seconds.
 
     Returns:
       The store, and the defect and new path of a file that was moved; empty: no file was moved.

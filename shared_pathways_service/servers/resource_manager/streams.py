@@ -102,13 +102,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
     """The streams of the tenants' proxies."""
 
     def __init__(self, ttl_s: float, memory_limit_bytes: int = 0, activity_s: float = 0.0) -> None:
-        """Starts without streams.
-
-        Args:
-          ttl_s: The slices' time to live, which is sent to tenants.
-          memory_limit_bytes: The limit per device, which is sent to tenants; 0: no limit.
-          activity_s: Interval in seconds of the tenants' activity reports; 0: no reports.
-        """
+        """Starts without streams; tenants are sent these values (limit or interval 0: none)."""
         super().__init__(_TENANT_LIMIT)
         self._memory_limit_bytes = memory_limit_bytes
         self._activity_s = activity_s

@@ -6,6 +6,7 @@ Input from outside is validated here, field by field; the core receives only val
 from __future__ import annotations
 
 import collections
+import secrets
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -17,16 +18,18 @@ from shared_pathways_service.api.validation import (
     check_text,
 )
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import LAST_MOMENT, Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.tenant_requests import read_tenant_request, tenant_of
 from shared_pathways_service.scheduling.book import messages
+from shared_pathways_service.scheduling.book.reserved import Reservation
 
 __all__ = [
     "TenantInstruction",
     "activity",
     "event_message",
     "release",
+    "reservation",
     "slice_id",
     "tenant_asked",
     "tenant_update",
@@ -49,24 +52,9 @@ TenantInstruction: TypeAlias = (
     | messages.RefuseTenant
 )
 
-_KINDS = {
-    messages.RefusalKind.SLICES_TAKEN: pb.TenantRefused.SLICES_TAKEN,
-    messages.RefusalKind.UNKNOWN_TYPE: pb.TenantRefused.UNKNOWN_TYPE,
-    messages.RefusalKind.TOO_MANY: pb.TenantRefused.TOO_MANY,
-    messages.RefusalKind.LOST: pb.TenantRefused.LOST,
-    messages.RefusalKind.RELEASED: pb.TenantRefused.RELEASED,
-    messages.RefusalKind.LIMIT: pb.TenantRefused.LIMIT,
-}
-#: The kinds that version 1 receives instead of kinds that it does not know.
-_KINDS_1 = {messages.RefusalKind.LIMIT: pb.TenantRefused.TOO_MANY}
-
 
 def worker_joined(hello: pb.WorkerHello, known: Iterable[InstanceType]) -> messages.WorkerJoined:
-    """Creates the event of a worker's hello.
-
-    Args:
-      hello: The message.
-      known: The instance types of this service.
+    """Creates the event of a worker's hello; `known` are the instance types of this service.
 
     Raises:
       InvalidRequestError: Naming the field.
@@ -135,6 +123,26 @@ def slice_id(request: _NamesSlice) -> str:
     return check_dns_label("slice", request.slice)
 
 
+def reservation(request: pb.ReserveSlicesRequest, now: float) -> Reservation:
+    """Creates the reservation of a request, with a new name.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    user, team = check_text("user", request.user), check_text("team", request.team)
+    if bool(user) == bool(team):
+        raise InvalidRequestError("user", user, "either a user or a team")
+    return Reservation(
+        name=f"res-{secrets.token_hex(4)}",
+        instance_type=str(InstanceType.parse(request.instance_type)),
+        count=check_int("count", request.count, low=1),
+        user=user,
+        team=team,
+        starts=max(now, _moment("starts", request.starts, now)),
+        ends=_moment("ends", request.ends, now),
+    )
+
+
 def release(request: pb.ReleaseTenantRequest) -> messages.TenantReleased:
     """Creates the event of a request to release.
 
@@ -154,15 +162,7 @@ def reason(text: str) -> str:
 
 
 def tenant_update(instruction: TenantInstruction, version: int) -> pb.TenantUpdate | None:
-    """Creates the message of an instruction for a tenant.
-
-    Args:
-      instruction: The instruction.
-      version: The proxy's version of the protocol.
-
-    Returns:
-      The message; None: that version has no such message.
-    """
+    """Creates the message of an instruction; None: the proxy's version has no such message."""
     match instruction:
         case messages.NotifyPreempting():
             return _preempting(instruction) if version >= _NOTICES_SINCE else None
@@ -225,9 +225,11 @@ def _idle(instruction: messages.NotifyIdle) -> pb.TenantUpdate:
 
 
 def _refused(instruction: messages.RefuseTenant, version: int) -> pb.TenantRefused:
-    kinds = _KINDS if version >= _NOTICES_SINCE else {**_KINDS, **_KINDS_1}
+    kind = instruction.kind
+    if version < _NOTICES_SINCE and kind is messages.RefusalKind.LIMIT:
+        kind = messages.RefusalKind.TOO_MANY  # the kind of version 1 for all limits
     return pb.TenantRefused(
-        kind=kinds[instruction.kind],
+        kind=pb.TenantRefused.Kind.Value(kind.name),
         message=instruction.message,
         wanted=instruction.wanted,
         free=instruction.free,
@@ -276,3 +278,10 @@ def _named(field: str, value: str) -> str:
     if not value:
         raise InvalidRequestError(field, value, "not to be empty")
     return check_text(field, value)
+
+
+def _moment(field: str, given: float, now: float) -> float:
+    moment = now - given if given <= 0 else given
+    if not 0 <= moment <= LAST_MOMENT:
+        raise InvalidRequestError(field, given, "seconds since the epoch, or negative: from now")
+    return moment

@@ -73,12 +73,7 @@ def listen(
 ) -> Listening:
     """Binds a server that was made with `SERVER_OPTIONS` and not started yet.
 
-    Args:
-      server: The gRPC server.
-      server_port: 0: any; None: none with a socket, otherwise `default_port`.
-      server_socket: The path of a Unix socket, which only its user can access; empty: none.
-      default_port: The usual port of this server.
-      bind_address: The address for TCP, without brackets.
+    A port of None means none with a socket, otherwise `default_port`.
 
     Raises:
       InvalidRequestError: The socket's path is too long.
@@ -116,14 +111,10 @@ def _bind(server: Bindable, address: str) -> int:
 
 
 async def stop_server(server: grpc.aio.Server, grace_s: float = 0.0) -> None:
-    """Stops a server and its calls.
+    """Stops a server and its calls, which have `grace_s` to end by themselves.
 
     A client that reads nothing does not receive the end of its calls either, and gRPC waits for
     that: such calls end with the process.
-
-    Args:
-      server: The gRPC server.
-      grace_s: Seconds for calls to end by themselves.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace_s + STOP_S):

@@ -122,18 +122,12 @@ class ProcessWatch:
 
 
 def exit_with_parent(parent_pid: int, on_exit: Callable[[], None]) -> ProcessWatch | None:
-    """Ends this process when its parent ends in any way.
+    """Ends this process by `on_exit` when its parent ends; returns None if it had ended already.
 
     On Linux the kernel kills a direct child of `parent_pid` (SIGKILL, without `on_exit`) as soon as
     the parent's *thread* that started it has ended: start children from a thread that remains.
-    Elsewhere, and if there is a wrapper process in between, a watch calls `on_exit`.
-
-    Args:
-      parent_pid: The parent.
-      on_exit: Ends this process; called at once, on this thread, if the parent has ended already.
-
-    Returns:
-      The watch, which its owner closes; None if the parent had ended.
+    Elsewhere, and if there is a wrapper process in between, a watch calls `on_exit`, and the caller
+    closes it.
     """
     try:
         identity = identity_of(parent_pid)
@@ -197,10 +191,7 @@ def install_stop_signals() -> threading.Event:
 def report_ready(ready_fd: int | None, *, port: int = 0, socket: str = "") -> None:
     """Reports this server's address to its starter: one line of JSON, then the end of the stream.
 
-    Args:
-      ready_fd: The file descriptor, which is closed; None: no report.
-      port: The TCP port; 0: none.
-      socket: The Unix socket's path; empty: none.
+    The file descriptor is closed; None: no report.
     """
     if ready_fd is None:
         return

@@ -20,11 +20,7 @@ _TURNS = 10
 
 
 async def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Returns the result of a coroutine.
-
-    Args:
-      work: The coroutine, which is cancelled at the timeout.
-      timeout_s: Seconds in which the event loop runs.
+    """Returns the result of a coroutine, cancelled after so many seconds of a running event loop.
 
     Raises:
       TimeoutError: The time has passed.
@@ -43,10 +39,5 @@ async def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 def wait_for_event(event: threading.Event, timeout_s: float) -> bool:
-    """Waits for an event; returns whether it was set.
-
-    Args:
-      event: Set by another thread.
-      timeout_s: Seconds in which this thread can run.
-    """
+    """Waits for an event of another thread for `timeout_s`; returns whether it was set."""
     return any(event.wait(timeout_s / _TURNS) for _ in range(_TURNS))

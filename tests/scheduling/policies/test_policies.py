@@ -8,7 +8,7 @@ import random
 import pytest
 
 from shared_pathways_service.scheduling.book import messages as m
-from shared_pathways_service.scheduling.book.limits import Limits
+from shared_pathways_service.scheduling.book.config import Limits
 from shared_pathways_service.scheduling.book.states import TenantState
 from shared_pathways_service.scheduling.core import POLICIES
 from shared_pathways_service.scheduling.policies.backfill import Backfill

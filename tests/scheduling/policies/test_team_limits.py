@@ -8,7 +8,7 @@ import math
 import pytest
 
 from shared_pathways_service.scheduling.book import messages as m
-from shared_pathways_service.scheduling.book.limits import Limits
+from shared_pathways_service.scheduling.book.config import Limits
 from shared_pathways_service.scheduling.policies.aging import band, longest_lead
 from tests.scheduling.harness import Rm
 

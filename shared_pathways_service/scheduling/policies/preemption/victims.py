@@ -110,11 +110,7 @@ def choose_victims(
 ) -> list[Tenant] | None:
     """Returns the further victims that a tenant needs; None: it cannot start even with them.
 
-    Args:
-      tenant: The waiting tenant.
-      chosen_before: The victims that it has already.
-      noticed: Tenants that are under notice for no plan.
-      index: The tenants that may be preempted, by pool.
+    `noticed` are the tenants that are under notice for no plan.
     """
     has = {
         pool: min(count, len(tenant.promised.get(pool, ())) + grantable_to(tenant, pool))
