@@ -19,6 +19,7 @@ from shared_pathways_service.flags.parsing import (
 from shared_pathways_service.flags.policies import PolicyOptions
 from shared_pathways_service.flags.servers import ServerOptions
 from shared_pathways_service.scheduling.book.config import Limits
+from shared_pathways_service.servers.serving.admission import CallOptions
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 
 __all__ = ["ResourceManagerOptions"]
@@ -31,7 +32,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResourceManagerOptions(ServerOptions, ConnectionOptions, PolicyOptions):
+class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, PolicyOptions):
     """Options of a resource manager."""
 
     server_port: int | None = flag(
@@ -105,32 +106,6 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, PolicyOptions):
         parse=positive_int,
         env="SPS_MAX_STREAMS_PER_CONNECTION",
         help="Limit the concurrent calls on one connection; a client delays further ones.",
-    )
-    max_calls: int = flag(
-        16_384,
-        parse=positive_int,
-        env="SPS_MAX_CALLS",
-        help="Limit the concurrent calls of all clients, workers and proxies; an open call costs "
-        "32 KiB.",
-    )
-    max_calls_per_host: int = flag(
-        8192,
-        parse=positive_int,
-        env="SPS_MAX_CALLS_PER_HOST",
-        help="Limit the concurrent calls from one IP address; in a cluster all calls by "
-        "port-forward have the same address.",
-    )
-    request_timeout_s: float = flag(
-        10.0,
-        parse=seconds,
-        env="SPS_REQUEST_TIMEOUT_S",
-        help="End a call whose request, or a stream whose hello, does not arrive in so long.",
-    )
-    slow_reader_s: float = flag(
-        60.0,
-        parse=seconds,
-        env="SPS_SLOW_READER_S",
-        help="End a call whose client does not read an answer for so long.",
     )
     stop_exit_code: int = flag(
         0,

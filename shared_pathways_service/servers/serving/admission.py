@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 
+from shared_pathways_service.flags.parsing import flag, positive_int, seconds
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.serving import turns
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "CallOptions"]
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -30,24 +32,36 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _REFUSAL_S = 2.0
 
 
-class Bounds(Protocol):
-    """The limits; their names are those of flags."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """Flags of a server that limits calls; all calls over a Unix socket belong to this user."""
 
-    @property
-    def max_calls(self) -> int:
-        """Concurrent calls of all clients."""
-
-    @property
-    def max_calls_per_host(self) -> int:
-        """Concurrent calls of one IP address; all calls over a Unix socket belong to this user."""
-
-    @property
-    def request_timeout_s(self) -> float:
-        """Seconds for the single request of a call to arrive."""
-
-    @property
-    def slow_reader_s(self) -> float:
-        """Seconds for a client to read an answer."""
+    max_calls: int = flag(
+        16_384,
+        parse=positive_int,
+        env="SPS_MAX_CALLS",
+        help="Limit the concurrent calls of all clients, workers and proxies; an open call costs "
+        "32 KiB.",
+    )
+    max_calls_per_host: int = flag(
+        8192,
+        parse=positive_int,
+        env="SPS_MAX_CALLS_PER_HOST",
+        help="Limit the concurrent calls from one IP address; in a cluster all calls by "
+        "port-forward have the same address.",
+    )
+    request_timeout_s: float = flag(
+        10.0,
+        parse=seconds,
+        env="SPS_REQUEST_TIMEOUT_S",
+        help="End a call whose request, or a stream whose hello, does not arrive in so long.",
+    )
+    slow_reader_s: float = flag(
+        60.0,
+        parse=seconds,
+        env="SPS_SLOW_READER_S",
+        help="End a call whose client does not read an answer for so long.",
+    )
 
 
 class Admission(grpc.aio.ServerInterceptor):
@@ -56,13 +70,8 @@ class Admission(grpc.aio.ServerInterceptor):
     Must come after the check of tokens: calls that are refused there do not count.
     """
 
-    def __init__(self, bounds: Bounds, *, exempt: Collection[str] = ()) -> None:
-        """Starts without calls.
-
-        Args:
-          bounds: The limits.
-          exempt: Paths of methods without limits, which are also answered when calls are refused.
-        """
+    def __init__(self, bounds: CallOptions, *, exempt: Collection[str] = ()) -> None:
+        """Starts without calls; the exempt methods have no limits, and are never refused."""
         self._bounds = bounds
         self._exempt = frozenset(exempt)
         self._open = 0
@@ -158,7 +167,7 @@ class _TimedOut(Exception):  # noqa: N818 - of a call, not of the program
 class _TimedContext:
     """A call's context with timeouts; everything else is the context's own."""
 
-    def __init__(self, context: _Context, bounds: Bounds) -> None:
+    def __init__(self, context: _Context, bounds: CallOptions) -> None:
         self._context = context
         self._bounds = bounds
         self._opening: asyncio.Task[None] | None = None

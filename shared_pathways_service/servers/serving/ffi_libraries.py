@@ -14,12 +14,7 @@ _WRITABLE_BY_OTHERS = 0o022
 
 
 def find_library(directory: str, target: FfiTarget, *, field: str) -> Path:
-    """Returns the file of a target's library.
-
-    Args:
-      directory: The operator's directory; empty: no libraries are allowed.
-      target: The function.
-      field: The field's name, for errors.
+    """Returns the file of a target's library in the operator's directory; empty: none is allowed.
 
     Raises:
       InvalidRequestError: No directory is allowed, the file is not in it, or others than the user

@@ -52,12 +52,7 @@ class ProcessWatch:
     """Calls back once when a process has ended; uses one thread, which `close` ends."""
 
     def __init__(self, identity: Identity, on_end: Callable[[], None]) -> None:
-        """Starts the watch.
-
-        Args:
-          identity: The watched process; the callback is also called if it has ended already.
-          on_end: Called on the watch's thread.
-        """
+        """Starts the watch; calls back on its thread, also for a process that has ended already."""
         self._identity = identity
         self._on_end = on_end
         self._wake_read, self._wake_write = os.pipe()

@@ -34,16 +34,9 @@ class Session:
         on_welcome: Callable[[], None],
         on_refused: Callable[[], None],
     ) -> None:
-        """Starts on a separate thread.
+        """Starts on a separate thread; the RM may set a shorter interval of heartbeats.
 
-        Args:
-          address: The RM's address.
-          hello: The message at the start of each stream.
-          token: The token for the RM; None: none.
-          beat_interval_s: The maximum time between two heartbeats; the RM may set a shorter one.
-          on_welcome: Called whenever the RM has registered the worker.
-          on_refused: Called if the RM refuses the worker; then `error` is set, and the session has
-            ended.
+        Before `on_refused` is called, `error` is set, and the session has ended.
         """
         self.error: SharedPathwaysError | None = None
         self._address = address

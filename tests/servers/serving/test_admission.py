@@ -19,15 +19,15 @@ import pytest
 from harness.processes import DEADLINE_S
 from shared_pathways_service.servers.resource_manager.call_errors import refusing
 from shared_pathways_service.servers.resource_manager.outbox import Outbox
-from shared_pathways_service.servers.serving.admission import Admission
+from shared_pathways_service.servers.serving.admission import Admission, CallOptions
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
 
 #: More than a connection holds for one who does not read it.
 LARGE = bytes(8 << 20)
 
 
-@dataclasses.dataclass
-class Bounds:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounds(CallOptions):
     """What is given at most."""
 
     max_calls: int = 100
