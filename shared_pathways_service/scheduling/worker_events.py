@@ -147,7 +147,7 @@ class Workers:
         former = into.workers[event.host_index]
         if former is not None:
             if former.incarnation != event.incarnation:
-                self._dismiss(former, f"another worker has taken the place of {_name(former)}")
+                self._refuse(former, f"another worker has taken the place of {_name(former)}")
             self._unseat(former, "was replaced")
         elif _is_another(event, into):
             name = f"worker {event.host_index} of {into.id}"
@@ -169,27 +169,18 @@ class Workers:
 
     def _hung(self, worker: Worker) -> None:
         what = f"is hung: no beat for {self._hung_after_s:g} s"
-        self._dismiss(worker, f"{_name(worker)} {what}")
+        self._refuse(worker, f"{_name(worker)} {what}")
         self._unseat(worker, what)
 
     # ---- words
 
-    def _refuse(self, event: WorkerJoined, reason: str) -> None:
+    def _refuse(self, who: WorkerJoined | Worker, reason: str) -> None:
+        slice_id = who.slice.id if isinstance(who, Worker) else who.slice_id
         self._speaker.say(
             RefuseWorker(
-                slice_id=event.slice_id,
-                host_index=event.host_index,
-                incarnation=event.incarnation,
-                reason=reason,
-            )
-        )
-
-    def _dismiss(self, worker: Worker, reason: str) -> None:
-        self._speaker.say(
-            RefuseWorker(
-                slice_id=worker.slice.id,
-                host_index=worker.host_index,
-                incarnation=worker.incarnation,
+                slice_id=slice_id,
+                host_index=who.host_index,
+                incarnation=who.incarnation,
                 reason=reason,
             )
         )

@@ -6,7 +6,7 @@ The core is created with a list of policies, and runs without any of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book.actions import Action, Actions
@@ -115,11 +115,8 @@ class Policy:
         """Raises AssertionError where the policy's state contradicts the book."""
 
 
-class MakePolicy(Protocol):
-    """Makes a policy: its class."""
-
-    def __call__(self, config: RmConfig, ledger: Ledger, deadlines: Deadlines, /) -> Policy:
-        """Returns a policy of one core."""
+#: Makes a policy of one core: its class.
+MakePolicy: TypeAlias = Callable[[RmConfig, Ledger, Deadlines], Policy]
 
 
 def overrides(

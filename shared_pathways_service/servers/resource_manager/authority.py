@@ -45,7 +45,7 @@ class Authority:
     def __init__(
         self,
         core: ResourceManagerCore,
-        store: Store | None,
+        store: Store,
         workers: WorkerStreams,
         tenants: TenantStreams,
         *,
@@ -53,20 +53,20 @@ class Authority:
         watcher_limit: int,
         on_event: Callable[[Event], None],
         on_fatal: Callable[[str], None],
-        recording: Recording | None = None,
+        recording: Recording,
     ) -> None:
         """Takes ownership of the core; must be created on the running event loop.
 
         Args:
           core: The core; from here on only this object may use it.
-          store: Stores grants; None: grants are not stored.
+          store: Stores grants.
           workers: Streams of the workers.
           tenants: Streams of the tenants.
           clock: The clock that the core was started with.
           watcher_limit: Events that may be queued for one watcher, not counting its snapshot.
           on_event: Called with each announced event, for the log.
           on_fatal: Ends the process, because state can no longer be stored.
-          recording: Records every input of the core; None: no recording.
+          recording: Records every input of the core.
         """
         self._core = core
         self._store = store
@@ -76,17 +76,16 @@ class Authority:
         self._watcher_limit = watcher_limit
         self._on_event = on_event
         self._on_fatal = on_fatal
-        self.recording = recording or Recording()
+        self.recording = recording
         self.meter = Meter()
         self.operators = OperatorRequests(core, clock, self.handle, self.check_open)
         self._watchers: dict[Outbox[pb.EventMessage], str] = {}
         self._followers = Followers(watcher_limit)
         self._timer = CoreTimer(clock, core.next_deadline, lambda: self.handle(messages.Tick()))
         self._closed = False
-        if store is not None:
-            for decision in store.history.tail(_REMEMBERED):
-                self._followers.times.add(decision)
-            self._flush()
+        for decision in store.history.tail(_REMEMBERED):
+            self._followers.times.add(decision)
+        self._flush()
         if not self._closed:
             self._timer.arm()
 
@@ -97,8 +96,7 @@ class Authority:
         self._closed = True
         self._followers.close()
         self._timer.close()
-        if self._store is not None:
-            self._store.close()
+        self._store.close()
 
     def handle(self, event: messages.ResourceManagerEvent) -> None:
         """Passes an event to the core and carries out its instructions, in order."""
@@ -149,12 +147,12 @@ class Authority:
         """The history of decisions up to now.
 
         Raises:
-          StreamEnded: This process is about to end, or has no store.
+          StreamEnded: This process is about to end.
         """
         self._flush()
         # Check last: if the flush above failed, the history cannot be read any more.
-        if self._store is None or self._closed:
-            error = SharedPathwaysError("there is no history, or the server is ending")
+        if self._closed:
+            error = SharedPathwaysError("the server is ending")
             raise StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
         return self._store.history
 
@@ -200,7 +198,7 @@ class Authority:
 
     def _flush(self) -> None:
         """Writes the decisions whose write was deferred."""
-        if self._store is None or self._closed:
+        if self._closed:
             return
         try:
             self._write(self._store.flush)
@@ -296,11 +294,8 @@ class Authority:
                 self._tenants.send(instruction)
 
     def _persist(self, persist: Persist) -> None:
-        store = self._store
-        if store is None:
-            return
-        self._write(lambda: store.write(persist))
-        if store.has_waiting:
+        self._write(lambda: self._store.write(persist))
+        if self._store.has_waiting:
             self._followers.flush_later(self._flush)
 
     def _write(self, write: Callable[[], list[Numbered]]) -> None:

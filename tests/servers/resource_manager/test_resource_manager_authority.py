@@ -21,6 +21,7 @@ from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Re
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
@@ -68,6 +69,7 @@ class Made:
             watcher_limit=10,
             on_event=lambda event: self.events.append(event.kind),
             on_fatal=self.fatal.append,
+            recording=Recording(),
         )
         if restored is None and not is_full:
             self.authority.join_tenant(ADA, 1)
@@ -105,7 +107,7 @@ def test_a_history_that_cannot_be_written_is_not_looked_at(tmp_path: Path) -> No
         made = Made(tmp_path)
         made.store.note(Decision(time=time.time(), kind=DecisionKind.RECOVERED))
         made.store._db.execute("PRAGMA query_only = ON")
-        with pytest.raises(StreamEnded, match="there is no history") as caught:
+        with pytest.raises(StreamEnded, match="the server is ending") as caught:
             _ = made.authority.history
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert made.fatal == ["cannot write the state file: attempt to write a readonly database"]

@@ -157,14 +157,11 @@ class Preemption(Policy):
 
     def restored(self, tenant: Tenant, grant: PersistedGrant) -> None:
         """Restores a notice; the tenant that needs the slices is determined anew."""
-        persisted = grant.notice
-        if persisted is None:
+        if (old := grant.notice) is None:
             return
-        tenant.warned[()] = self._notified[tenant] = persisted.said
+        tenant.warned[()] = self._notified[tenant] = old.said
         self._unconfirmed[tenant] = self._plans.unclaimed[tenant] = None
-        self._ledger.give_notice(
-            tenant, Notice(by=persisted.by, said=persisted.said, ends_at=persisted.ends_at)
-        )
+        self._ledger.give_notice(tenant, Notice(by=old.by, said=old.said, ends_at=old.ends_at))
 
     def validate(self, *, recovering: bool) -> None:
         """Checks the plans, the notices, and the index of victims."""
