@@ -38,7 +38,7 @@ _END_S = 5.0
 
 
 class StreamOwner(Protocol[_Sent_co, _Received_contra]):
-    """Says what is sent and handles what happens, on the stream's thread."""
+    """Makes the messages and handles what happens, on the stream's thread."""
 
     def greeting(self) -> _Sent_co:
         """Returns the first message of each stream."""
@@ -68,8 +68,8 @@ class BlockingStream(Generic[Sent, Received]):
     Args:
       address: The resource manager's: ``host:port`` or ``unix:/path``.
       method: The stub's method for the stream.
-      owner: Says what is sent, and is told what happens.
-      token: Shown to the resource manager; None: none.
+      owner: Makes the messages, and handles what happens.
+      token: Sent to the resource manager; None: none.
       name: The thread's.
     """
 
@@ -196,7 +196,7 @@ class BlockingStream(Generic[Sent, Received]):
             self._failures = 0
         self._failures += 1
         if self._failures == 1:
-            glog("E", f"What the RM says fails here:\n{traceback.format_exc()}")
+            glog("E", f"A message of the RM cannot be handled:\n{traceback.format_exc()}")
         if self._failures < _MOST_FAILURES:
             return True
         self._owner.on_failed(

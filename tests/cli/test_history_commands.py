@@ -92,7 +92,7 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
     text = sps("explain", waiter).stdout
     assert f"{waiter} waits for 1 x {KIND}" in text
     assert f"{holder} (" in text
-    assert "How long it will wait cannot be told" in text
+    assert "How long it will wait is not known" in text
     assert "tenant.queued" in text
     assert f"{holder} is running with 1 of 1 slices" in sps("explain", holder).stdout
 

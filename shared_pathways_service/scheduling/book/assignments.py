@@ -243,29 +243,29 @@ class Assignments(Journal):
 
     # ---- promises
 
-    def keep(self, free: Slice, for_whom: Tenant | Slice) -> None:
+    def keep(self, free: Slice, owner: Tenant | Slice) -> None:
         """Reserves a free slice for a waiting tenant, or for the holder of a drained slice."""
         was_free = free.free
-        free.kept_for = for_whom
-        if isinstance(for_whom, Slice):
-            for_whom.onto = free
+        free.kept_for = owner
+        if isinstance(owner, Slice):
+            owner.onto = free
         else:
-            for_whom.promised.setdefault(free.pool, []).append(free)
+            owner.promised.setdefault(free.pool, []).append(free)
         self._count_free(free, was_free)
         self._touch(free.pool)
 
     def keep_no_more(self, kept: Slice) -> None:
         """Undoes `keep`: the slice can be granted to any tenant again."""
         was_free = kept.free
-        for_whom, kept.kept_for = kept.kept_for, None
-        if isinstance(for_whom, Slice):
-            for_whom.onto = None
-            if for_whom.state is SliceState.DRAINING and for_whom.tenant is not None:
-                for_whom.pool.drains[for_whom] = None
-                self.changes.pool_opened(for_whom.pool)
-        elif for_whom is not None:
-            for_whom.promised[kept.pool].remove(kept)
-            self.changes.publish(PromisedSliceLost(for_whom))
+        owner, kept.kept_for = kept.kept_for, None
+        if isinstance(owner, Slice):
+            owner.onto = None
+            if owner.state is SliceState.DRAINING and owner.tenant is not None:
+                owner.pool.drains[owner] = None
+                self.changes.pool_opened(owner.pool)
+        elif owner is not None:
+            owner.promised[kept.pool].remove(kept)
+            self.changes.publish(PromisedSliceLost(owner))
         self._count_free(kept, was_free)
         self._touch(kept.pool)
 

@@ -93,5 +93,5 @@ class RmConfig:
         for kind, count in self.slices.items():
             if count <= self.spares:
                 raise ValueError(
-                    f"slices: {count} x {kind} with {self.spares} kept back leaves none to grant"
+                    f"slices: {count} x {kind} with {self.spares} spares leaves none to grant"
                 )

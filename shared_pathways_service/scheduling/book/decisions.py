@@ -105,7 +105,7 @@ _SENTENCES: Mapping[str, str] = {
     DecisionKind.STARTING: "{slice} starts",
     DecisionKind.READY: "{slice} is ready",
     DecisionKind.LOST: "{slice} is lost",
-    DecisionKind.CORDONED: "{slice} is cordoned: nobody new gets it",
+    DecisionKind.CORDONED: "{slice} is cordoned: no new tenant gets it",
     DecisionKind.DRAINING: "{slice} drains",
     DecisionKind.RESERVED: "{type} is reserved",
     DecisionKind.RESERVATION_STARTED: "the reservation of {type} begins",

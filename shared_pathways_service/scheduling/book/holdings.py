@@ -263,10 +263,10 @@ def _tenant(about: Tenant, idle: IdleStatus | None, now: float) -> TenantStatus:
     )
 
 
-def _name(whom: Tenant | Slice | None) -> str:
-    if isinstance(whom, Slice):
-        return whom.id
-    return whom.name if whom else ""
+def _name(owner: Tenant | Slice | None) -> str:
+    if isinstance(owner, Slice):
+        return owner.id
+    return owner.name if owner else ""
 
 
 def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:

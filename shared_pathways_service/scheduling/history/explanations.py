@@ -132,7 +132,7 @@ def _explain_waiting(
         wait = span(expectation.wait_s)
         said.append(f"It may expect to wait {wait} more, going by {expectation.basis}")
     elif expectation is not None:
-        said.append(f"How long it will wait cannot be told: {expectation.basis}")
+        said.append(f"How long it will wait is not known: {expectation.basis}")
     return Explanation(
         tenant=tenant.name,
         state=tenant.state,

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 
 from shared_pathways_service.scheduling.book.decisions import Decision
-from shared_pathways_service.scheduling.book.holdings import StatusReport
+from shared_pathways_service.scheduling.book.holdings import StatusReport, TenantStatus
 
 __all__ = ["Usage", "UsageBy", "UsageRow"]
 
@@ -67,30 +67,12 @@ class Usage:
         """Counts holdings and waits that have not ended at the time of a report."""
         tenants = {tenant.name: tenant for tenant in report.tenants}
         for found in report.slices:
-            if found.held_since is None:
-                continue
-            holder = tenants[found.tenant]
-            held = Decision(
-                time=now,
-                kind="",
-                tenant=holder.name,
-                user=holder.user,
-                team=holder.team,
-                slice=found.id,
-                instance_type=found.instance_type,
-            )
-            self._count(held, found.held_since, now)
+            if found.held_since is not None:
+                holder = tenants[found.tenant]
+                self._count(_use(holder, found.instance_type, now, found.id), found.held_since, now)
         for entry in report.queue:
-            waiting = tenants[entry.tenant]
-            waits = Decision(
-                time=now,
-                kind="",
-                tenant=waiting.name,
-                user=waiting.user,
-                team=waiting.team,
-                instance_type=",".join(entry.wants),
-            )
-            self._count(waits, now - entry.waiting_s, now)
+            wait = _use(tenants[entry.tenant], ",".join(entry.wants), now)
+            self._count(wait, now - entry.waiting_s, now)
 
     def rows(self) -> list[UsageRow]:
         """Returns the rows, the highest usage first."""
@@ -119,3 +101,16 @@ class Usage:
                 return [what.team]
             case UsageBy.TYPE:
                 return [word.partition("=")[0] for word in what.instance_type.split(",")]
+
+
+def _use(tenant: TenantStatus, instance_type: str, now: float, slice_id: str = "") -> Decision:
+    """Returns a holding or a wait in the form of the decision that would end it now."""
+    return Decision(
+        time=now,
+        kind="",
+        tenant=tenant.name,
+        user=tenant.user,
+        team=tenant.team,
+        slice=slice_id,
+        instance_type=instance_type,
+    )

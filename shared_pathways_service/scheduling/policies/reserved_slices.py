@@ -11,7 +11,7 @@ from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 __all__ = ["ReservedSlices", "most_reserved"]
 
 #: Reservations of a type that a queue message names at most.
-_TOLD = 3
+_NAMED = 3
 
 
 class ReservedSlices:
@@ -29,7 +29,7 @@ class ReservedSlices:
       entries: The reservations of users before those of teams, then by start time.
     """
 
-    __slots__ = ("_clock", "_held_at", "_lacks", "_pool", "_sheltered", "entries", "in_force")
+    __slots__ = ("_clock", "_held_at", "_pool", "_sheltered", "_short", "entries", "in_force")
 
     def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
         self.entries: list[Reservation] = []
@@ -38,7 +38,7 @@ class ReservedSlices:
         self._clock = clock
         # Cached until something changes: it may be needed for every tenant in line.
         self._sheltered: set[Tenant] | None = None
-        self._lacks: dict[float | None, dict[str, int]] = {}
+        self._short: dict[float | None, dict[str, int]] = {}
         self._held_at: dict[float, int] = {}
 
     def add(self, new: Reservation) -> None:
@@ -57,7 +57,7 @@ class ReservedSlices:
         others = self._others(tenant)
         if not others or not room:
             return room
-        room -= _sum_of(self._lacking(), others)
+        room -= _sum_of(self._shortages(), others)
         for start in self._starts_to_come(tenant, others):
             room = min(room, self._left_at(start, others))
         return max(0, room)
@@ -83,7 +83,7 @@ class ReservedSlices:
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         mine = {one.name: one for one in self.entries if one.is_for(tenant.request)}
         due = (
-            room if ends_at <= start else _sum_of(self._lacking(start), mine)
+            room if ends_at <= start else _sum_of(self._shortages(start), mine)
             for start in self._short_at(running)
         )
         return min(room, max(due, default=0))
@@ -99,8 +99,8 @@ class ReservedSlices:
         mine = [one.name for one in self._now() if one.is_for(tenant.request)]
         if not mine:
             return 0
-        lacking = self._lacking()
-        return min(self.room_for(tenant), sum(lacking[name] for name in mine))
+        shortages = self._shortages()
+        return min(self.room_for(tenant), sum(shortages[name] for name in mine))
 
     def most_for(self, tenant: Tenant) -> int:
         """Returns how many slices a tenant may have if all other holders left."""
@@ -124,27 +124,27 @@ class ReservedSlices:
     def holders_changed(self) -> None:
         """Clears results that depend on the holders of slices and on the time."""
         self._sheltered = None
-        self._lacks.clear()
+        self._short.clear()
         self._held_at.clear()
 
     def held(self, of: Reservation) -> int:
         """Returns how many slices of a reservation its owner holds now."""
-        return of.count - self._lacking().get(of.name, of.count)
+        return of.count - self._shortages().get(of.name, of.count)
 
     def words(self) -> str:
         """Describes present and coming reservations for waiting tenants; empty: none."""
-        lacking = self._lacking()
+        shortages = self._shortages()
         kept = [
-            f"; {lacking[one.name]} reserved for {one.owner} until {moment(one.ends)}"
+            f"; {shortages[one.name]} reserved for {one.owner} until {moment(one.ends)}"
             for one in self._now()
-            if lacking[one.name]
+            if shortages[one.name]
         ]
         to_come = [
             f"; {one.count} reserved {one.said}"
             for one in sorted(self.entries, key=lambda one: one.starts)
             if one.name not in self.in_force
         ]
-        return "".join([*kept[:_TOLD], *to_come[:_TOLD]])
+        return "".join([*kept[:_NAMED], *to_come[:_NAMED]])
 
     def _others(self, tenant: Tenant) -> dict[str, Reservation]:
         """Returns the reservations that are not for a tenant, by name."""
@@ -158,26 +158,26 @@ class ReservedSlices:
 
     def _left_at(self, start: float, others: dict[str, Reservation]) -> int:
         """Returns how many usable slices are neither held nor due at a time; may be negative."""
-        return self._pool.usable - self._taken_at(start) - _sum_of(self._lacking(start), others)
+        return self._pool.usable - self._taken_at(start) - _sum_of(self._shortages(start), others)
 
     def _now(self) -> list[Reservation]:
         return [one for one in self.entries if one.name in self.in_force]
 
-    def _lacking(self, when: float | None = None) -> dict[str, int]:
+    def _shortages(self, when: float | None = None) -> dict[str, int]:
         """Returns by how many slices each reservation is short at a time; None: now.
 
         For a later time, slices held now count if their holders will still be running.
         """
-        known = self._lacks.get(when)
+        known = self._short.get(when)
         if known is not None:
             return known
         there = self._now()
         if when is not None:
             there = [one for one in self.entries if one.holds_at(when)]
-        lacking = self._lacks[when] = {one.name: one.count for one in there}
+        shortages = self._short[when] = {one.name: one.count for one in there}
         for one, _, count in self._counted(there, when):
-            lacking[one.name] -= count
-        return lacking
+            shortages[one.name] -= count
+        return shortages
 
     def _counted(
         self, there: list[Reservation], when: float | None = None
@@ -189,12 +189,12 @@ class ReservedSlices:
             if when is None or _holds_on(tenant, when)
         }
         for one in there:
-            lacks = one.count
+            short = one.count
             for tenant, has in list(left.items()):
-                count = min(lacks, has) if one.is_for(tenant.request) else 0
+                count = min(short, has) if one.is_for(tenant.request) else 0
                 if count:
                     left[tenant] = has - count
-                    lacks -= count
+                    short -= count
                     yield one, tenant, count
 
     def _taken_at(self, when: float) -> int:
@@ -212,9 +212,9 @@ def _holds_on(tenant: Tenant, when: float) -> bool:
     return tenant.ends_at is None or tenant.ends_at > when
 
 
-def _sum_of(lacking: dict[str, int], others: dict[str, Reservation]) -> int:
+def _sum_of(shortages: dict[str, int], others: dict[str, Reservation]) -> int:
     """Returns by how many slices some of the reservations are short together."""
-    return sum(lacks for name, lacks in lacking.items() if name in others)
+    return sum(count for name, count in shortages.items() if name in others)
 
 
 def most_reserved(entries: Sequence[Reservation], since: float, until: float) -> int:

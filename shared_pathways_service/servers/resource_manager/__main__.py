@@ -114,7 +114,7 @@ def _restore(
         glog("E", damage)
     if (ended := store.history.ended) is not None:
         clock.go_on_from(ended)
-    why = "" if store.restored.grants else "nobody held or wanted anything"
+    why = "" if store.restored.grants else "no tenant was known"
     store.note(Decision(time=clock(), kind=DecisionKind.STARTED, reason=damage or why))
     idle_release_s, idle_warning_s, _ = options.idle_times
     config = RmConfig(

@@ -84,5 +84,8 @@ class CoreTimer:
         now = self._clock()
         self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
         if self.patience.pulsed(now, due):
-            glog("W", f"This process stood still for {now - due:.1f} s; beats are heard first")
+            glog(
+                "W",
+                f"This process was stalled for {now - due:.1f} s; heartbeats come first",
+            )
             self.arm()

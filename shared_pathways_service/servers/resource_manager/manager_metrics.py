@@ -60,7 +60,7 @@ def _of_census(census: Census, capacity: Mapping[str, int]) -> list[Family]:
         rm_family(
             "queue_oldest_wait_seconds",
             "gauge",
-            "How long the one that waits longest has waited; 0: nobody waits.",
+            "The longest wait of a tenant in the queue; 0: no tenant waits.",
             [Sample(census.oldest_wait_s)],
             "seconds",
         ),

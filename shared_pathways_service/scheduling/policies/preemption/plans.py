@@ -90,7 +90,7 @@ class Plans:
             assert victim.notice is not None
             assert self.of_victim[victim] is plan
             assert victim.notice.heir is tenant
-            assert victim.notice.ends_at <= plan.ends_at, f"{victim.name}: before it was told"
+            assert victim.notice.ends_at <= plan.ends_at, f"{victim.name}: before its notice ends"
             for held in victim.placed.values():
                 if held.pool in could:
                     could[held.pool] += held.state is SliceState.READY
