@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from shared_pathways_service.scheduling.book.ledger import Ledger
-from shared_pathways_service.scheduling.book.records import Slice, Tenant, Worker
+from shared_pathways_service.scheduling.book.records import Slice, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import (
     SliceState,
@@ -27,10 +27,22 @@ __all__ = [
     "StatusReport",
     "TenantStatus",
     "VirtualSliceStatus",
+    "WorkerStatus",
     "report",
     "reservations",
     "slice_status",
 ]
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class WorkerStatus:
+    """A worker that has joined."""
+
+    host_index: int
+    host: str
+    pid: int
+    address: str
+    incarnation: str
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -57,7 +69,7 @@ class SliceStatus:
     since: float
     node_pool: str
     generation: int
-    workers: tuple[Worker, ...]
+    workers: tuple[WorkerStatus, ...]
     kept_for: str = ""
     onto: str = ""
     moves_in_s: float = 0.0
@@ -237,7 +249,16 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
         onto=_name(about.onto),
         moves_in_s=max(0.0, about.moves_at - now) if about.moves_at is not None else 0.0,
         held_since=about.held_since if held else None,
-        workers=tuple(workers),
+        workers=tuple(
+            WorkerStatus(
+                host_index=worker.host_index,
+                host=worker.host,
+                pid=worker.pid,
+                address=worker.address,
+                incarnation=worker.incarnation,
+            )
+            for worker in workers
+        ),
     )
 
 
