@@ -17,15 +17,15 @@
     ├── ConnectionClosed                          the connection was used after it ended
     └── CleanupError                              something could not be deleted
 
-Each has a ``message`` (what happened, and where), a ``hint`` (what to do next, may be empty), and
-the fields listed with it, so that a program need not parse the text. Errors of libraries are
-translated once, where they enter; the original is the ``__cause__``.
+Each has fields, so that a program need not parse the text. Errors of libraries are translated once,
+where they enter; the original is the ``__cause__``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 __all__ = [
     "AccessDenied",
@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class SharedPathwaysError(Exception):
     """Base of all errors of this package.
 
@@ -56,13 +57,16 @@ class SharedPathwaysError(Exception):
       hint: What to do next; may be empty.
     """
 
-    #: Names of the constructor's further fields, which `to_json` includes.
-    fields: ClassVar[tuple[str, ...]] = ()
+    message: str
+    hint: str = dataclasses.field(default="", kw_only=True)
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+    def __post_init__(self) -> None:
+        self.args = (self.message,)
+        # Plain data has lists where callers compare with tuples.
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                setattr(self, field.name, tuple(value))
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
@@ -72,12 +76,11 @@ class SharedPathwaysError(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the error as plain data, from which `from_json` makes an equal error."""
-        data: dict[str, Any] = {"type": type(self).__name__, "message": self.message}
-        data["hint"] = self.hint
-        data.update({name: getattr(self, name) for name in self.fields})
-        return data
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"type": type(self).__name__, **fields}
 
 
+@dataclasses.dataclass(eq=False, repr=False, init=False)
 class InvalidRequestError(SharedPathwaysError, ValueError):
     """A field of the request has an invalid value.
 
@@ -87,17 +90,19 @@ class InvalidRequestError(SharedPathwaysError, ValueError):
       expected: A description of valid values.
     """
 
-    fields = ("field", "value", "expected")
+    field: str
+    value: object
+    expected: str
 
     def __init__(
         self, field: str, value: object, expected: str, *, message: str = "", hint: str = ""
     ) -> None:
-        super().__init__(
-            message or f"{field}={value!r} is not valid: expected {expected}", hint=hint
-        )
         self.field = field
         self.value = value
         self.expected = expected
+        self.message = message or f"{field}={value!r} is not valid: expected {expected}"
+        self.hint = hint
+        self.args = (self.message,)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the error as plain data; the value becomes text if JSON cannot represent it."""
@@ -111,6 +116,7 @@ class PreflightError(SharedPathwaysError):
     """The service cannot take the request now; nothing was created."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class AccessDenied(PreflightError):  # noqa: N818 - reads as what happened, like PermissionError's kin
     """The user is not permitted to do what the request needs.
 
@@ -121,25 +127,13 @@ class AccessDenied(PreflightError):  # noqa: N818 - reads as what happened, like
       rule: The rule that would grant the permission.
     """
 
-    fields = ("verb", "resource", "namespace", "rule")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        verb: str = "",
-        resource: str = "",
-        namespace: str = "",
-        rule: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.verb = verb
-        self.resource = resource
-        self.namespace = namespace
-        self.rule = rule
+    verb: str = ""
+    resource: str = ""
+    namespace: str = ""
+    rule: str = ""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ServiceNotFound(PreflightError):  # noqa: N818
     """No service has this address.
 
@@ -148,16 +142,11 @@ class ServiceNotFound(PreflightError):  # noqa: N818
       candidates: Addresses of the services that were found.
     """
 
-    fields = ("service", "candidates")
-
-    def __init__(
-        self, message: str, *, service: str = "", candidates: Sequence[str] = (), hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.service = service
-        self.candidates = tuple(candidates)
+    service: str = ""
+    candidates: Sequence[str] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ServiceNotReady(PreflightError):  # noqa: N818
     """The service exists, but does not serve (yet).
 
@@ -167,23 +156,12 @@ class ServiceNotReady(PreflightError):  # noqa: N818
       pods: Pods that are not ready, each with the reason.
     """
 
-    fields = ("ready", "wanted", "pods")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        ready: int = 0,
-        wanted: int = 0,
-        pods: Sequence[str] = (),
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.ready = ready
-        self.wanted = wanted
-        self.pods = tuple(pods)
+    ready: int = 0
+    wanted: int = 0
+    pods: Sequence[str] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class VersionSkew(PreflightError):  # noqa: N818
     """Client and service have no version in common.
 
@@ -192,20 +170,15 @@ class VersionSkew(PreflightError):  # noqa: N818
       service: The service's version or range of versions.
     """
 
-    fields = ("client", "service")
-
-    def __init__(
-        self, message: str, *, client: str = "", service: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.client = client
-        self.service = service
+    client: str = ""
+    service: str = ""
 
 
 class CapacityError(SharedPathwaysError):
     """A resource is not available now: slices, room in a quota, one more session."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class SlicesTaken(CapacityError):  # noqa: N818
     """Other tenants hold the slices.
 
@@ -218,27 +191,14 @@ class SlicesTaken(CapacityError):  # noqa: N818
         have been granted with them; otherwise empty.
     """
 
-    fields = ("wanted", "free", "holders", "position", "spares")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        wanted: Mapping[str, int] | None = None,
-        free: Mapping[str, int] | None = None,
-        holders: Sequence[str] = (),
-        position: int | None = None,
-        spares: Mapping[str, int] | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.wanted = dict(wanted or {})
-        self.free = dict(free or {})
-        self.holders = tuple(holders)
-        self.position = position
-        self.spares = dict(spares or {})
+    wanted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    free: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    holders: Sequence[str] = ()
+    position: int | None = None
+    spares: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class PlacementTimeout(CapacityError):  # noqa: N818
     """The slices were not all placed in time.
 
@@ -249,25 +209,13 @@ class PlacementTimeout(CapacityError):  # noqa: N818
       holders: Holders of slices, as in `SlicesTaken`.
     """
 
-    fields = ("placed", "wanted", "last_line", "holders")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        placed: int = 0,
-        wanted: int = 0,
-        last_line: str = "",
-        holders: Sequence[str] = (),
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.placed = placed
-        self.wanted = wanted
-        self.last_line = last_line
-        self.holders = tuple(holders)
+    placed: int = 0
+    wanted: int = 0
+    last_line: str = ""
+    holders: Sequence[str] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ProxyFailed(SharedPathwaysError):  # noqa: N818
     """The proxy ended, or did not begin to serve.
 
@@ -276,21 +224,11 @@ class ProxyFailed(SharedPathwaysError):  # noqa: N818
       log_tail: The last lines of its log.
     """
 
-    fields = ("exit_code", "log_tail")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        exit_code: int | None = None,
-        log_tail: Sequence[str] = (),
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.exit_code = exit_code
-        self.log_tail = tuple(log_tail)
+    exit_code: int | None = None
+    log_tail: Sequence[str] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class CredentialsMismatch(SharedPathwaysError):  # noqa: N818
     """Client and proxy use different gRPC credentials: one speaks plaintext, the other does not.
 
@@ -299,14 +237,11 @@ class CredentialsMismatch(SharedPathwaysError):  # noqa: N818
       proxy: The proxy's setting, as far as its behaviour shows it.
     """
 
-    fields = ("client", "proxy")
-
-    def __init__(self, message: str, *, client: str = "", proxy: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.client = client
-        self.proxy = proxy
+    client: str = ""
+    proxy: str = ""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class TunnelError(SharedPathwaysError):
     """The tunnel from this machine to the proxy broke.
 
@@ -315,14 +250,11 @@ class TunnelError(SharedPathwaysError):
       cause: The cause.
     """
 
-    fields = ("pod", "cause")
-
-    def __init__(self, message: str, *, pod: str = "", cause: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.pod = pod
-        self.cause = cause
+    pod: str = ""
+    cause: str = ""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class SliceLost(SharedPathwaysError):  # noqa: N818
     """One or more slices were lost while work ran on them.
 
@@ -331,20 +263,15 @@ class SliceLost(SharedPathwaysError):  # noqa: N818
       reason: The reason, as reported by the service.
     """
 
-    fields = ("slices", "reason")
-
-    def __init__(
-        self, message: str, *, slices: Sequence[int] = (), reason: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.slices = tuple(slices)
-        self.reason = reason
+    slices: Sequence[int] = ()
+    reason: str = ""
 
 
 class ConnectionClosed(SharedPathwaysError):  # noqa: N818
     """The connection was used after it had ended."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class CleanupError(SharedPathwaysError):
     """Something could not be deleted.
 
@@ -353,36 +280,12 @@ class CleanupError(SharedPathwaysError):
       command: The command that completes the deletion.
     """
 
-    fields = ("left", "command")
-
-    def __init__(
-        self, message: str, *, left: Sequence[str] = (), command: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.left = tuple(left)
-        self.command = command
+    left: Sequence[str] = ()
+    command: str = ""
 
 
-_TYPES: dict[str, type[SharedPathwaysError]] = {
-    cls.__name__: cls
-    for cls in (
-        SharedPathwaysError,
-        InvalidRequestError,
-        PreflightError,
-        AccessDenied,
-        ServiceNotFound,
-        ServiceNotReady,
-        VersionSkew,
-        CapacityError,
-        SlicesTaken,
-        PlacementTimeout,
-        ProxyFailed,
-        CredentialsMismatch,
-        TunnelError,
-        SliceLost,
-        ConnectionClosed,
-        CleanupError,
-    )
+_TYPES: Mapping[str, type[SharedPathwaysError]] = {
+    name: globals()[name] for name in __all__ if name != "from_json"
 }
 
 
@@ -396,5 +299,5 @@ def from_json(data: Mapping[str, Any]) -> SharedPathwaysError:
       The error, equal in type, message, hint and fields.
     """
     cls = _TYPES.get(str(data.get("type")), SharedPathwaysError)
-    kwargs = {name: data[name] for name in cls.fields if name in data}
-    return cls(message=data["message"], hint=data.get("hint", ""), **kwargs)
+    names = {field.name for field in dataclasses.fields(cls)} - {"message"}
+    return cls(message=data["message"], **{name: data[name] for name in names if name in data})

@@ -60,13 +60,7 @@ class _BoundedHandler(logging.StreamHandler[TextIO]):
 def main(
     arguments: Sequence[str], *, make_home: HomeMaker = make_home, probe: Probe = probe
 ) -> None:
-    """Runs the agent.
-
-    Args:
-      arguments: The descriptor of its end of the socket pair.
-      make_home: Makes homes by their names; tests replace it.
-      probe: Probes a proxy; tests replace it.
-    """
+    """Runs the agent with the descriptor of its end of the socket pair; tests replace the rest."""
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",

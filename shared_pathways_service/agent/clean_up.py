@@ -59,12 +59,7 @@ def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | 
 
 
 def left_over(left: Sequence[str], whose: str) -> CleanupError:
-    """Returns the error for things whose deletion is not confirmed.
-
-    Args:
-      left: Each thing that may still exist.
-      whose: The session; empty: several.
-    """
+    """Returns the error for things of a session, or of several, that may still exist."""
     command = f"sps delete {whose}" if whose else "sps reap"
     return CleanupError(
         f"{whose or 'the clean-up'}: not confirmed deleted: {'; '.join(left)}",

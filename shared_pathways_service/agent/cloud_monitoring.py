@@ -63,12 +63,7 @@ class Refused(Exception):  # noqa: N818
 
 
 class CloudMonitoring:
-    """One session's time series.
-
-    Args:
-      project: The Google Cloud project; empty: the project of the user's credentials.
-      labels: Values of `session.cloud_metrics.LABELS`.
-    """
+    """One session's time series, in a project or else in that of the user's credentials."""
 
     def __init__(self, *, project: str, labels: Mapping[str, str]) -> None:
         self._project = project
@@ -80,11 +75,7 @@ class CloudMonitoring:
         self._written_at = 0.0
 
     async def write(self, readings: Sequence[Reading], at: float) -> None:
-        """Writes one point per metric.
-
-        Args:
-          readings: The values to write.
-          at: The time of the values, in seconds since the epoch; it determines the spacing.
+        """Writes one point per metric, at this time in seconds since the epoch.
 
         Raises:
           Unavailable: The library, the credentials, the project or the permission is missing.

@@ -66,11 +66,7 @@ async def clean_up(
 ) -> CleanupError | None:
     """Deletes the proxies of these entries, and removes the entries of deleted ones.
 
-    Args:
-      journal: The entries' journal.
-      entries: The entries, processed one after the other.
-      make_home: Makes the home of each.
-      within_s: Seconds for each.
+    Takes at most `within_s` seconds for each.
 
     Returns:
       The error for things that could not be deleted; None: all were deleted.

@@ -79,11 +79,7 @@ class Entry:
 
 
 class Journal:
-    """The entries of one user, in a directory that only this user can enter.
-
-    Args:
-      directory: Created if it is missing.
-    """
+    """The entries of one user, in a directory that only this user can enter."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

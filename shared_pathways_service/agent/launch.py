@@ -32,11 +32,9 @@ _lingering: list[subprocess.Popen[bytes]] = []
 def launch_agent(
     log: Path, command: Sequence[str] = AGENT_COMMAND
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Starts an agent.
+    """Starts an agent, which gets the descriptor of its end of a socket pair as last argument.
 
-    Args:
-      log: The file for its output; old logs in the same directory are removed.
-      command: The command; the descriptor of the agent's end of the socket pair is appended.
+    Its output goes to the log; old logs in the same directory are removed.
 
     Returns:
       The process, and this end of the socket pair; the caller must end and close them.

@@ -34,11 +34,6 @@ class MetricsReporter:
 
     Leaving the block reports the session's end: it waits until all nonzero metrics are set to zero,
     but no longer than `session.cloud_metrics.LINGER_S` after the session's end.
-
-    Args:
-      start: The session's instructions.
-      send: Sends a message to the client.
-      meter: Decides which values are written, and when.
     """
 
     def __init__(

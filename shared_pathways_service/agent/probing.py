@@ -23,10 +23,6 @@ async def probe(address: str, plaintext: bool = True) -> None:
     A plaintext proxy is asked for its version. A proxy with ALTS cannot answer outside Google
     Cloud: it counts as ready when it keeps a silent connection open.
 
-    Args:
-      address: ``unix:/path`` or ``127.0.0.1:port``.
-      plaintext: Whether the proxy was started to use plaintext.
-
     Raises:
       VersionSkew: It answers with versions that this package does not support.
       CredentialsMismatch: It uses plaintext and should not, or vice versa.

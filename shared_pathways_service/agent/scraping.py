@@ -31,12 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class SessionMeter:
-    """Collects the metrics of one session.
-
-    Args:
-      start: The session's instructions.
-      counters: Returns its home's counters.
-    """
+    """Collects the metrics of one session."""
 
     def __init__(self, start: Start, counters: Callable[[], HomeCounters]) -> None:
         self._start = start
@@ -180,11 +175,6 @@ async def served(
 
     If that fails, the session continues without them, because metrics must not decide whether a
     program runs. An event reports the failure to the client.
-
-    Args:
-      meter: The metrics.
-      start: The session's instructions: the port (None: no metrics) and the address.
-      send: Sends a message to the client.
 
     Yields:
       Their URL; empty: none.

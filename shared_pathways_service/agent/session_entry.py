@@ -18,13 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class SessionEntry:
-    """Keeps one session's entry up to date, from before its proxy exists until it is deleted.
-
-    Args:
-      start: The session's instructions.
-      journal: The journal that contains the entry.
-      metrics: URL of the agent's metrics; empty: none.
-    """
+    """Keeps one session's entry up to date, from before its proxy exists until it is deleted."""
 
     def __init__(self, start: Start, journal: Journal, metrics: str) -> None:
         self._start = start

@@ -55,12 +55,9 @@ class Check:
 
 
 def judge(name: str, look: Callable[[], str], *, warns: Callable[[], str] = str) -> Check:
-    """Performs a check.
+    """Performs a check: `look` returns the finding, `warns` a warning or an empty text.
 
-    Args:
-      name: Its name.
-      look: Returns the finding, or raises the error of a failed check.
-      warns: Returns a warning, or an empty text; may raise as well.
+    Each may raise the error of a failed check.
     """
     try:
         warning, found = warns(), look()

@@ -37,10 +37,6 @@ class FfiTarget:
     def parse(cls, text: object, *, field: str) -> FfiTarget:
         """Parses ``NAME=LIBRARY:SYMBOL``.
 
-        Args:
-          text: The given text.
-          field: Its name in errors.
-
         Raises:
           InvalidRequestError: It does not have this form.
         """

@@ -29,11 +29,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 def parse_instance_counts(
     value: object, *, field: str = "expected_tpu_instances"
 ) -> dict[InstanceType, int]:
-    """Parses ``{"tpuv6e:2x2": 2}``, in the given order.
-
-    Args:
-      value: The given value; its keys are names that `named_type` accepts.
-      field: Its name in errors.
+    """Parses ``{"tpuv6e:2x2": 2}``, in the given order; its keys are names for `named_type`.
 
     Raises:
       InvalidRequestError: It is not a mapping, is empty, has an unknown type or the same type under
@@ -65,10 +61,6 @@ def parse_instances(
 ) -> tuple[InstanceType, ...]:
     """Parses ``expected_tpu_instances`` to one instance type per virtual slice, in the given order.
 
-    Args:
-      value: A mapping as for `parse_instance_counts`, or None.
-      field: Its name in errors.
-
     Returns:
       The types; empty for None: one slice of the service's first type.
     """
@@ -82,10 +74,6 @@ def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> di
     """Parses the command line's form, ``tpuv6e:2x2=2``, repeated or separated by commas.
 
     GKE's and xpk's names are accepted too: ``ct6e-standard-4t:4x4=1``, ``v6e-16=1``.
-
-    Args:
-      texts: The given texts, one per occurrence of the option.
-      field: Their name in errors.
 
     Returns:
       A mapping for ``expected_tpu_instances``, with Pathways' names of the types.

@@ -51,9 +51,6 @@ _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
 def client_serdes(version: str) -> tuple[int, int] | None:
     """Returns the versions of IFRT's serialised values in which a client can write its programs.
 
-    Args:
-      version: Of jax or jaxlib, e.g. ``0.10.2``.
-
     Returns:
       The oldest and the newest; None for releases before 0.9, and for invalid versions. A release
       newer than all tested ones counts as the newest of them.
@@ -67,9 +64,6 @@ def newest_served(version: str) -> int:
     """Returns the newest version of the values that our proxies accept.
 
     If it is lower than the newest version that they read, clients with a newer one are refused.
-
-    Args:
-      version: Of the proxy's jaxlib.
     """
     first, newest = _READS_ALL
     return newest if release_of(version) < first else OUR_SERDES[1]
@@ -78,9 +72,7 @@ def newest_served(version: str) -> int:
 def service_serdes(version: str, *, ours: bool) -> tuple[int, int] | None:
     """Returns the versions of the values that a proxy reads; None for releases before 0.9.
 
-    Args:
-      version: Of its jaxlib.
-      ours: Whether it is this project's proxy, rather than XLA's own server.
+    XLA's own server reads fewer than `ours`.
     """
     if ours:
         return OUR_SERDES

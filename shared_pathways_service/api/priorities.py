@@ -53,10 +53,6 @@ def parse_priority(value: object, *, field: str = "priority") -> int:
 def cluster_priority(value: object, *, field: str = "priority") -> tuple[int, str]:
     """Returns the priority of a request to a cluster, which may name any PriorityClass.
 
-    Args:
-      value: As for `parse_priority`, or any other valid name of a PriorityClass.
-      field: Its name in errors.
-
     Returns:
       The number, and the name of the PriorityClass, which is empty for a number. A name that is not
       in `PRIORITIES` counts as 0 until the cluster's value is read.

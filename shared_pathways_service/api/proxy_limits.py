@@ -38,9 +38,6 @@ class ProxyLimits:
     def lowered(self, asked: Mapping[str, int]) -> ProxyLimits:
         """Returns these limits, some of them lowered.
 
-        Args:
-          asked: The lower limits, by name.
-
         Raises:
           InvalidRequestError: One is higher than the present limit, or than the allowed maximum.
         """
@@ -117,11 +114,6 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 def check_limit(field: str, name: str, value: object) -> int:
     """Checks a limit that a tenant requests, which cannot be "no limit".
-
-    Args:
-      field: Its name in errors.
-      name: The limit's name.
-      value: The given value.
 
     Raises:
       InvalidRequestError: It is not an integer from 1 up.

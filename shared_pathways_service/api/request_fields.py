@@ -74,11 +74,9 @@ def check_proxy_job_name(value: object, *, field: str = "proxy_job_name") -> str
 
 
 def default_proxy_job_name(user: str, suffix: str) -> str:
-    """Returns ``isc-proxy-USER-SUFFIX``, a valid name for any user.
+    """Returns ``isc-proxy-USER-SUFFIX``, a valid name for any user, with a random suffix.
 
-    Args:
-      user: The system's user name; characters not allowed in a DNS label are replaced or omitted.
-      suffix: Lower-case letters and digits, random enough to be unique.
+    Characters of the user name that are not allowed in a DNS label are replaced or omitted.
     """
     if not _SUFFIX.fullmatch(suffix):
         raise ValueError(f"suffix={suffix!r} must be 1 to 16 lower-case letters or digits")

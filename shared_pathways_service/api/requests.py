@@ -235,38 +235,7 @@ class SessionRequest:
         on_event: object = None,
         profile: object = None,
     ) -> SessionRequest:
-        """Checks connect()'s arguments, which have the same names here.
-
-        Args:
-          requester: The requesting user.
-          cluster: A GKE cluster; needs `project` and `region`, and excludes `context`.
-          project: Its project.
-          region: Its region or zone.
-          gcs_bucket: ``gs://name[/path]``; ``gs://`` may be left out.
-          pathways_service: ``host:port`` of the resource manager.
-          expected_tpu_instances: e.g. ``{"tpuv6e:2x2": 2}``; None: one slice of the first type.
-          proxy_job_name: A DNS label; None: ``isc-proxy-USER-SUFFIX``.
-          proxy_server_image: The proxy's container image; None: the one that matches the service.
-          proxy_options: `ProxyOptions`, or its ``key:value`` texts.
-          collect_service_metrics: Whether metrics are sent to Google Cloud Monitoring.
-          context: A kubeconfig context.
-          namespace: The namespace of the service in a cluster.
-          wait: ``placed``, or ``ready`` to return when the proxy answers.
-          queue_timeout: Seconds to wait for slices, may be infinite; None: fail at once.
-          timeout: Seconds for the service and the proxy to become ready.
-          elastic_slices: From 0 to one less than the virtual slices.
-          priority: A number, higher goes first, or a name of `PRIORITIES`, in a cluster also of any
-            PriorityClass; None: 0.
-          labels: Labels added to the proxy's Job.
-          max_lifetime: Seconds until the proxy ends in any case, at most a hundred years; None:
-            no limit.
-          local_port: A loopback TCP port, 0 for any; None: a Unix socket.
-          local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
-          strict: Whether to refuse features that Google's proxies refuse; None: as set in the
-            environment.
-          tune_allocator: Whether to configure glibc's allocator to keep memory.
-          on_event: Called with each `Event`.
-          profile: A profile of the settings file.
+        """Checks connect()'s arguments, which have the same names and meanings here.
 
         Raises:
           InvalidRequestError: A field is invalid, or two fields conflict.

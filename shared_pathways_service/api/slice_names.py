@@ -51,10 +51,6 @@ _MOST_CHIPS: Final = {"tpuv4": 320, "tpuv5": 6144, "tpu7x": 6144}
 def named_type(text: object, *, field: str = "instance_type") -> InstanceType:
     """Returns the instance type of a name.
 
-    Args:
-      text: A name in any of the forms above.
-      field: Its name in errors.
-
     Raises:
       InvalidRequestError: The generation or machine type is unknown, or has no such topology.
     """

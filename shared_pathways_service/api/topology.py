@@ -119,10 +119,6 @@ class InstanceType:
     def parse(cls, text: object, *, field: str = "instance_type") -> InstanceType:
         """Parses an instance type, e.g. ``tpuv6e:2x2``.
 
-        Args:
-          text: The given text.
-          field: Its name in errors.
-
         Raises:
           InvalidRequestError: It is not a text, has another form or an unknown family, or the
             family has no such shape.

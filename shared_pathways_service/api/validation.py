@@ -65,15 +65,7 @@ def check_json(field: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
 def check_seconds(
     field: str, value: object, *, zero: bool = True, infinity: bool = False, high: float = math.inf
 ) -> float:
-    """Returns seconds as a float.
-
-    Args:
-      field: Its name in errors.
-      value: The given value.
-      zero: Whether 0 is valid.
-      infinity: Whether infinity is valid.
-      high: The maximum.
-    """
+    """Returns seconds as a float, from 0 up (or above 0) to `high`, perhaps infinite."""
     if not isinstance(value, bool) and isinstance(value, numbers.Real):
         seconds = float(value)
         enough = seconds >= 0 if zero else seconds > 0
@@ -112,11 +104,7 @@ def check_dns_label(
 ) -> str:
     """Returns a DNS label (RFC 1123): lower-case letters, digits and inner hyphens.
 
-    Args:
-      field: Its name in errors.
-      value: The given value.
-      limit: Maximum number of characters.
-      why: The reason for the limit, for the error.
+    `why` explains a lower limit in the error.
     """
     if isinstance(value, str) and len(value) <= limit and _DNS_LABEL.fullmatch(value):
         return value

@@ -26,11 +26,7 @@ NEWS_S = 4.0
 
 
 class JaxSide:
-    """JAX of this process, for one connection.
-
-    Args:
-      request: The connection's request.
-    """
+    """JAX of this process, for one connection."""
 
     def __init__(self, request: SessionRequest) -> None:
         from shared_pathways_service.jax_client import is_strict  # noqa: PLC0415 - when it is used
@@ -50,12 +46,7 @@ class JaxSide:
         return () if self._attachment is None else self._attachment.devices
 
     def import_jax(self, undo: contextlib.ExitStack, tick: Callable[[], object]) -> None:
-        """Imports JAX, on a thread because an interrupted import stays broken.
-
-        Args:
-          undo: Gets a callback that waits for the thread.
-          tick: Called periodically.
-        """
+        """Imports JAX, on a thread because an interrupted import stays broken; `undo` joins it."""
         if "jax" in sys.modules:
             return
         thread = threading.Thread(target=_import_jax, name="sps-import-jax", daemon=True)

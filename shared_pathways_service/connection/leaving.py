@@ -32,10 +32,6 @@ def tells_of_a_lost_proxy(error: BaseException) -> bool:
 def tell(error: BaseException, failure: SharedPathwaysError) -> None:
     """Reports why the proxy ended, in addition to the error that ended the block.
 
-    Args:
-      error: The error that ended the block.
-      failure: The connection's error.
-
     Raises:
       SharedPathwaysError: `failure`, from JAX's error. Other errors are the user's and only get a
         note.

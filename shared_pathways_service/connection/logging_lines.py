@@ -16,11 +16,7 @@ _log = logging.getLogger("shared_pathways_service.isc_pathways")
 
 
 class LogLines:
-    """Writes lines for changes of a session.
-
-    Args:
-      wanted: Number of requested slices.
-    """
+    """Writes lines for changes of a session."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted

@@ -21,11 +21,7 @@ _DISPLAYS = 4
 
 
 class Board:
-    """The displays of one connection.
-
-    Args:
-      render: Returns the connection's present state as HTML.
-    """
+    """The displays of one connection, whose state `render` returns as HTML."""
 
     def __init__(self, render: Callable[[], str]) -> None:
         self._render = render

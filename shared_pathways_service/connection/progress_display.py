@@ -118,12 +118,7 @@ def _idling(event: tenants.TenantIdling) -> str:
 
 
 class Progress:
-    """The sink of one connection.
-
-    Args:
-      stream: The output; standard error by default.
-      quiet: Whether to suppress all output.
-    """
+    """The sink of one connection, by default on standard error."""
 
     def __init__(self, *, stream: TextIO | None = None, quiet: bool = False) -> None:
         # (A program without a terminal may have no standard error at all.)

@@ -16,8 +16,7 @@ __all__ = ["ConsoleLines"]
 class ConsoleLines:
     """An event sink that prints lines for events that have some; it never fails.
 
-    Args:
-      stream: The output; None: the standard output at the time of printing.
+    The default stream is the standard output at the time of printing.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -131,9 +131,6 @@ class LedgerReader(Iterator[Event]):
 def read_ledger(directory: str | os.PathLike[str]) -> LedgerReader:
     """Reads a run's ledger, also while it is being written.
 
-    Args:
-      directory: The run's directory.
-
     Raises:
       InvalidRequestError: The directory is in an object store.
       FileNotFoundError: It contains no ledger.

@@ -30,15 +30,9 @@ def make_states(
     make_store: Callable[[], SnapshotStore],
     emit: Callable[[Event], None],
 ) -> States:
-    """Returns the states of a run: checkpoints and snapshots, as its options want them.
+    """Returns the checkpoints and snapshots that a run's options request; `stack` closes them.
 
-    Args:
-      options: Of the run.
-      stack: Closes them.
-      directory: The run's; None: it has none.
-      checkpoint_directory: Where checkpoints go instead of there.
-      make_store: Makes the place for one snapshot.
-      emit: Is told what happens.
+    Without `checkpoint_directory`, checkpoints are in the run's directory, if it has one.
     """
     where = checkpoint_directory
     if where is None and directory is not None:

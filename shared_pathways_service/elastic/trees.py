@@ -20,12 +20,7 @@ Placement = Sharding | Tree | Callable[[Tree], Tree]
 
 
 def describe(shapes: Tree, placement: Placement) -> Tree:
-    """Returns shapes, dtypes and shardings of a state.
-
-    Args:
-      shapes: A pytree of values with a shape and a dtype.
-      placement: The placement.
-    """
+    """Returns shapes, dtypes and shardings of a state."""
     shardings = placement(shapes) if callable(placement) else placement
     if isinstance(shardings, Sharding):
         only = shardings

@@ -16,11 +16,7 @@ __all__ = ["check_plaintext", "mismatch", "wait_until_silent"]
 
 
 def check_plaintext(address: str, timeout_s: float) -> None:
-    """Returns unless the proxy at an address hangs up on plaintext clients.
-
-    Args:
-      address: ``unix:/path`` or ``host:port``.
-      timeout_s: Seconds for one answer.
+    """Returns unless the proxy at ``unix:/path`` or ``host:port`` hangs up on plaintext clients.
 
     Raises:
       CredentialsMismatch: It listens, and hangs up on a client that starts with HTTP/2. It is not
@@ -31,14 +27,10 @@ def check_plaintext(address: str, timeout_s: float) -> None:
 
 
 def wait_until_silent(address: str, patience_s: float) -> None:
-    """Returns if a proxy that does not use plaintext listens at an address.
+    """Returns if a proxy that does not use plaintext listens at ``unix:/path`` or ``host:port``.
 
     With ALTS the client sends first, so no request is possible: a connection that stays open shows
     that the proxy listens.
-
-    Args:
-      address: ``unix:/path`` or ``host:port``.
-      patience_s: Seconds that the connection must stay open.
 
     Raises:
       CredentialsMismatch: The proxy starts with HTTP/2: it uses plaintext.

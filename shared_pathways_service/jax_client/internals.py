@@ -142,12 +142,7 @@ class BackendTable:
 
 
 def register(factory: Callable[[], Any], *, undo: contextlib.ExitStack) -> None:
-    """Registers the backend ``proxy``, and ignores other registrations of it meanwhile.
-
-    Args:
-      factory: Returns the client.
-      undo: Gets callbacks that restore everything.
-    """
+    """Registers the backend ``proxy``, and ignores other registrations of it meanwhile."""
     factories = xla_bridge._backend_factories
     undo.callback(_restore, factories, PLATFORM, factories.get(PLATFORM))
     backend.register_backend_factory(PLATFORM, factory, priority=-1)
@@ -157,12 +152,7 @@ def register(factory: Callable[[], Any], *, undo: contextlib.ExitStack) -> None:
 
 
 def add_local_cpu(table: BackendTable, *, undo: contextlib.ExitStack) -> None:
-    """Lets JAX create its client of the local CPU on first use, if it has none yet.
-
-    Args:
-      table: JAX's clients before it was switched over.
-      undo: Gets callbacks that restore JAX's own factory.
-    """
+    """Lets JAX create its client of the local CPU on first use, if it had none in `table`."""
     factories = xla_bridge._backend_factories
     before = factories[local.CPU]
     if cpu := local.add_lazily(table.clients.get(local.CPU)):

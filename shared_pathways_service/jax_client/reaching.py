@@ -28,11 +28,7 @@ def peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
 
 
 def make_client(target: ProxyTarget, deadline: float) -> Any:
-    """Returns JAX's client of the proxy.
-
-    Args:
-      target: The proxy.
-      deadline: On the monotonic clock, in seconds.
+    """Returns JAX's client of the proxy; raises the errors of `attach`.
 
     Raises:
       SharedPathwaysError: The errors of `attach`.

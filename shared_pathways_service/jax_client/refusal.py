@@ -31,9 +31,7 @@ _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 def reason_of(target: ProxyTarget, timeout: float) -> SharedPathwaysError | None:
     """Returns why the proxy refuses or cannot be reached; None if it does neither.
 
-    Args:
-      target: The proxy.
-      timeout: Seconds for each of two answers.
+    Waits `timeout` seconds for each of two answers.
     """
     if not target.insecure_credentials:
         return None  # the rest requires plaintext

@@ -52,10 +52,7 @@ _BESIDE = (
 
 
 def place(cache: Path) -> Path:
-    """Creates the directory from which JAX loads the plug-in if it is on PYTHONPATH.
-
-    Args:
-      cache: A directory for files that can be recreated; the copy is reused.
+    """Creates the directory from which JAX loads the plug-in if it is on PYTHONPATH, or reuses it.
 
     Returns:
       The directory for PYTHONPATH; it contains only the plug-in.

@@ -8,6 +8,7 @@ SharedPathwaysError
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,6 +24,7 @@ __all__ = ["CONNECT_VERB", "ApiError", "ApiUnreachable", "error_of_answer"]
 CONNECT_VERB: Final = "connect"
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ApiError(SharedPathwaysError):
     """The API server refused or failed a request.
 
@@ -32,20 +34,9 @@ class ApiError(SharedPathwaysError):
       retry_after_s: Seconds to wait, by the server's answer; None if it gave none.
     """
 
-    fields = ("status", "reason", "retry_after_s")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int,
-        reason: str = "",
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.retry_after_s = retry_after_s
+    status: int
+    reason: str = ""
+    retry_after_s: float | None = None
 
     @property
     def is_final(self) -> bool:
@@ -53,6 +44,7 @@ class ApiError(SharedPathwaysError):
         return is_final(Failure(status=self.status, reason=self.reason))
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - named for the event
     """The API server did not answer, or the connection broke.
 
@@ -61,21 +53,9 @@ class ApiUnreachable(SharedPathwaysError):  # noqa: N818 - named for the event
       is_final: Whether a retry is useless, e.g. because the certificate is not the server's.
     """
 
-    fields = ("server", "cause", "is_final")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        server: str = "",
-        cause: str = "",
-        is_final: bool = False,
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.server = server
-        self.cause = cause
-        self.is_final = is_final
+    server: str = ""
+    cause: str = ""
+    is_final: bool = False
 
 
 #: The authorizer's text; the text of an admission webhook may contain "cannot" as well.

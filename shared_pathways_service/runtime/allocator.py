@@ -37,10 +37,9 @@ def keep_all() -> bool:
 
 
 def keep(nbytes: int) -> bool:
-    """Makes this process keep free memory at the end of its heap, where large blocks are.
+    """Makes this process keep this much free memory (below 2 GiB) at the end of its heap.
 
-    Args:
-      nbytes: Bytes to keep; less than 2 GiB.
+    Large blocks are there.
 
     Returns:
       Whether the setting succeeded.

@@ -63,12 +63,7 @@ def glog(severity: Severity, message: str) -> None:
 
 
 def send_logging_to_glog(level: int = logging.INFO, *, log_format: str = _GLOG) -> None:
-    """Formats the records of `logging` (from libraries) in the same way.
-
-    Args:
-      level: Lower levels are dropped.
-      log_format: The form of all further lines, from `read_log_format`.
-    """
+    """Formats the records of `logging` (from libraries), and all further lines, in this form."""
     _Form.name = log_format
     root = logging.getLogger()
     root.handlers[:] = [_GlogHandler()]
@@ -105,14 +100,7 @@ def _name(file: str) -> str:
 
 
 def json_line(severity: Severity, at: float, where: str, message: str) -> str:
-    """Returns a line of a log as JSON, with its newline.
-
-    Args:
-      severity: As in `glog`.
-      at: Seconds since the epoch.
-      where: Source file and line.
-      message: May have newlines.
-    """
+    """Returns a line of a log as JSON, with its newline; `where` is a source file and line."""
     record = {
         "severity": _SEVERITIES[severity],
         "time": rfc3339(at),

@@ -128,9 +128,7 @@ class Reading:
 def place_of(context: str) -> tuple[str, str]:
     """Returns project and cluster of a kubeconfig context that gcloud wrote, else ``("", name)``.
 
-    Args:
-      context: e.g. ``gke_my-project_us-central2_my-cluster``, as ``gcloud container clusters
-        get-credentials`` names them.
+    gcloud's names are like ``gke_my-project_us-central2_my-cluster``.
     """
     parts = context.split("_")
     if len(parts) == 4 and parts[0] == "gke" and all(parts):
@@ -230,12 +228,7 @@ class Meter:
         return max(min(dues), self._not_before) if dues else None
 
     def observe(self, snapshot: Snapshot, now: float) -> None:
-        """Records the session's state.
-
-        Args:
-          snapshot: The whole state.
-          now: Seconds of any monotonic clock; the same clock in every call.
-        """
+        """Records the session's state at a time of a monotonic clock."""
         if snapshot.phase is Phase.CREATE and self._asked_at is None:
             self._asked_at = now
         for metric, value in _levels(snapshot):

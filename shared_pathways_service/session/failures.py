@@ -61,12 +61,7 @@ def wanted_by_type(virtual_slices: Iterable[InstanceType]) -> dict[str, int]:
 
 
 def when_refused(request: SessionRequest, news: TenantRefused) -> SharedPathwaysError:
-    """Returns the error for a refusal.
-
-    Args:
-      request: The session's request.
-      news: The refusal.
-    """
+    """Returns the error for a refusal."""
     message = news.message or news.reason or "the resource manager refused the request"
     kind = news.refusal
     tenant = request.tenant
@@ -133,10 +128,7 @@ def when_lost(
 ) -> SharedPathwaysError:
     """Returns the error for an unrequested end of the proxy, or a loss of the view of it.
 
-    Args:
-      request: The session's request.
-      news: The event of the end.
-      served: Whether JAX may have been attached.
+    Once the proxy has `served`, JAX may have been attached.
     """
     denied = _denial_in(request, news)
     if denied is not None:
@@ -215,14 +207,7 @@ def when_out_of_time(
     last_event: str,
     waited_for: ev.ServiceWaiting | None = None,
 ) -> SharedPathwaysError:
-    """Returns the error for a step that timed out, which follows from the phase.
-
-    Args:
-      request: The session's request.
-      snapshot: The state of the session.
-      last_event: The last event of the proxy.
-      waited_for: The last reason why the service was not ready.
-    """
+    """Returns the error for a step that timed out, which follows from the phase."""
     within = f"within {request.timeout_s:g} s"
     hint = "a longer timeout= helps where the service is slow; `sps status` shows what there is"
     match snapshot.phase:

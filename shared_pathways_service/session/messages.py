@@ -112,11 +112,7 @@ class Snapshot:
         return "preempted" if self.preempted else self.phase.value
 
     def is_placed_now(self, gang: int) -> bool:
-        """Returns whether the gang is placed, with replacements for slices taken or lost since.
-
-        Args:
-          gang: Number of slices of the gang.
-        """
+        """Returns whether the gang is placed, with replacements for slices taken or lost since."""
         if self.preempted or not self.placed:
             return False
         # (If the service does not name slices, as in some logs, no loss is known.)

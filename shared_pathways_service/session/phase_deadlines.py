@@ -18,11 +18,6 @@ QUEUE_SLACK_S = 5.0
 class Deadlines:
     """The deadlines of one session; times are seconds of the session's clock.
 
-    Args:
-      request: The session's request, which has the timeouts.
-      now: The time.
-      delete_timeout_s: Seconds for the deletion while the client waits for it.
-
     Attributes:
       deletion_s: Seconds that the deletion may take.
     """

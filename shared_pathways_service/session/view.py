@@ -16,9 +16,6 @@ __all__ = ["SessionView"]
 class SessionView:
     """The known state of one session.
 
-    Args:
-      request: The session's request.
-
     Attributes:
       known: The state without the slices and the error.
       is_serving: Whether the proxy's server runs.

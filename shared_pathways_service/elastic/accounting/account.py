@@ -228,13 +228,7 @@ class Account:
         return Cause.WAITING if self._waiting else self._stage
 
     def _spend(self, until: float, cause: Cause | None = None, most: float | None = None) -> None:
-        """Assigns the time since the last event.
-
-        Args:
-          until: The end of the time.
-          cause: The cause; None: the cause of unclaimed time.
-          most: Seconds that it claims; the rest is unclaimed.
-        """
+        """Assigns the time since the last event: up to `most` seconds of it to `cause`."""
         free = self._free(until)
         if cause is not None:
             claimed = _claim(most, free)

@@ -85,9 +85,6 @@ class Report:
 def report_of(events: Iterable[Event]) -> Report | None:
     """Summarizes a run.
 
-    Args:
-      events: The events of the run's ledger, in order.
-
     Returns:
       None: there are no events of elastic training.
     """

@@ -112,9 +112,7 @@ def lives_of(events: Iterable[Event]) -> list[Life]:
     A life begins with a `RunStarted`. Within a life the monotonic clock is used; between lives,
     which may be on different machines, only the wall clock can be. Time never goes back.
 
-    Args:
-      events: Events in the order in which they were written; those of other sources are ignored,
-        because their clocks differ.
+    Events of other sources are ignored, because their clocks differ.
     """
     groups: list[list[Event]] = []
     # The next event shows to which life these belong; at the very end they belong to none.

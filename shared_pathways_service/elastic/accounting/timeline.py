@@ -49,11 +49,6 @@ def draw(report: Report, width: int, *, full: str = "█") -> list[Row]:
 
     A column shows the fewest training slices in it, so that even short losses are visible, and for
     marks their number: ``x``, then 2 to 9, then ``+``.
-
-    Args:
-      report: The run.
-      width: Characters per line.
-      full: The character for a slice.
     """
     columns = max(width, _NARROWEST) - _LABEL
     fewest = _fewest(report, columns)

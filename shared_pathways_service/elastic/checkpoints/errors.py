@@ -8,6 +8,7 @@ CheckpointError
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from shared_pathways_service.errors import SharedPathwaysError
@@ -19,6 +20,7 @@ class CheckpointError(SharedPathwaysError):
     """Checkpoints cannot be used as requested."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class CheckpointNotFound(CheckpointError):  # noqa: N818 - reads as what happened, as errors.py does
     """The requested checkpoint does not exist, or cannot be used.
 
@@ -27,16 +29,11 @@ class CheckpointNotFound(CheckpointError):  # noqa: N818 - reads as what happene
       steps: The existing steps.
     """
 
-    fields = ("step", "steps")
-
-    def __init__(
-        self, message: str, *, step: int | None = None, steps: Sequence[int] = (), hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.step = step
-        self.steps = tuple(steps)
+    step: int | None = None
+    steps: Sequence[int] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class CheckpointMismatch(CheckpointError):  # noqa: N818
     """A checkpoint is intact, but contains another state than the program expects.
 
@@ -45,21 +42,11 @@ class CheckpointMismatch(CheckpointError):  # noqa: N818
       differences: The differences, one line per array.
     """
 
-    fields = ("step", "differences")
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        step: int | None = None,
-        differences: Sequence[str] = (),
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.step = step
-        self.differences = tuple(differences)
+    step: int | None = None
+    differences: Sequence[str] = ()
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class CheckpointsBusy(CheckpointError):  # noqa: N818
     """Another program saves into the directory.
 
@@ -67,8 +54,4 @@ class CheckpointsBusy(CheckpointError):  # noqa: N818
       pid: Its process, if known.
     """
 
-    fields = ("pid",)
-
-    def __init__(self, message: str, *, pid: int | None = None, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.pid = pid
+    pid: int | None = None

@@ -76,12 +76,7 @@ class Store:
         return sorted(name for name in names if name)
 
     def files(self, within: str = "", *, checksums: bool = False) -> Mapping[str, FileRecord]:
-        """Returns the files below a path, by path relative to it.
-
-        Args:
-          within: The path.
-          checksums: Whether to read them.
-        """
+        """Returns the files below a path, by path relative to it; reads them only for checksums."""
         top = self._inner(within)
         sizes = self._sizes(top)
         # Some stores list a directory as an empty object.
@@ -178,12 +173,8 @@ def copy_tree(
 ) -> None:
     """Copies a directory from one store to another; one of them is local.
 
-    Args:
-      source: The source store.
-      target: The target store.
-      within: The path of the directory in both stores.
-      last: The file, relative to the directory, that is copied after all others.
-      before_last: Called before that; its errors are raised.
+    `last` names the file to copy after all others, and after the call of `before_last`, whose
+    errors are raised.
     """
     names = [f"{within}/{name}" for name in source.files(within) if name != last]
 

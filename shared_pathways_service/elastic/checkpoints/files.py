@@ -117,10 +117,7 @@ class Survey:
 
 
 class Folder:
-    """A directory of checkpoints.
-
-    Args:
-      directory: Local, ``gs://…`` or ``s3://…``; need not exist.
+    """A directory of checkpoints, local, ``gs://…`` or ``s3://…``; it need not exist.
 
     Attributes:
       store: Its files.
@@ -165,12 +162,7 @@ class Folder:
             raise ManifestError(f"{_MANIFEST}: {error}") from error
 
     def damage(self, step: int, *, checksums: bool) -> str | None:
-        """Returns the damage of a committed checkpoint; None: none was found.
-
-        Args:
-          step: The step of the checkpoint.
-          checksums: Whether to read every file that has a checksum.
-        """
+        """Returns the damage of a committed checkpoint; None: none was found."""
         try:
             manifest = self.manifest(step)
         except ManifestError as error:
@@ -180,13 +172,7 @@ class Folder:
     def info(
         self, step: int, files: Files | None = None, *, checksums: bool = False
     ) -> CheckpointInfo:
-        """Returns information about a checkpoint.
-
-        Args:
-          step: The step of the checkpoint.
-          files: Its files from a survey; None: list them.
-          checksums: Whether to read every file.
-        """
+        """Returns information about a checkpoint; `files` are from a survey, or listed here."""
         files = self.store.files(str(step)) if files is None else files
         told: dict[str, Any] = {
             "step": step,
@@ -224,11 +210,7 @@ class Folder:
         )
 
     def quarantine(self, info: CheckpointInfo, *, now: str) -> str:
-        """Moves a checkpoint aside.
-
-        Args:
-          info: The checkpoint, with the reason.
-          now: The time, RFC 3339.
+        """Moves a checkpoint aside, with the reason in `info` and the time `now`, RFC 3339.
 
         Returns:
           Its new path.
@@ -289,10 +271,7 @@ def write_manifest(
 ) -> None:
     """Writes the progress of training, and the manifest of a checkpoint's files.
 
-    Args:
-      directory: A checkpoint that is complete except for this and the commit file.
-      progress: The progress of training.
-      checksums: Whether to read the files for their checksums.
+    The checkpoint is complete except for this and the commit file.
     """
     store = Store(directory)
     files = store.files(STATE_ITEM, checksums=checksums)

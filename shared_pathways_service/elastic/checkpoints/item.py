@@ -59,11 +59,7 @@ class ProgressArgs(ocp.args.CheckpointArgs):  # type: ignore[misc]
 
 
 def saving_handler(*, checksums: bool) -> ocp.AsyncCheckpointer:
-    """Makes Orbax's checkpointer for both items, which commits with a file.
-
-    Args:
-      checksums: Whether to store the files' checksums.
-    """
+    """Makes Orbax's checkpointer for both items, which commits with a file."""
     registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
     # They are finalized in this order: the second one reads the files of the first.
     registry.add(STATE_ITEM, ocp.args.StandardSave, ocp.StandardCheckpointHandler())

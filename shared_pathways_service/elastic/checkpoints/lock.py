@@ -18,9 +18,6 @@ _LOCK: Final = ".lock"
 class DirectoryLock:
     """Locks a directory against a second program that saves; ends with the process.
 
-    Args:
-      directory: An existing local directory.
-
     Raises:
       CheckpointsBusy: Another program saves there, or this one does elsewhere.
     """

@@ -35,14 +35,7 @@ def mismatch_of(step: int, differences: Sequence[str]) -> CheckpointMismatch:
 def not_found(
     step: int, steps: Collection[int], held: Sequence[CheckpointInfo], url: str
 ) -> CheckpointNotFound:
-    """Returns the error that there is no good checkpoint of a step.
-
-    Args:
-      step: The one that was asked for.
-      steps: Those of good checkpoints.
-      held: All that the directory holds.
-      url: Of the directory.
-    """
+    """Returns the error that there is no good checkpoint of a step."""
     damaged = [one for one in held if (one.step, one.state) == (step, "quarantined")]
     why = f"it was moved to {damaged[-1].path}: {damaged[-1].reason}" if damaged else ""
     there = ", ".join(map(str, sorted(steps))) or "none"

@@ -23,10 +23,6 @@ _DAMAGE: Final = ("DATA_LOSS", "OUT_OF_RANGE", "NOT_FOUND", "FAILED_PRECONDITION
 def differences(directory: epath.Path, like: Tree) -> list[str]:
     """Returns how the arrays of a checkpoint differ from the wanted ones, one line per array.
 
-    Args:
-      directory: The directory of the item.
-      like: The wanted arrays, with shapes and dtypes.
-
     Raises:
       Exception: The stored shapes cannot be read.
     """
@@ -50,13 +46,7 @@ def differences(directory: epath.Path, like: Tree) -> list[str]:
 
 
 def read(directory: epath.Path, like: Tree) -> Tree:
-    """Reads the arrays onto the wanted devices.
-
-    Args:
-      directory: The directory of the item.
-      like: The wanted arrays, with shapes, dtypes and shardings; numpy arrays and numbers are read
-        into this process's memory.
-    """
+    """Reads the arrays onto the wanted devices; numpy arrays and numbers into this process."""
     with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
         wanted = jax.tree.map(_placed, like)
         found = handler.restore(directory, args=ocp.args.StandardRestore(wanted))

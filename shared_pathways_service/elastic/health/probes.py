@@ -39,14 +39,7 @@ class Answers:
 
 
 class Probes:
-    """Probes slices.
-
-    Args:
-      devices: The devices of each slice.
-      timeout: Seconds for a slice to answer.
-      waiters: Threads for waiting, one per slice.
-      probe: The function that probes a slice.
-    """
+    """Probes slices, each within `timeout` seconds and on a waiter of its own."""
 
     def __init__(
         self,

@@ -33,14 +33,7 @@ _EVENTS: Mapping[SliceState, type[SliceHealthEvent]] = {
 
 
 class SliceWatch:
-    """The health of slices. Thread-safe; its creator closes it.
-
-    Args:
-      devices: The devices of each slice.
-      options: Deadlines, periods, and the limit for flapping.
-      probe: The function that probes a slice.
-      emit: Called with each change.
-    """
+    """The health of slices. Thread-safe; its creator closes it. Emits each change."""
 
     def __init__(
         self,
@@ -75,11 +68,7 @@ class SliceWatch:
             return self._health.states
 
     def usable(self, least: int = 0) -> tuple[int, ...]:
-        """Returns the slices that answer and are not excluded for flapping.
-
-        Args:
-          least: If there are fewer, flapping slices are included: they are better than none.
-        """
+        """Returns the slices that training may use, as `Health.usable` does."""
         with self._lock:
             return self._health.usable(time.monotonic(), least)
 
@@ -104,14 +93,10 @@ class SliceWatch:
         return self._changes
 
     def wait_for_change(self, seconds: float, since: int) -> None:
-        """Waits until there was a change, or a time has passed.
+        """Waits until `changes` differs from `since`, or a time has passed.
 
         Meanwhile the monitor probes all slices: the waiting thread does not notice the loss of
         another slice or the proxy itself.
-
-        Args:
-          seconds: The maximum time.
-          since: The value of `changes` at the last look.
         """
         self.start_monitor()
         with self._changed:

@@ -8,11 +8,7 @@ __all__ = ["CheckpointsDue"]
 
 
 class CheckpointsDue:
-    """Counts steps, seconds and epochs since the last checkpoint. The caller passes the time.
-
-    Args:
-      options: The periods.
-    """
+    """Counts steps, seconds and epochs since the last checkpoint. The caller passes the time."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -33,13 +33,7 @@ class Late:
 
 
 class Gate:
-    """Decides when the next attempt begins. The caller passes the time, in seconds.
-
-    Args:
-      allowed: The allowed numbers of slices.
-      options: The timeout, and the time between two checks.
-      now: The begin of the wait.
-    """
+    """Decides when the next attempt begins. The caller passes the time, in seconds."""
 
     def __init__(self, allowed: SliceRange, options: Options, now: float) -> None:
         self._allowed = allowed

@@ -48,12 +48,7 @@ class _Slice:
 
 
 class Health:
-    """The state of each slice. Not thread-safe; the caller passes the time, in seconds.
-
-    Args:
-      slices: All slices, by index.
-      options: The limit for flapping.
-    """
+    """The state of each slice. Not thread-safe; the caller passes the time, in seconds."""
 
     def __init__(self, slices: Iterable[int], options: Options) -> None:
         self._options = options
@@ -71,10 +66,8 @@ class Health:
     def usable(self, now: float, least: int = 0) -> tuple[int, ...]:
         """Returns the slices that training may use.
 
-        Args:
-          now: The time.
-          least: If fewer slices are healthy and not excluded, those whose exclusion ends first are
-            included: flapping slices are better than none.
+        If fewer than `least` slices are healthy and not excluded, those whose exclusion
+        ends first are included: flapping slices are better than none.
         """
         well = self.in_state(SliceState.ACTIVE, SliceState.RETURNING)
         calm = [i for i in well if self._slices[i].left_out_until <= now]

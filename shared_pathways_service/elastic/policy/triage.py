@@ -107,12 +107,8 @@ def decide(
 ) -> Decision:
     """Decides about an error that is not clearly the user's, after slices were probed.
 
-    Args:
-      fault: The error.
-      red: Slices that did not answer correctly.
-      came_before: Whether the same error was retried before.
-      dead: Whether no slice answered because the proxy has ended.
-      can_reconnect: Whether a new proxy can be connected.
+    `red` slices did not answer correctly; `dead` means that none did, because the proxy has
+    ended.
     """
     which = ", ".join(str(index) for index in sorted(red))
     rules: tuple[tuple[bool, Action, Verdict, str], ...] = (

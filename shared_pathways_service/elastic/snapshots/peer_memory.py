@@ -32,12 +32,7 @@ _Index = tuple[tuple[int | None, int | None, int | None], ...]
 
 
 class PeerMemory:
-    """Stores states on the slices themselves; survives the loss of one.
-
-    Args:
-      devices: The devices of each slice of training, at least two slices.
-      key: Returns the slice of a device.
-    """
+    """Stores states on the slices themselves, at least two; survives the loss of one."""
 
     place: Final = "peer"
 

@@ -106,13 +106,9 @@ class Barrier:
 
 
 def as_on_this_thread(call: Callable[[], T], device: jax.Device) -> Callable[[], T]:
-    """Returns a function that makes a call on another thread, with the settings of this one.
+    """Returns a function that makes a call on another thread, with this thread's settings of JAX.
 
     JAX has settings that are of a thread alone.
-
-    Args:
-      call: What it calls.
-      device: The default device during the call.
     """
     x64 = bool(jax.config.read("jax_enable_x64"))
 

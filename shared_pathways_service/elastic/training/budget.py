@@ -30,11 +30,6 @@ class Callbacks:
 class Budget:
     """Counts failures and scale-ups of a run.
 
-    Args:
-      options: Say how many there may be.
-      retry_policy: Asked beside them.
-      callbacks: Called after each event that ended an attempt.
-
     Attributes:
       failures: Attempts that failed.
       scale_ups: Attempts that ended as more slices were there.

@@ -24,7 +24,7 @@ def fault_of(error: BaseException) -> Fault:
     """Returns the fault of an error, or of its cause."""
     for found in chain(error):
         if isinstance(found, SliceLost):
-            return Fault(verdict=Verdict.SLICE, text=found.message, slices=found.slices)
+            return Fault(verdict=Verdict.SLICE, text=found.message, slices=tuple(found.slices))
         if isinstance(found, jax.errors.JaxRuntimeError):
             return classify(str(found))
     return Fault(verdict=Verdict.USER, text=first_line(error))

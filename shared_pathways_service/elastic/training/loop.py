@@ -260,7 +260,7 @@ class Loop(Generic[T]):
             decision = decide(
                 fault, error.slices, came_before=False, dead=False, can_reconnect=False
             )
-            return decision, error.slices, not self.watch.silent.isdisjoint(error.slices)
+            return decision, tuple(error.slices), not self.watch.silent.isdisjoint(error.slices)
         if fault.verdict is Verdict.USER:
             decision = decide(fault, (), came_before=False, dead=False, can_reconnect=False)
             return decision, (), False

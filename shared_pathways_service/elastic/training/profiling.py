@@ -36,8 +36,7 @@ def refuse_profile() -> None:
 def stop_profile(timeout: float) -> None:
     """Ends a profile that an attempt started and did not end: its steps are incomplete.
 
-    Args:
-      timeout: Seconds; ending it fetches data from the slices, of which one may hang.
+    Ending it fetches data from the slices, of which one may hang.
     """
     global _hanging  # noqa: PLW0603 - as the profile is, of which a process has one
     if (_hanging is not None and not _hanging.wait(0)) or not _is_active():

@@ -82,8 +82,7 @@ class States:
     def settle(self, *, hangs: bool) -> None:
         """After the loss of a slice: waits for saves in progress, or abandons them.
 
-        Args:
-          hangs: Whether the slice still does not answer, so that fetches from it hang.
+        If a slice hangs, fetches from it hang as well, and the wait is short.
         """
         seconds = _HANGING_S if hangs else _SAVE_S
         reason = "its slice does not answer"
@@ -110,11 +109,8 @@ class States:
     ) -> tuple[Tree, Progress]:
         """Returns the newest state, placed as requested; without one, the initial state.
 
-        Args:
-          init: The initial state, or a function that makes it; called only if there is no other.
-          placement: The placement.
-          within: Makes calls that may wait for slices.
-          slices: The slices of the next attempt.
+        `within` makes calls that may wait for slices; `slices` are those of the next
+        attempt.
         """
         began = time.monotonic()
         shapes = jax.eval_shape(init if callable(init) else lambda: init)

@@ -20,15 +20,7 @@ __all__ = ["RunReport"]
 
 
 class RunReport:
-    """Emits the events of a run: its start, its attempts and its end.
-
-    Args:
-      emit: Receives them.
-      options: Of the run.
-      states: How far training is.
-      budget: How many attempts there were.
-      down_events: Returns how many attempts a slice has ended so far, in earlier runs too.
-    """
+    """Emits the events of a run: its start, its attempts and its end."""
 
     def __init__(
         self,

@@ -23,14 +23,10 @@ def when_refused(
     *,
     where: Callable[[Any], bool] = lambda _first: True,
 ) -> Callable[..., Any]:
-    """Returns a function that is called first, with a replacement if it is refused.
+    """Returns a function that calls `instead` if `original` is refused with one of these texts.
 
-    Args:
-      original: JAX's function.
-      texts: A refusal contains one of them.
-      instead: The replacement, with the same arguments.
-      where: Whether to use the replacement, depending on the first argument; otherwise the refusal
-        is raised.
+    `where` decides by the first argument whether the replacement is used; otherwise the refusal
+    is raised.
     """
 
     # (Methods that jaxlib defines have other attributes, of other types.)

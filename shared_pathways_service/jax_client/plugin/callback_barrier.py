@@ -36,11 +36,7 @@ class CallbackBarrier:
         self._thread.start()
 
     def wait(self, count_calls: Callable[[], int]) -> None:
-        """Waits once for programs that this thread has started.
-
-        Args:
-          count_calls: Returns the number of calls so far: the wait continues while it grows.
-        """
+        """Waits once for this thread's programs, as long as the number of calls grows."""
         self._is_asked = True
         self._tokens.put(_tokens())
         calls = count_calls()

@@ -28,11 +28,7 @@ def newest_context() -> contextvars.Context:
 
 
 def install(is_serving: Callable[[], bool]) -> None:
-    """Makes JAX's calls of programs with callbacks pass through this module, for good.
-
-    Args:
-      is_serving: Returns whether there is a client whose callbacks are served.
-    """
+    """Makes JAX's calls of programs with callbacks pass through this module, permanently."""
     pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
     if runner := getattr(pxla, "ExecuteReplicated", None):
         runner.__call__ = _noting(runner.__call__, is_serving)

@@ -35,9 +35,7 @@ class Lanes:
     def enter(self, lane: int, call: Call) -> Callable[[], None] | None:
         """Puts a call into a lane; returns what makes it, or None if a thread already does.
 
-        Args:
-          lane: The lane's number; 0: no lane, the call is made at once.
-          call: The function that makes the call.
+        In lane 0 a call is made at once.
         """
         if not lane:
             return functools.partial(_make, call)

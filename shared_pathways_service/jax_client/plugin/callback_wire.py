@@ -160,13 +160,7 @@ class CompileCall:
 
 
 def compile_answer(program: bytes, operands: Sequence[bytes], results: Sequence[bytes]) -> bytes:
-    """Makes a CompileAnswer.
-
-    Args:
-      program: Portable StableHLO; may be empty.
-      operands: Shardings of operands.
-      results: Shardings of results.
-    """
+    """Makes a CompileAnswer: portable StableHLO, if any, and shardings of operands and results."""
     shardings = (*(_bytes(2, one) for one in operands), *(_bytes(3, one) for one in results))
     return _bytes(1, program) + b"".join(shardings)
 
@@ -189,12 +183,7 @@ def read(raw: bytes) -> Ready | Cancelled | Dropped | Piece | Invocation | None:
 
 
 def answer(call: int, results: Sequence[Any]) -> Iterator[bytes]:
-    """Yields the messages of an answer.
-
-    Args:
-      call: The number of the call.
-      results: The function's results; None for tokens.
-    """
+    """Yields the messages of an answer; a result is None for a token."""
     import numpy as np  # noqa: PLC0415 - as above
 
     arrays = [None if one is None else np.asarray(one) for one in results]

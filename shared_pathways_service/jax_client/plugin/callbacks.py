@@ -64,14 +64,7 @@ def install() -> None:
 
 
 def serve(client: Any, address: str, token: str | None, nonce: bytes) -> None:
-    """Serves callbacks of programs on a client's proxy.
-
-    Args:
-      client: JAX's client.
-      address: ``unix:/path`` or ``host:port``, of the proxy.
-      token: The token for the proxy; None: none.
-      nonce: The client session's value of `NONCE_KEY`.
-    """
+    """Serves callbacks of programs on a client's proxy, at ``unix:/path`` or ``host:port``."""
     if str(getattr(client, "platform_version", "")).startswith(_OURS):
         _served[client] = Callbacks(address, token, nonce)
 
@@ -99,13 +92,7 @@ def reason() -> str:
 
 
 class Callbacks:
-    """The functions that programs of one session call.
-
-    Args:
-      address: The proxy's address.
-      token: The token for the proxy.
-      nonce: The session's nonce.
-    """
+    """The functions that programs of one session call."""
 
     def __init__(self, address: str, token: str | None, nonce: bytes) -> None:
         """Does not open the stream yet."""

@@ -75,11 +75,7 @@ def users(function: Any) -> Callable[..., Any]:
 
 
 def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
-    """Replaces what has a meaning only in this process.
-
-    Args:
-      module: The module, which is changed.
-      first: Index of the first function.
+    """Replaces calls that have a meaning only in this process by indices, from `first` up.
 
     Returns:
       The functions for the proxy, each with a CompileCall as bytes in a numpy array.

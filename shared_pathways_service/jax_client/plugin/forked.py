@@ -73,12 +73,7 @@ _FUNCTIONS = (
 
 
 def watch(client: Any, address: str) -> None:
-    """Makes forked children refuse to use a client.
-
-    Args:
-      client: JAX's client of a proxy.
-      address: ``unix:/path`` or ``host:port``, of the proxy.
-    """
+    """Makes forked children refuse to use JAX's client of a proxy at this address."""
     try:
         peer = sockets.peer_at(address, _PEER_S)
     except (OSError, ValueError):  # ValueError: an address of a form that only gRPC knows

@@ -41,12 +41,9 @@ class Greeting(enum.Enum):
 
 
 def greet(address: str, timeout_s: float, *, speaks: bool = True) -> Greeting:
-    """Connects, and returns what the server sends first.
+    """Connects to ``unix:/path`` or ``host:port``, and returns what the server sends first.
 
-    Args:
-      address: ``unix:/path`` or ``host:port``.
-      timeout_s: Seconds to wait.
-      speaks: Whether to start like a plaintext client; otherwise nothing is sent.
+    If it `speaks`, it starts like a plaintext client; otherwise it sends nothing.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -79,12 +76,7 @@ def greet(address: str, timeout_s: float, *, speaks: bool = True) -> Greeting:
 
 
 def refuses_plaintext(address: str, timeout_s: float) -> bool:
-    """Whether the proxy at an address listens, and hangs up on plaintext clients.
-
-    Args:
-      address: ``unix:/path`` or ``host:port``.
-      timeout_s: Seconds for one answer.
-    """
+    """Whether the proxy at an address listens, and hangs up on plaintext clients."""
     began = time.monotonic()
     if greet(address, timeout_s) is not Greeting.HUNG_UP:
         return False

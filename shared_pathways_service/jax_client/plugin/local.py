@@ -47,11 +47,7 @@ _strict: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def claim(client: Any) -> None:
-    """Makes a proxy's client and its devices report the platform ``proxy`` instead of ``cpu``.
-
-    Args:
-      client: The result of JAX's ``ifrt_proxy.get_client``.
-    """
+    """Makes a proxy's client and its devices report the platform ``proxy`` instead of ``cpu``."""
     _settle_names()
     _claimed.add(client)
 
@@ -85,10 +81,7 @@ def is_hidden(client: Any) -> bool:
 
 
 def add_lazily(client: Any = None) -> LocalCpu | None:
-    """Makes JAX create the client of the local CPU on first use.
-
-    Args:
-      client: JAX's existing client of the CPU, if any; it is kept.
+    """Makes JAX create the client of the local CPU on first use; an existing client is kept.
 
     Returns:
       The factory that replaces JAX's own one; None: it was replaced before.
@@ -228,10 +221,8 @@ def _lowered_for(
 ) -> Callable[[str], str]:
     """Wraps JAX's look-up of a platform's rules, with rules for a proxy.
 
-    Args:
-      original: JAX's function.
-      look_up: JAX's look-up of clients. Its first call creates the proxy's client, and then looks
-        up the client of that name, not the rules.
+    JAX's look-up of clients creates the proxy's client with its first call, and then looks up
+    the client of that name, not the rules.
     """
 
     @functools.wraps(original)

@@ -236,9 +236,6 @@ def ignore_proxy(register: Callable[..., None]) -> Callable[..., None]:
 
     Libraries for Pathways register their own factory of that name, which JAX refuses once the
     backend exists; the existing connection works for them, too.
-
-    Args:
-      register: `jax.extend.backend.register_backend_factory`, or its replacement.
     """
 
     @functools.wraps(register)

@@ -55,11 +55,7 @@ def note_use() -> None:
 
 
 def note_elsewhere(setting: str) -> None:
-    """Records and reports that this process does not use the slices.
-
-    Args:
-      setting: The setting that chose another platform, e.g. ``jax_platforms='cpu'``.
-    """
+    """Records and reports that this process does not use the slices, because of this setting."""
     record = f"{_ELSEWHERE} {os.getpid()} {setting}"
     # (Both copies of the plug-in may run this; and workers of a program should not print it.)
     if multiprocessing.parent_process() is None and _add(record):

@@ -56,10 +56,8 @@ def count(peer: Peer) -> int:
 def shut_down(peer: Peer, timeout: float) -> bool:
     """Ends all connections to the peer; their owners keep the descriptors.
 
-    Args:
-      peer: The peer of the connections.
-      timeout: Seconds for the owners to close them, 0 not to wait. New connections in this time are
-        ended, too.
+    Waits for the owners to close them, for `timeout` seconds. New connections in this time are
+    ended, too.
 
     Returns:
       Whether no socket is connected to the peer any more.

@@ -127,11 +127,9 @@ def _statistics(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _callback(original: Callable[..., Any], called: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps JAX's handling of a callback outside of any program.
+    """Wraps JAX's handling of a callback outside of any program, for which it compiles one.
 
-    Args:
-      original: Compiles a program that contains only the callback.
-      called: Calls it with arrays of the local CPU.
+    `called` calls the function with arrays of the local CPU.
     """
 
     def impl(*args: Any, **params: Any) -> list[Any]:

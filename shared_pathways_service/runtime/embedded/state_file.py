@@ -98,9 +98,7 @@ def write_private(path: Path, data: bytes) -> None:
 def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
     """Kills processes of the running service, after verifying that they are.
 
-    Args:
-      paths: The service's paths.
-      pids: Process ids, which alone do not prove an identity.
+    Their ids alone do not prove that they are.
 
     Returns:
       The number of killed processes.
