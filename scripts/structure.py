@@ -30,9 +30,7 @@ _FUNCTION_LINES = 60
 _FOLDER_FILES = 25
 
 #: Lines of modules, classes and functions above their limit; never raise or add a number.
-_LARGER = {
-    "shared_pathways_service.elastic.checkpoints.checkpoints": 368,
-}
+_LARGER: Mapping[str, int] = {}
 
 #: Imports that are part of a circle; never add one.
 _CIRCULAR: tuple[tuple[str, str], ...] = ()

@@ -7,8 +7,17 @@ All public names are here or in `isc_pathways`, the module's name in upstream's 
     with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
         ...  # plain JAX
 
-Importing this imports neither JAX nor gRPC, and starts nothing: names are looked up on first use,
-because the servers import this package too.
+- `isc_pathways`, `errors`, `events`: the public interface
+- `api`, `connection`, `jax_client`: a request, a connection, and JAX on its proxy
+- `agent`, `session`, `homes`: creates and deletes a proxy where the service lives
+- `scheduling`, `servers`, `flags`: decides who gets which slices, and serves them
+- `elastic`: training that survives the loss of slices
+- `cli`, `operations`, `serve`: commands
+- `run_workload`, `deploy_pathways_service`: commands with upstream's flags
+- `testing`: faults, stand-ins and the testbed, also for users' tests
+
+docs/architecture.md has the other folders. Importing this imports neither JAX nor gRPC, and starts
+nothing: names are looked up on first use, because the servers import this package too.
 """
 
 from __future__ import annotations

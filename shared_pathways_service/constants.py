@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: What servers bind unless they are told otherwise.
+#: The address that servers bind by default.
 LOOPBACK = "127.0.0.1"
 #: Seconds between two beats of a worker, and without a beat after which it counts as hung.
 WORKER_BEAT_S = 10.0

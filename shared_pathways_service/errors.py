@@ -62,10 +62,12 @@ class SharedPathwaysError(Exception):
 
     def __post_init__(self) -> None:
         self.args = (self.message,)
-        # Plain data has lists where callers compare with tuples.
+        # Plain data has lists where callers compare with tuples, and of mappings only dictionaries.
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Sequence) and not isinstance(value, str):
+            if isinstance(value, Mapping):
+                setattr(self, field.name, dict(value))
+            elif isinstance(value, Sequence) and not isinstance(value, str):
                 setattr(self, field.name, tuple(value))
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from shared_pathways_service.agent.runner import Probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.choice import make_home
 from shared_pathways_service.runtime import descriptors
-from shared_pathways_service.runtime.glog import Severity, json_line
+from shared_pathways_service.runtime.glog import json_line, severity_of
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["main"]
@@ -29,11 +29,9 @@ class _JsonFormatter(logging.Formatter):
     """Formats records like servers: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        severity: Severity = "I"
-        if record.levelno >= logging.WARNING:
-            severity = "E" if record.levelno >= logging.ERROR else "W"
         where = f"{record.filename}:{record.lineno}"
-        return json_line(severity, record.created, where, super().format(record)).rstrip("\n")
+        severity, text = severity_of(record), super().format(record)
+        return json_line(severity, record.created, where, text).rstrip("\n")
 
 
 class _BoundedHandler(logging.StreamHandler[TextIO]):

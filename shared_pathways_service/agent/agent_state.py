@@ -18,14 +18,12 @@ class AgentState:
     """The session as the agent last reported it.
 
     Attributes:
-      snapshot: The state of the session.
       token: The token that the proxy requires; None: it requires none.
       token_file: The file from which child processes read the token.
       insecure_credentials: Whether the proxy's port accepts plaintext.
       transfer_dir: A directory in memory that this machine shares with the proxy.
       refusal: The reason for the session's end, if it is not in the snapshot.
-      has_ended: Whether the agent has reported the end of the session.
-      lingers: Whether the agent's process continues after that.
+      lingers: Whether the agent's process continues after the end of the session.
       replies: Replies by request number.
     """
 

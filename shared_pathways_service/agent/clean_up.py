@@ -23,11 +23,7 @@ _CLEAN_UP_S = 120.0
 def clean_up_sessions(
     journal: Path, sessions: Sequence[str], log: Path, command: Sequence[str] = AGENT_COMMAND
 ) -> CleanupError | None:
-    """Starts an agent that deletes these sessions of the journal, and waits for it.
-
-    Returns:
-      The error for things that could not be deleted; None: all were deleted.
-    """
+    """Has an agent delete these sessions; returns the error about leftovers, if any."""
     known = [name for name in sessions if Journal(journal).read(name)]
     if not known:
         return None
@@ -36,7 +32,7 @@ def clean_up_sessions(
     try:
         with sock:
             sock.settimeout(_CLEAN_UP_S)
-            left = _hear_out(sock, orders)
+            left = _receive_outcome(sock, orders)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(EXIT_S)
     finally:
@@ -46,7 +42,7 @@ def clean_up_sessions(
     return left
 
 
-def _hear_out(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | None:
+def _receive_outcome(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupError | None:
     decoder = Decoder()
     with contextlib.suppress(OSError, MessageError):
         sock.sendall(encode(orders))

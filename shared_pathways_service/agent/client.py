@@ -54,6 +54,9 @@ class AgentSession:
       on_event: Called with every event, on the thread that reads; its errors are only logged.
       on_state: Called after every change of the snapshot, likewise.
       command: The command that starts the agent.
+
+    Attributes:
+      state: The agent's reports, including how to reach the proxy.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class AgentSession:
         self._on_state = on_state
         self._command = command
         self._changed = threading.Condition()
-        self._state = AgentState(Snapshot(name=start.request.name, phase=Phase.NEW))
+        self.state = AgentState(Snapshot(name=start.request.name, phase=Phase.NEW))
         self._lost = False
         self._how_lost = ""
         self._ids = itertools.count(1)
@@ -83,38 +86,16 @@ class AgentSession:
         self._process, self._socket = launch_agent(log, command)
         try:
             self._reader.start()
-            self._say(start.to_json())
+            self._send(start.to_json())
         except BaseException:
             self._let_go()
             raise
         self.launch_s = time.monotonic() - began
 
-    # ---- reported state
-
     @property
     def snapshot(self) -> Snapshot:
-        """The state that the agent last reported."""
-        return self._state.snapshot
-
-    @property
-    def token(self) -> str | None:
-        """The token that the proxy requires; None: it requires none."""
-        return self._state.token
-
-    @property
-    def token_file(self) -> Path | None:
-        """The file from which child processes read the token; None if there is none."""
-        return self._state.token_file
-
-    @property
-    def insecure_credentials(self) -> bool:
-        """Whether the proxy's port accepts plaintext."""
-        return self._state.insecure_credentials
-
-    @property
-    def transfer_dir(self) -> Path | None:
-        """A directory in memory that this machine shares with the proxy; None: there is none."""
-        return self._state.transfer_dir
+        """The session's state that the agent last reported."""
+        return self.state.snapshot
 
     @property
     def pid(self) -> int:
@@ -124,14 +105,12 @@ class AgentSession:
     @property
     def agent_alive(self) -> bool:
         """Whether the agent runs and is connected; without it, work continues unsupervised."""
-        return not (self._lost or self._state.has_ended or self._released)
+        return not (self._lost or self.state.has_ended or self._released)
 
     @property
     def failure(self) -> SharedPathwaysError | None:
         """The session's error; None if it did not fail."""
-        return self._state.failure
-
-    # ---- waiting
+        return self.state.failure
 
     def wait(
         self, reached: Callable[[Snapshot], bool], timeout: float, tick: Callable[[], object]
@@ -172,7 +151,7 @@ class AgentSession:
         if failure := self.failure:
             # The agent is still deleting; `close` waits for that.
             raise failure
-        if self._state.has_ended or self.snapshot.ended:
+        if self.state.has_ended or self.snapshot.ended:
             raise ConnectionClosed(f"{self.snapshot.name} has ended")
         if self._lost:
             raise AgentLost(
@@ -181,35 +160,25 @@ class AgentSession:
             )
 
     def logs(self, lines: int) -> list[str]:
-        """Returns the last lines of the proxy's log.
-
-        Raises:
-          SharedPathwaysError: They are not available.
-        """
+        """Returns the last lines of the proxy's log; raises an error if they are not available."""
         self.check_thread()
         number = next(self._ids)
-        self._say({"type": "logs", "id": number, "lines": lines})
+        self._send({"type": "logs", "id": number, "lines": lines})
         with self._changed:
             self._changed.wait_for(
-                lambda: number in self._state.replies or not self.agent_alive, _LOGS_S
+                lambda: number in self.state.replies or not self.agent_alive, _LOGS_S
             )
-            reply = self._state.replies.pop(number, None)
+            reply = self.state.replies.pop(number, None)
         if reply is None:
             raise AgentLost(f"the agent of {self.snapshot.name} does not answer")
         if "error" in reply:
             raise from_json(reply["error"])
         return list(reply["lines"])
 
-    # ---- the end
-
     def check_thread(self) -> None:
-        """Checks that the caller is not an event callback, whose thread must not block.
-
-        Raises:
-          RuntimeError: The caller runs on the thread that reads events.
-        """
+        """Raises RuntimeError on the thread of event callbacks, which must not block."""
         if threading.current_thread() is self._reader:
-            raise RuntimeError("who hears an event cannot close the connection, nor wait for it")
+            raise RuntimeError("an event callback must not call close() or wait()")
 
     def close(self, reason: str, patience_s: float | None = None) -> CleanupError | None:
         """Ends the session and waits until everything is deleted; a second call does nothing.
@@ -228,13 +197,14 @@ class AgentSession:
         if self._closed:
             return None
         self._closed = True
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._let_go)
-            self._say({"type": "close", "reason": reason})
+        try:
+            self._send({"type": "close", "reason": reason})
             limit = self._start.delete_timeout_s + _SLACK_S
             with self._changed:
                 self._changed.wait_for(lambda: not self.agent_alive, patience_s or limit)
-        if self._state.has_ended:
+        finally:
+            self._let_go()
+        if self.state.has_ended:
             return self._after_a_proper_end()
         if not self._lost:
             # (The agent hangs, or needs more time.)
@@ -259,16 +229,14 @@ class AgentSession:
         if self._reader.ident is not None:
             self._reader.join()
         self._socket.close()
-        if (self._state.has_ended and not self._state.lingers) or self._lost:
+        if (self.state.has_ended and not self.state.lingers) or self._lost:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(EXIT_S)
         if self._process.poll() is None:
             # It is still deleting, and ends after that.
             let_linger(self._process)
 
-    # ---- messages
-
-    def _say(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         # The thread that reads notices that the agent is gone.
         with self._sending, contextlib.suppress(OSError):
             self._socket.sendall(encode(message), getattr(socket, "MSG_NOSIGNAL", 0))
@@ -284,31 +252,34 @@ class AgentSession:
             _log.debug("the agent's stream: %s", error)
         except (MessageError, LookupError, TypeError, ValueError):
             # (For example from an agent of another version of this package.)
-            _log.exception("the agent of %s said what cannot be read", self.snapshot.name)
+            _log.exception("the agent of %s sent an unreadable message", self.snapshot.name)
             unreadable = True
         # (After `_let_go` closed the socket, the agent may still be deleting.)
-        if not (self._state.has_ended or self._released):
-            how = "said what cannot be read" if unreadable else f"ended{self._exit_text()}"
-            self._agent_is_lost(f"the agent {how}")
+        if not (self.state.has_ended or self._released):
+            how = "sent an unreadable message" if unreadable else f"ended{self._exit_text()}"
+            self._lose_agent(f"the agent {how}")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "event":
-            self._tell(Event.from_dict(message["event"]))
+            self._notify(Event.from_dict(message["event"]))
             return
         with self._changed:
-            self._state.update(message)
+            self.state.update(message)
             self._changed.notify_all()
-        if message["type"] in {"state", "ended"}:
-            self._tell_state()
+        if message["type"] in {"state", "ended"} and self._on_state is not None:
+            try:
+                self._on_state()
+            except Exception:  # noqa: BLE001 - a failing display must not stop the session
+                _log.exception("a state callback failed")
 
-    def _agent_is_lost(self, how: str) -> None:
+    def _lose_agent(self, how: str) -> None:
         pod = self.snapshot.pod
         with self._changed:
             self._lost = True
             self._how_lost = how
             if pod and not self._closed:
                 # The tunnel to a pod goes through the agent.
-                self._state.refusal = TunnelError(
+                self.state.refusal = TunnelError(
                     f"the connection to pod {pod} is lost: {how}",
                     pod=pod,
                     cause=how,
@@ -316,12 +287,10 @@ class AgentSession:
                 )
             self._changed.notify_all()
         if not self._closed:
-            self._tell(
+            reason = f"{how}; its log is {self.log}"
+            self._notify(
                 ev.AgentLost(
-                    tenant=self.snapshot.name,
-                    reason=f"{how}; its log is {self.log}",
-                    pid=self._process.pid,
-                    pod=pod,
+                    tenant=self.snapshot.name, reason=reason, pid=self._process.pid, pod=pod
                 )
             )
 
@@ -331,16 +300,8 @@ class AgentSession:
             return f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return ""
 
-    def _tell_state(self) -> None:
-        if self._on_state is None:
-            return
-        try:
-            self._on_state()
-        except Exception:  # noqa: BLE001 - a failing display must not stop the session
-            _log.exception("the hearer of states failed")
-
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         try:
             self._on_event(event)
         except Exception:  # noqa: BLE001 - it is the user's code
-            _log.exception("the hearer of events failed at %s", event.kind)
+            _log.exception("an event callback failed at %s", event.kind)

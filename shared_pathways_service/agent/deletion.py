@@ -33,28 +33,22 @@ _log = logging.getLogger(__name__)
 async def delete_for_certain(home: Home, *, name: str, uid: str, session: str) -> bool:
     """Deletes a proxy; retries until the home confirms the deletion, or the caller cancels.
 
-    Returns:
-      False if there was no proxy.
-
-    Raises:
-      AccessDenied: Permanent, like `InvalidRequestError`: a retry would not help.
+    Returns False if there was no proxy. Permanent errors, for which a retry is useless, are raised.
     """
     final = tenacity.retry_if_not_exception_type((AccessDenied, InvalidRequestError))
     transient = tenacity.retry_if_exception_type((SharedPathwaysError, OSError))
     retrying = tenacity.AsyncRetrying(
         retry=tenacity.retry_all(final, transient),
         wait=tenacity.wait_exponential(multiplier=0.1, max=10.0) + tenacity.wait_random(0, 0.5),
-        before_sleep=lambda state: _log.warning("deleting %s: %s", name, _failure(state)),
+        before_sleep=lambda state: _log.warning(
+            "deleting %s: %s", name, state.outcome and state.outcome.exception()
+        ),
     )
     async for attempt in retrying:
         with attempt:
             async with asyncio.timeout(_TRY_S):
                 return await home.delete_proxy(name, uid, session)
     raise AssertionError("tenacity tries until it succeeds or raises")
-
-
-def _failure(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None
 
 
 async def clean_up(
@@ -64,12 +58,9 @@ async def clean_up(
     *,
     within_s: float = _ENTRY_S,
 ) -> CleanupError | None:
-    """Deletes the proxies of these entries, and removes the entries of deleted ones.
+    """Deletes the proxies of these entries, in `within_s` seconds each, and the entries.
 
-    Takes at most `within_s` seconds for each.
-
-    Returns:
-      The error for things that could not be deleted; None: all were deleted.
+    Returns the error for things that could not be deleted; None: all were deleted.
     """
     left = {}
     for entry in entries:

@@ -19,6 +19,7 @@ __all__ = ["Entry", "Journal"]
 _VERSION = 1
 _SUFFIX = ".json"
 _DRAFT = ".new"
+_TOKEN = ".token"  # noqa: S105 - the end of a file name
 #: Seconds after which a draft is abandoned; writers rename it at once.
 _STALE_S = 600.0
 
@@ -31,7 +32,6 @@ class Entry:
       session: UUID; a deletion needs only this and the name.
       uid: The proxy's uid; empty until it is known.
       owner: The process that owns the session.
-      agent: The process that deletes the proxy.
       state: `Snapshot.state` of the session at the last write.
       since: Start of the session, RFC 3339.
       slices: Requested instance types; empty: one of the service's first type.
@@ -98,7 +98,7 @@ class Journal:
 
     def write_token(self, session: str, token: str) -> Path:
         """Writes the session's token to a file for its child processes; `remove` removes it."""
-        path = self._token_path(session)
+        path = self._path(session, _TOKEN)
         path.touch(mode=0o600)
         path.write_text(token, encoding="ascii")
         return path
@@ -106,8 +106,8 @@ class Journal:
     def remove(self, session: str) -> None:
         """Removes a session's files; missing files are not an error."""
         # A killed writer may have left a draft; the entry itself is removed last.
-        for path in (self._draft_path(session), self._token_path(session), self._path(session)):
-            path.unlink(missing_ok=True)
+        for suffix in (_DRAFT, _TOKEN, _SUFFIX):
+            self._path(session, suffix).unlink(missing_ok=True)
 
     def drop_stale_drafts(self) -> None:
         """Removes drafts of writers that were killed before the entry existed."""
@@ -130,17 +130,11 @@ class Journal:
         found = [entry for entry in map(self.read, sessions) if entry]
         return sorted(found, key=lambda entry: entry.since)
 
-    def _path(self, session: str) -> Path:
-        return self._directory / f"{session}{_SUFFIX}"
-
-    def _token_path(self, session: str) -> Path:
-        return self._directory / f"{session}.token"
-
-    def _draft_path(self, session: str) -> Path:
-        return self._directory / f"{session}{_DRAFT}"
+    def _path(self, session: str, suffix: str = _SUFFIX) -> Path:
+        return self._directory / f"{session}{suffix}"
 
     def _draft(self, entry: Entry) -> Path:
-        draft = self._draft_path(entry.session)
+        draft = self._path(entry.session, _DRAFT)
         draft.write_text(json.dumps(entry.to_json()), encoding="utf-8")
         return draft
 

@@ -34,13 +34,8 @@ def launch_agent(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Starts an agent, which gets the descriptor of its end of a socket pair as last argument.
 
-    Its output goes to the log; old logs in the same directory are removed.
-
-    Returns:
-      The process, and this end of the socket pair; the caller must end and close them.
-
-    Raises:
-      InvalidRequestError: Its log cannot be written.
+    Its output goes to the log; old logs in the same directory are removed. The caller must end the
+    process, and close the other end of the pair.
     """
     private_directory(log.parent, "SPS_STATE_DIR")
     _thin_out(log.parent)

@@ -41,11 +41,7 @@ class MessageError(Exception):
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Returns the bytes of one message.
-
-    Raises:
-      MessageError: It is longer than `MAX_BYTES`.
-    """
+    """Returns the bytes of one message; raises MessageError above `MAX_BYTES`."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > MAX_BYTES:
         raise MessageError(f"a message of {len(body)} bytes, more than {MAX_BYTES}")
@@ -68,11 +64,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Adds bytes, and yields the complete messages.
-
-        Raises:
-          MessageError: The bytes are not a valid message.
-        """
+        """Adds bytes, and yields the complete messages; raises MessageError if one is invalid."""
         self._buffer += data
         while len(self._buffer) >= _PREFIX:
             size = int.from_bytes(self._buffer[:_PREFIX], "big")
@@ -100,7 +92,6 @@ class Start:
     """The agent's instructions for a session.
 
     Attributes:
-      request: The user's request.
       session: UUID of the session, which identifies its objects.
       owner: The process whose end ends the session.
       journal: The journal's directory.
@@ -131,11 +122,7 @@ class Start:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Start:
-        """Makes the instructions from plain data of `to_json`.
-
-        Raises:
-          MessageError: It has another version, or is invalid.
-        """
+        """Makes the instructions from plain data of `to_json`; raises MessageError."""
         if data.get("version") != VERSION:
             raise MessageError(
                 f"the client speaks version {data.get('version')}, the agent {VERSION}: "

@@ -84,7 +84,7 @@ async def _run_session(
     home = make_home(start.home)
     meter = SessionMeter(start, home.counters)
 
-    def watch(snapshot: Snapshot) -> None:
+    def observe(snapshot: Snapshot) -> None:
         meter.observe(snapshot)
         if reporter is not None:
             reporter.observe(snapshot)
@@ -97,11 +97,11 @@ async def _run_session(
                 journal=journal,
                 probe=probe,
                 send=channel.send,
-                watch=watch,
-                hear=meter.hear,
+                on_state=observe,
+                on_event=meter.count,
                 metrics=metrics,
             )
-            _heed_signals(runner, start.request.name)
+            _end_on_signals(runner, start.request.name)
             beside = [
                 _listen(messages, channel, runner),
                 _watch_owner(start.owner, runner),
@@ -120,10 +120,10 @@ async def _run_session(
             await clean_up(journal, [left], lambda _: home, within_s=ORPHAN_DELETE_S)
 
 
-def _heed_signals(runner: SessionRunner, name: str) -> None:
+def _end_on_signals(runner: SessionRunner, name: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        why = f"its agent was told to end ({number.name})"
+        why = f"its agent received {number.name}"
         error = ProxyFailed(f"the proxy {name} was ended: {why}", hint="connect again")
         loop.add_signal_handler(number, runner.cancel, Cancelled(reason=why, error=error))
 
@@ -173,10 +173,10 @@ async def _listen(
                     answer = answers.create_task(_logged(_answer_logs(message, channel, runner)))
                     answer.add_done_callback(lambda _: room.release())
                 case other:
-                    _log.warning("the client said %r, which is nothing to me", other)
+                    _log.warning("a message of unknown type %r was ignored", other)
         # The socket is closed at the end of a connection, or by a program that calls exec or closes
         # all descriptors: the client can no longer use this proxy.
-        runner.cancel(_orphaned("the client let go of its agent"))
+        runner.cancel(_orphaned("the client closed its connection to the agent"))
 
 
 async def _answer_logs(message: Mapping[str, Any], channel: Channel, runner: SessionRunner) -> None:

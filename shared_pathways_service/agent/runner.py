@@ -26,8 +26,8 @@ __all__ = ["Probe", "SessionRunner"]
 #: Probes the proxy at an address, with plaintext gRPC or without, until it answers.
 Probe = Callable[[str, bool], Awaitable[None]]
 Send = Callable[[Mapping[str, Any]], None]
-Watch = Callable[[m.Snapshot], object]
-Hear = Callable[[Event], object]
+OnState = Callable[[m.Snapshot], object]
+OnEvent = Callable[[Event], object]
 
 #: Seconds for a cancelled step to end, for lines of a log that the client waits for (less than its
 #: own timeout), and for the last lines of a proxy before its deletion.
@@ -39,17 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class SessionRunner:
-    """Runs one session.
+    """Runs one session, and closes its home.
 
-    Args:
-      start: The session's instructions.
-      home: Where the service lives; the runner closes it.
-      journal: Written before anything is created.
-      probe: Probes the proxy.
-      send: Sends a message to the client.
-      watch: Called with the snapshot after each change; must not block.
-      hear: Called with each event of the session; must not block.
-      metrics: URL of the agent's metrics, for the journal; empty: none.
+    `on_state` gets the snapshot after each change, `on_event` each event; they must not block.
+    `metrics` is the URL of the agent's metrics, for the journal.
 
     Attributes:
       is_hopeless: Whether the deletion failed permanently, so that a retry would not help.
@@ -63,8 +56,8 @@ class SessionRunner:
         journal: Journal,
         probe: Probe,
         send: Send,
-        watch: Watch | None = None,
-        hear: Hear | None = None,
+        on_state: OnState | None = None,
+        on_event: OnEvent | None = None,
         metrics: str = "",
     ) -> None:
         self._start = start
@@ -72,8 +65,8 @@ class SessionRunner:
         self._entry = SessionEntry(start, journal, metrics)
         self._probe = probe
         self._send = send
-        self._watch = watch
-        self._hear = hear
+        self._on_state = on_state
+        self._on_event = on_event
         self._inbox: asyncio.Queue[tuple[int | None, m.SessionEvent]] = asyncio.Queue()
         self._step: asyncio.Task[None] | None = None
         self._step_number = 0
@@ -111,11 +104,7 @@ class SessionRunner:
             _log.warning("the home of %s did not close: %r", self._start.request.name, error)
 
     async def logs(self, lines: int) -> list[str]:
-        """Returns the last lines of the proxy's log.
-
-        Raises:
-          SharedPathwaysError: The home cannot provide them.
-        """
+        """Returns the last lines of the proxy's log."""
         if self._handle is None:
             return []
         try:
@@ -125,8 +114,6 @@ class SessionRunner:
             raise SharedPathwaysError(
                 f"the log of {self._handle.name} did not come within {_LOG_S:g} s"
             ) from error
-
-    # ---- the loop
 
     async def _next_event(self, deadline: float | None) -> m.SessionEvent:
         while True:
@@ -190,10 +177,8 @@ class SessionRunner:
             task.cancel()
             await asyncio.wait({task}, timeout=_STOP_S)
 
-    # ---- the steps
-
     async def _preflight(self) -> m.SessionEvent:
-        info = await self._home.preflight(self._start.request, self._tell)
+        info = await self._home.preflight(self._start.request, self._post)
         return m.PreflightDone(
             service=info.address,
             instance_types=info.instance_types,
@@ -201,7 +186,7 @@ class SessionRunner:
         )
 
     async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:
-        self._entry.begin(snapshot)
+        self._entry.write(snapshot)
         start = self._start
         handle = await self._home.create_proxy(
             start.request, session=start.session, owner=start.owner
@@ -244,24 +229,22 @@ class SessionRunner:
         self._entry.remove()
         return m.Deleted(log_tail=tuple(tail))
 
-    def _tell(self, news: Event) -> None:
-        self._inbox.put_nowait((None, news))
+    def _post(self, event: Event) -> None:
+        self._inbox.put_nowait((None, event))
 
     async def _follow(self) -> None:
         assert self._handle is not None
-        reason = "the home has no more news of it"
+        reason = "the home has no more events of it"
         try:
-            async for news in self._home.follow(self._handle):
-                self._tell(news)
+            async for event in self._home.follow(self._handle):
+                self._post(event)
         except SharedPathwaysError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the proxy is deleted in any case
             _log.exception("the view of %s failed", self._start.request.name)
             reason = f"{type(error).__name__}: {error}"
         # Ignored if the proxy's end was reported before.
-        self._tell(HomeLost(reason=reason))
-
-    # ---- reports to the client
+        self._post(HomeLost(reason=reason))
 
     def _announce(self, said: Event) -> None:
         # (Events of other processes have the clocks of those.)
@@ -273,8 +256,8 @@ class SessionRunner:
             reason=said.reason or None,
         )
         _log.info("%s", event.to_json())
-        if self._hear is not None:
-            self._hear(event)
+        if self._on_event is not None:
+            self._on_event(event)
         self._send({"type": "event", "event": event.to_dict()})
 
     def _publish(self, snapshot: m.Snapshot) -> None:
@@ -282,6 +265,6 @@ class SessionRunner:
             return
         self._last = snapshot
         self._send({"type": "state", "state": snapshot.to_json()})
-        if self._watch is not None:
-            self._watch(snapshot)
+        if self._on_state is not None:
+            self._on_state(snapshot)
         self._entry.update(snapshot)

@@ -14,7 +14,7 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import MetricsUnavailable
 from shared_pathways_service.homes.base import HomeCounters
-from shared_pathways_service.metrics.families import Family, Kind, Sample
+from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.session.messages import Phase, Snapshot
 from shared_pathways_service.version import __version__
 
@@ -38,23 +38,23 @@ class SessionMeter:
         self._counters = counters
         self._snapshot = Snapshot(name=start.request.name, phase=Phase.NEW)
         self._events: collections.Counter[str] = collections.Counter()
-        self._heard_at: float | None = None
+        self._last_event_at: float | None = None
 
     def observe(self, snapshot: Snapshot) -> None:
         """Records the session's state."""
         self._snapshot = snapshot
 
-    def hear(self, event: Event) -> None:
+    def count(self, event: Event) -> None:
         """Counts an event of the session."""
         self._events[event.kind] += 1
-        self._heard_at = time.time()
+        self._last_event_at = time.time()
 
     def families(self) -> list[Family]:
         """Returns all metrics."""
         home = self._start.home.name
         labels = {"version": __version__, "name": self._start.request.name, "home": home}
         return [
-            _family("info", "info", "The connection.", [Sample(1, labels)]),
+            Family(_PREFIX, "info", "The connection.", [Sample(1, labels)]),
             *self._of_session(),
             *self._of_home(self._counters()),
         ]
@@ -64,102 +64,83 @@ class SessionMeter:
         slices = collections.Counter(view.state for view in now.slices)
         took = {name: seconds for name, seconds in now.timings.items() if name in _PHASES}
         return [
-            _family(
+            _gauge(
                 "phase",
-                "gauge",
                 "1 for the phase that the session is in, 0 for the others.",
                 [Sample(now.phase is phase, {"phase": phase.value}) for phase in Phase],
             ),
-            _family(
+            _gauge(
                 "phase_seconds",
-                "gauge",
                 "How long each phase took that is over.",
                 [Sample(seconds, {"phase": name}) for name, seconds in took.items()],
                 "seconds",
             ),
-            _family(
+            _gauge(
                 "start_seconds",
-                "gauge",
                 "From the beginning until the connection served; nothing before that.",
                 _known(now.timings.get(_TOTAL)),
                 "seconds",
             ),
-            _family(
+            _gauge(
                 "slices",
-                "gauge",
                 "Virtual slices.",
                 [Sample(slices[state], {"state": state}) for state in _SLICE_STATES],
             ),
-            _family(
-                "preempted",
-                "gauge",
-                "1 while its slices are somebody else's.",
-                [Sample(now.preempted)],
-            ),
-            _family(
+            _gauge("preempted", "1 while its slices are somebody else's.", [Sample(now.preempted)]),
+            _gauge(
                 "queue_position",
-                "gauge",
                 "Its place in the queue; 0: it is in none.",
                 [Sample(now.position or 0)],
             ),
-            _family(
+            _counter(
                 "events",
-                "counter",
                 "Events of the session.",
                 [Sample(count, {"kind": kind}) for kind, count in self._events.items()],
             ),
-            _family(
+            _gauge(
                 "last_event_timestamp_seconds",
-                "gauge",
                 "When the last of them was, in seconds since the epoch.",
-                _known(self._heard_at),
+                _known(self._last_event_at),
                 "seconds",
             ),
         ]
 
     def _of_home(self, home: HomeCounters) -> list[Family]:
         return [
-            _family(
+            _gauge(
                 "last_beat_timestamp_seconds",
-                "gauge",
                 "When the deadline of the proxy's Job was last moved on, likewise.",
                 _known(home.beat_at),
                 "seconds",
             ),
-            _family(
+            _counter(
                 "manager_reconnects",
-                "counter",
                 "Times that the resource manager was listened to anew.",
                 [Sample(home.manager_reconnects)],
             ),
-            _family(
+            _gauge(
                 "tunnel_connections",
-                "gauge",
                 "Open connections through the tunnel.",
                 [Sample(home.tunnel_connections)],
             ),
-            _family(
+            _counter(
                 "tunnel_connections_opened",
-                "counter",
                 "Connections that went through it.",
                 [Sample(home.tunnel_opened)],
             ),
-            _family(
+            _counter(
                 "tunnel_redials",
-                "counter",
                 "Dials that followed one that failed.",
                 [Sample(home.tunnel_redials)],
             ),
-            _family(
+            _counter(
                 "tunnel_sent_bytes",
-                "counter",
                 "What went to the proxy.",
                 [Sample(home.tunnel_sent_bytes)],
                 "bytes",
             ),
-            _family(
+            _counter(
                 "tunnel_received_bytes",
-                "counter",
                 "What came from the proxy.",
                 [Sample(home.tunnel_received_bytes)],
                 "bytes",
@@ -171,13 +152,10 @@ class SessionMeter:
 async def served(
     meter: SessionMeter, start: Start, send: Callable[[Mapping[str, Any]], None]
 ) -> AsyncIterator[str]:
-    """Serves the metrics for the length of the block.
+    """Serves the metrics for the length of the block; yields their URL, or an empty text.
 
     If that fails, the session continues without them, because metrics must not decide whether a
     program runs. An event reports the failure to the client.
-
-    Yields:
-      Their URL; empty: none.
     """
     if start.metrics_port is None:
         yield ""
@@ -207,6 +185,9 @@ def _known(value: float | None) -> list[Sample]:
     return [] if value is None else [Sample(value)]
 
 
-def _family(name: str, kind: Kind, text: str, samples: list[Sample], unit: str = "") -> Family:
-    full = _PREFIX if kind == "info" else f"{_PREFIX}_{name}"
-    return Family(full, kind, text, samples, unit)
+def _gauge(name: str, text: str, samples: list[Sample], unit: str = "") -> Family:
+    return Family(f"{_PREFIX}_{name}", "gauge", text, samples, unit)
+
+
+def _counter(name: str, text: str, samples: list[Sample], unit: str = "") -> Family:
+    return Family(f"{_PREFIX}_{name}", "counter", text, samples, unit)

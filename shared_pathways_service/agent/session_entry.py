@@ -26,20 +26,12 @@ class SessionEntry:
         self._metrics = metrics
         self._entry: Entry | None = None
 
-    def begin(self, snapshot: Snapshot) -> None:
-        """Writes the first entry; a deletion needs it, so it comes before the creation.
-
-        Raises:
-          OSError: It cannot be written.
-        """
-        self._write(snapshot)
-
     def update(self, snapshot: Snapshot) -> None:
         """Writes changes, if there is an entry."""
         if self._entry is None:
             return
         try:
-            self._write(snapshot)
+            self.write(snapshot)
         except OSError as error:
             # For example a full disk: the existing entry suffices for a deletion.
             _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
@@ -53,7 +45,8 @@ class SessionEntry:
         self._entry = None
         self._journal.remove(self._start.session)
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def write(self, snapshot: Snapshot) -> None:
+        """Writes the entry; a deletion needs the first one, so it comes before the creation."""
         before = self._entry or self._first()
         entry = dataclasses.replace(
             before,

@@ -25,14 +25,7 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """The result of one check.
-
-    Attributes:
-      name: The subject, e.g. ``permissions``.
-      found: The finding, in words.
-      fix: What to do about it; empty if nothing is wrong, or no fix is known.
-      error: The error if the check failed; else None.
-    """
+    """The result of one check: the finding in words, and what to do about it, if known."""
 
     name: str
     outcome: Outcome

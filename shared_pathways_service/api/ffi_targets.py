@@ -21,13 +21,7 @@ _MOST: Final = 64
 
 @dataclasses.dataclass(frozen=True)
 class FfiTarget:
-    """One function.
-
-    Attributes:
-      name: Its name in programs (`jax.ffi.ffi_call`).
-      library: The library's file name, without a directory.
-      symbol: The handler's symbol in the library.
-    """
+    """A function: its name in programs, the library's file name, and the handler's symbol there."""
 
     name: str
     library: str
@@ -35,11 +29,7 @@ class FfiTarget:
 
     @classmethod
     def parse(cls, text: object, *, field: str) -> FfiTarget:
-        """Parses ``NAME=LIBRARY:SYMBOL``.
-
-        Raises:
-          InvalidRequestError: It does not have this form.
-        """
+        """Parses ``NAME=LIBRARY:SYMBOL``; raises InvalidRequestError."""
         form = _FORM.fullmatch(text) if isinstance(text, str) else None
         if form is None:
             raise InvalidRequestError(
@@ -52,11 +42,7 @@ class FfiTarget:
 
 
 def read_ffi_targets(texts: Iterable[str], *, field: str) -> tuple[FfiTarget, ...]:
-    """Parses several targets, whose names must differ.
-
-    Raises:
-      InvalidRequestError: A target is invalid, two have the same name, or there are too many.
-    """
+    """Parses several targets, whose names must differ; raises InvalidRequestError."""
     texts = tuple(texts)
     if len(texts) > _MOST:
         raise InvalidRequestError(field, f"{len(texts)} ffi_targets", f"at most {_MOST} of them")

@@ -59,11 +59,7 @@ def _count(field: str, text: object, count: object) -> int:
 def parse_instances(
     value: object, *, field: str = "expected_tpu_instances"
 ) -> tuple[InstanceType, ...]:
-    """Parses ``expected_tpu_instances`` to one instance type per virtual slice, in the given order.
-
-    Returns:
-      The types; empty for None: one slice of the service's first type.
-    """
+    """Parses ``expected_tpu_instances`` to one type per virtual slice, in order; empty for None."""
     if value is None:
         return ()
     counts = parse_instance_counts(value, field=field)
@@ -73,13 +69,8 @@ def parse_instances(
 def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> dict[str, int]:
     """Parses the command line's form, ``tpuv6e:2x2=2``, repeated or separated by commas.
 
-    GKE's and xpk's names are accepted too: ``ct6e-standard-4t:4x4=1``, ``v6e-16=1``.
-
-    Returns:
-      A mapping for ``expected_tpu_instances``, with Pathways' names of the types.
-
-    Raises:
-      InvalidRequestError: As `parse_instance_counts`, or a type occurs twice.
+    Other names are accepted too (``v6e-16=1``). Returns a mapping with Pathways' names of the
+    types, or raises InvalidRequestError.
     """
     counts: dict[str, int] = {}
     for text in texts:

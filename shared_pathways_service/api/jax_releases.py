@@ -49,11 +49,10 @@ _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
 
 
 def client_serdes(version: str) -> tuple[int, int] | None:
-    """Returns the versions of IFRT's serialised values in which a client can write its programs.
+    """Returns the oldest and newest versions of IFRT's values in which a client writes programs.
 
-    Returns:
-      The oldest and the newest; None for releases before 0.9, and for invalid versions. A release
-      newer than all tested ones counts as the newest of them.
+    None for releases before 0.9, and for invalid versions. A release newer than all tested ones
+    counts as the newest of them.
     """
     release = release_of(version)
     ranges = [serdes for first, serdes in _CLIENTS if release >= first]

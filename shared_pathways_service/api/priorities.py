@@ -26,15 +26,11 @@ _INT32 = 2**31
 
 
 def parse_priority(value: object, *, field: str = "priority") -> int:
-    """Returns the number of a priority.
-
-    Args:
-      value: A number from -2,147,483,648 to 2,147,483,647, also as text; a name of `PRIORITIES`;
-        None: 0.
-      field: Its name in errors.
+    """Returns the number of a priority: of a name of `PRIORITIES`, or 0 for None.
 
     Raises:
-      InvalidRequestError: It is none of these; the message lists the known names.
+      InvalidRequestError: It is neither a name nor a number of 32 bits; the message lists the
+      names.
     """
     if value is None:
         return 0
@@ -51,14 +47,10 @@ def parse_priority(value: object, *, field: str = "priority") -> int:
 
 
 def cluster_priority(value: object, *, field: str = "priority") -> tuple[int, str]:
-    """Returns the priority of a request to a cluster, which may name any PriorityClass.
+    """Returns the number and the PriorityClass (if any) of a request to a cluster.
 
-    Returns:
-      The number, and the name of the PriorityClass, which is empty for a number. A name that is not
-      in `PRIORITIES` counts as 0 until the cluster's value is read.
-
-    Raises:
-      InvalidRequestError: It is neither a number nor a valid name.
+    Any PriorityClass may be named. If it is not in `PRIORITIES`, it counts as 0 until the cluster's
+    value is read.
     """
     if isinstance(value, str) and not _is_number(value):
         name = value.strip()

@@ -17,16 +17,7 @@ LARGEST_LIMIT: Final = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProxyLimits:
-    """The limits of a proxy; the names are those of its flags.
-
-    Attributes:
-      device_memory_limit_bytes: Memory per device; 0: no limit.
-      host_memory_limit_bytes: Host buffers in transfer, of all sessions; 0: no limit.
-      max_handles: Open arrays, programs, executions and futures per session.
-      max_requests: Unanswered requests per session.
-      max_message_bytes: Size of one request.
-      max_sessions: Concurrent sessions.
-    """
+    """The limits of a proxy, which `LIMITS` describes; the names are those of its flags."""
 
     device_memory_limit_bytes: int = 0
     host_memory_limit_bytes: int = 0
@@ -36,11 +27,7 @@ class ProxyLimits:
     max_sessions: int = 32
 
     def lowered(self, asked: Mapping[str, int]) -> ProxyLimits:
-        """Returns these limits, some of them lowered.
-
-        Raises:
-          InvalidRequestError: One is higher than the present limit, or than the allowed maximum.
-        """
+        """Returns these limits, some of them lowered; raises InvalidRequestError."""
         for name, value in asked.items():
             check_limit("proxy_options", name, value)
             most = getattr(self, name)
@@ -56,13 +43,7 @@ class ProxyLimits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limit:
-    """The operator's setting of one limit.
-
-    Attributes:
-      name: Name of the proxy's flag.
-      help: Description of the limit.
-      none: Whether 0 means no limit.
-    """
+    """The operator's setting of one limit; `none` means that 0 stands for no limit."""
 
     name: str
     help: str
@@ -113,11 +94,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 
 def check_limit(field: str, name: str, value: object) -> int:
-    """Checks a limit that a tenant requests, which cannot be "no limit".
-
-    Raises:
-      InvalidRequestError: It is not an integer from 1 up.
-    """
+    """Checks a limit that a tenant requests: an integer from 1 up, not "no limit"."""
     try:
         return check_int(field, value, low=1, high=LARGEST_LIMIT)
     except InvalidRequestError as error:

@@ -94,14 +94,13 @@ class ProxyOptions:
         for quantity in (self.cpu, self.memory):
             _check_quantity(quantity)
         # Lists become tuples and mappings are copied, so that the options cannot change.
-        object.__setattr__(self, "xla_flags", _texts(self.xla_flags, "xla_flags", _check_flag))
-        object.__setattr__(
-            self, "ffi_targets", _texts(self.ffi_targets, "ffi_targets", _check_text)
-        )
+        for name, check in (
+            ("xla_flags", _check_flag),
+            ("ffi_targets", _check_text),
+            ("tolerations", _check_toleration),
+        ):
+            object.__setattr__(self, name, _texts(getattr(self, name), name, check))
         read_ffi_targets(self.ffi_targets, field=_FIELD)
-        object.__setattr__(
-            self, "tolerations", _texts(self.tolerations, "tolerations", _check_toleration)
-        )
         object.__setattr__(self, "node_selector", _check_selector(self.node_selector))
 
     @property

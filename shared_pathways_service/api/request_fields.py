@@ -92,7 +92,9 @@ def check_bucket(value: object, *, field: str = "gcs_bucket") -> str | None:
     """
     if value is None:
         return None
-    match = _BUCKET.fullmatch(_with_scheme(value)) if isinstance(value, str) else None
+    match = None
+    if isinstance(value, str):
+        match = _BUCKET.fullmatch(value if _ANY_SCHEME.match(value) else f"gs://{value}")
     if match is None:
         raise InvalidRequestError(
             field, value, "gs://NAME or gs://NAME/PATH, or the same without gs://"
@@ -112,10 +114,6 @@ def check_bucket(value: object, *, field: str = "gcs_bucket") -> str | None:
             field, value, "a bucket's name that does not name Google and is no IP address"
         )
     return match[0]
-
-
-def _with_scheme(bucket: str) -> str:
-    return bucket if _ANY_SCHEME.match(bucket) else f"gs://{bucket}"
 
 
 def check_proxy_image(value: object, *, default: str) -> str:

@@ -11,12 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
-from shared_pathways_service.api.instances import (
-    parse_instance_counts,
-    parse_instance_texts,
-    parse_instances,
-    parse_virtual_slices,
-)
+from shared_pathways_service.api.instances import parse_instances
 from shared_pathways_service.api.priorities import cluster_priority, parse_priority
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.api.request_fields import (
@@ -26,7 +21,6 @@ from shared_pathways_service.api.request_fields import (
     check_labels,
     check_proxy_image,
     check_proxy_job_name,
-    check_service_address,
     default_proxy_job_name,
 )
 from shared_pathways_service.api.service_choice import DEFAULT_NAMESPACE, HomeName, ServiceChoice
@@ -50,13 +44,6 @@ __all__ = [
     "ProxyOptions",
     "Requester",
     "SessionRequest",
-    "check_proxy_job_name",
-    "check_service_address",
-    "default_proxy_job_name",
-    "parse_instance_counts",
-    "parse_instance_texts",
-    "parse_instances",
-    "parse_virtual_slices",
 ]
 
 DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
@@ -66,13 +53,7 @@ Wait = Literal["placed", "ready"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Requester:
-    """The user that requests a session.
-
-    Attributes:
-      user: The system's user name; any text.
-      host: The user's machine.
-      suffix: Random lower-case letters and digits, for a generated name.
-    """
+    """The user that requests a session, with a random suffix for a generated name."""
 
     user: str
     host: str
@@ -81,16 +62,7 @@ class Requester:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """The part of a request that stays in the user's process.
-
-    Attributes:
-      local_devices: Whether JAX has this machine's CPU beside the proxy's devices.
-      strict: Whether to refuse features that Google's proxies refuse; None: as set in the
-        environment.
-      tune_allocator: Whether to configure glibc's allocator to keep memory.
-      on_event: Called with each event; None: not called.
-      profile: A profile of the settings file.
-    """
+    """The part of a request that stays in the user's process; see connect()."""
 
     local_devices: bool = True
     strict: bool | None = None
@@ -100,18 +72,13 @@ class ClientOptions:
 
     @classmethod
     def check(
-        cls,
-        local_devices: object,
-        strict: object,
-        tune_allocator: object,
-        on_event: object,
-        profile: object,
+        cls, local_devices: object, strict: object, tune: object, on_event: object, profile: object
     ) -> ClientOptions:
         """Checks these arguments of connect()."""
         return cls(
             local_devices=check_bool("local_devices", local_devices),
             strict=None if strict is None else check_bool("strict", strict),
-            tune_allocator=check_bool("tune_allocator", tune_allocator),
+            tune_allocator=check_bool("tune_allocator", tune),
             on_event=_callback(on_event),
             profile=check_optional_text("profile", profile),
         )
@@ -121,23 +88,16 @@ class ClientOptions:
 class SessionRequest:
     """A valid request, which the service may or may not be able to satisfy.
 
-    Names of fields in seconds end with ``_s``, as everywhere behind connect().
+    connect() describes most fields. Names of fields in seconds end with ``_s``, as everywhere
+    behind it.
 
     Attributes:
-      service: Where to look for the service.
       tenant: The part for the resource manager, such as the slices.
       is_name_generated: Whether the tenant's name was generated.
       priority_class: The cluster's PriorityClass with the tenant's priority; empty: none. If the
         numbers differ, the cluster's counts.
-      gcs_bucket: ``gs://…`` for scratch data; None: the resource manager's location.
       proxy_server_image: The proxy's container image; `DEFAULT_PROXY_IMAGE` stands for the one that
         matches the service.
-      proxy_options: Options of the proxy.
-      labels: Labels added to the proxy's Job.
-      local_port: A loopback TCP port, 0 for any; None: a Unix socket.
-      collect_service_metrics: Whether metrics are sent to Google Cloud Monitoring.
-      wait: Whether connect() waits for placement, or placement continues in the background.
-      timeout_s: Seconds for the service and the proxy to become ready; then again for placement.
       client: Options for the user's process only.
     """
 
@@ -235,11 +195,7 @@ class SessionRequest:
         on_event: object = None,
         profile: object = None,
     ) -> SessionRequest:
-        """Checks connect()'s arguments, which have the same names and meanings here.
-
-        Raises:
-          InvalidRequestError: A field is invalid, or two fields conflict.
-        """
+        """Checks connect()'s arguments, which have the same names and meanings here."""
         gke = cluster, project, region
         service = ServiceChoice.check(gke, context, namespace, pathways_service)
         number, priority_class = _priority(service.home, priority)

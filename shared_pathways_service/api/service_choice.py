@@ -48,8 +48,9 @@ class ServiceChoice:
     ) -> ServiceChoice:
         """Checks a GKE cluster with its project and region, or another choice of a service."""
         cluster, project, region = gke
+        given = (value is not None for value in (cluster, context, pathways_service))
         choice = cls(
-            home=_home(cluster, context, pathways_service),
+            home="kubernetes" if any(given) else "embedded",
             cluster=check_optional_text("cluster", cluster),
             project=check_optional_text("project", project),
             region=check_optional_text("region", region),
@@ -71,9 +72,7 @@ class ServiceChoice:
                 raise InvalidRequestError(field, None, f"the {field} of cluster {self.cluster!r}")
         if self.context is not None:
             raise InvalidRequestError(
-                "context",
-                self.context,
-                "None beside cluster: either names the cluster",
+                "context", self.context, "None beside cluster: either names the cluster"
             )
 
     def _check_without_cluster(self) -> None:
@@ -87,8 +86,3 @@ class ServiceChoice:
                 "a cluster, a context or a pathways_service beside it: "
                 "the embedded service has no namespaces",
             )
-
-
-def _home(cluster: object, context: object, pathways_service: object) -> HomeName:
-    given = any(value is not None for value in (cluster, context, pathways_service))
-    return "kubernetes" if given else "embedded"

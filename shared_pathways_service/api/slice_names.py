@@ -49,11 +49,7 @@ _MOST_CHIPS: Final = {"tpuv4": 320, "tpuv5": 6144, "tpu7x": 6144}
 
 
 def named_type(text: object, *, field: str = "instance_type") -> InstanceType:
-    """Returns the instance type of a name.
-
-    Raises:
-      InvalidRequestError: The generation or machine type is unknown, or has no such topology.
-    """
+    """Returns the instance type of a name; raises InvalidRequestError."""
     if not isinstance(text, str):
         return InstanceType.parse(text, field=field)
     if numbered := _NUMBERED.fullmatch(text):

@@ -26,7 +26,7 @@ _FORM: Final = re.compile(r"([a-z0-9]+):([0-9]+(?:x[0-9]+)*)")
 _DIMENSION: Final = re.compile(r"[1-9][0-9]{0,4}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Family:
     dimensions: int
     device_kind: str
@@ -39,58 +39,20 @@ class _Family:
     names: tuple[str, ...] = ()
 
 
+_V5E: Final = ("TPU v5 lite", "tpu-v5-lite-podslice")
+_V6E: Final = ("TPU v6 lite", "tpu-v6e-slice")
 _TABLE: Final = {
     "tpuv4": _Family(
-        dimensions=3,
-        device_kind="TPU v4",
-        accelerator_label="tpu-v4-podslice",
-        machine_type="ct4p-hightpu-4t",
-        cores_per_chip=2,
-        names=("v4",),
+        3, "TPU v4", "tpu-v4-podslice", "ct4p-hightpu-4t", cores_per_chip=2, names=("v4",)
     ),
     "tpuv5": _Family(
-        dimensions=3,
-        device_kind="TPU v5p",
-        accelerator_label="tpu-v5p-slice",
-        machine_type="ct5p-hightpu-4t",
-        cores_per_chip=2,
-        names=("v5p",),
+        3, "TPU v5p", "tpu-v5p-slice", "ct5p-hightpu-4t", cores_per_chip=2, names=("v5p",)
     ),
-    "tpuv5e": _Family(
-        dimensions=2,
-        device_kind="TPU v5 lite",
-        accelerator_label="tpu-v5-lite-podslice",
-        machine_type="ct5lp-hightpu-4t",
-        names=("v5litepod", "v5e", "tpuv5lite"),
-    ),
-    "tpuv5e1t": _Family(
-        dimensions=2,
-        device_kind="TPU v5 lite",
-        accelerator_label="tpu-v5-lite-podslice",
-        machine_type="ct5lp-hightpu-8t",
-        chips_per_host=8,
-    ),
-    "tpuv6e": _Family(
-        dimensions=2,
-        device_kind="TPU v6 lite",
-        accelerator_label="tpu-v6e-slice",
-        machine_type="ct6e-standard-4t",
-        names=("v6e",),
-    ),
-    "tpuv6e1t": _Family(
-        dimensions=2,
-        device_kind="TPU v6 lite",
-        accelerator_label="tpu-v6e-slice",
-        machine_type="ct6e-standard-8t",
-        chips_per_host=8,
-    ),
-    "tpu7x": _Family(
-        dimensions=3,
-        device_kind="TPU7x",
-        accelerator_label="tpu7x",
-        machine_type="tpu7x-standard-4t",
-        cores_per_chip=2,
-    ),
+    "tpuv5e": _Family(2, *_V5E, "ct5lp-hightpu-4t", names=("v5litepod", "v5e", "tpuv5lite")),
+    "tpuv5e1t": _Family(2, *_V5E, "ct5lp-hightpu-8t", chips_per_host=8),
+    "tpuv6e": _Family(2, *_V6E, "ct6e-standard-4t", names=("v6e",)),
+    "tpuv6e1t": _Family(2, *_V6E, "ct6e-standard-8t", chips_per_host=8),
+    "tpu7x": _Family(3, "TPU7x", "tpu7x", "tpu7x-standard-4t", cores_per_chip=2),
 }
 
 #: Names of the families, sorted.
@@ -117,12 +79,7 @@ class InstanceType:
 
     @classmethod
     def parse(cls, text: object, *, field: str = "instance_type") -> InstanceType:
-        """Parses an instance type, e.g. ``tpuv6e:2x2``.
-
-        Raises:
-          InvalidRequestError: It is not a text, has another form or an unknown family, or the
-            family has no such shape.
-        """
+        """Parses an instance type, e.g. ``tpuv6e:2x2``; raises InvalidRequestError."""
         form = _FORM.fullmatch(text) if isinstance(text, str) else None
         if form is None:
             raise InvalidRequestError(field, text, _EXPECTED)

@@ -1,7 +1,7 @@
 """A connection in the user's process: an agent, and JAX switched to the proxy that it reached.
 
 - `connection`: the connection from its start to its close
-- `known`, `views`: its slices, devices, state and timings
+- `request_attributes`, `reported_state`, `views`: its request, slices, devices, state and timings
 - `jax_side`: switches JAX of this process
 - `leaving`: selects the error with which a block ends
 - `one_live`: the rule of one connection per process

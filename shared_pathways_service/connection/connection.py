@@ -10,29 +10,22 @@ import time
 import warnings
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.connection import leaving, one_live, views
-from shared_pathways_service.connection.jax_side import NEWS_S
-from shared_pathways_service.connection.known import Known
+from shared_pathways_service.connection.jax_side import REPORT_S
 from shared_pathways_service.connection.logging_lines import LogLines
 from shared_pathways_service.connection.progress_display import Progress
-from shared_pathways_service.errors import (
-    CleanupError,
-    ConnectionClosed,
-    SharedPathwaysError,
-)
+from shared_pathways_service.connection.reported_state import ReportedState
+from shared_pathways_service.errors import CleanupError, ConnectionClosed, SharedPathwaysError
 from shared_pathways_service.events import Event, session
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.messages import Snapshot
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Connection"]
 
@@ -41,7 +34,7 @@ _AT_EXIT_S = 5.0
 _FOREVER = float("inf")
 
 
-class Connection(Known):
+class Connection(ReportedState):
     """Slices of a service, for a ``with`` block or from `start` to `close`.
 
     Created by `isc_pathways.connect`. A process has at most one started connection.
@@ -64,9 +57,6 @@ class Connection(Known):
         self._patience_s: float | None = None
         self._failure: SharedPathwaysError | None = None
         self._raised: SharedPathwaysError | None = None
-        self._lines = self._new_lines()
-
-    # ---- beginning and end
 
     def start(self) -> Connection:
         """Starts the connection and returns it when the slices are placed (or the proxy answers).
@@ -95,7 +85,7 @@ class Connection(Known):
         self._agent = self._failure = self._raised = None
         self._timings = {}
         self._warnings = []
-        self._lines = self._new_lines()
+        self._lines = LogLines(max(len(self._request.tenant.virtual_slices), 1))
         self._start_time = time.time()
         self._undo.callback(one_live.release, self)
         try:
@@ -108,7 +98,7 @@ class Connection(Known):
                 error.add_note(note)
             raise
         self._progress.end("connected")
-        self._lines.tell_attached(self.cluster)
+        self._lines.report_attached(self.cluster)
         return self
 
     def close(self) -> None:
@@ -145,8 +135,8 @@ class Connection(Known):
             return
         if self._is_forked():
             return
-        if self._agent is not None and leaving.tells_of_a_lost_proxy(error):
-            self._agent.wait_for_failure(NEWS_S)
+        if self._agent is not None and leaving.is_of_lost_proxy(error):
+            self._agent.wait_for_failure(REPORT_S)
         left = self._end(f"the block raised {type(error).__name__}")
         failure = self._failure if self._raised is None else None
         if left is not None:
@@ -154,9 +144,7 @@ class Connection(Known):
             (failure if failure and leaving.is_of_jax(error) else error).add_note(str(left))
         if failure is not None:
             self._raised = failure
-            leaving.tell(error, failure)
-
-    # ---- while it lives
+            leaving.report(error, failure)
 
     def logs(self, lines: int = 100) -> list[str]:
         """Returns the last lines of the proxy's log.
@@ -199,8 +187,6 @@ class Connection(Known):
         finally:
             self._progress.end()
 
-    # ---- inside
-
     def _take_over(self, request: SessionRequest) -> bool:
         """Returns whether this live connection matches the request; if it failed, closes it."""
         if not self._jax.is_attached or not request.matches(self._request):
@@ -209,10 +195,10 @@ class Connection(Known):
         if failure is None:
             self._request = dataclasses.replace(self._request, client=request.client)
             return True
-        self._progress.warn(f"{self.proxy_job_name} had failed: {failure}; connecting again")
+        self._progress.print_line(f"{self.proxy_job_name} had failed: {failure}; connecting again")
         left = self._end("its request is started again")
         if left is not None:
-            self._progress.warn(str(left))
+            self._progress.print_line(str(left))
         return False
 
     def _live_agent(self) -> AgentSession:
@@ -230,7 +216,7 @@ class Connection(Known):
         orders = start_of(self._request, self._settings)
         log = self._settings.state_dir / "agents" / f"{self.proxy_job_name}.log"
         agent = self._agent = AgentSession(
-            orders, log=log, on_event=self._heard, on_state=self._heard_state
+            orders, log=log, on_event=self._take_event, on_state=self._take_state
         )
         self._undo.callback(self._close_agent)
         atexit.register(self._at_exit)
@@ -259,20 +245,17 @@ class Connection(Known):
         for warning in self._warnings:
             warnings.warn(warning, stacklevel=4)
 
-    def _heard(self, event: Event) -> None:
+    def _take_event(self, event: Event) -> None:
         self._progress(event)
         if isinstance(event, session.ServiceWarning) and event.reason:
             self._warnings.append(event.reason)
         if self._request.client.on_event is not None and not self._is_forked():
             self._request.client.on_event(event)
 
-    def _heard_state(self) -> None:
-        self._board.hear(self._snapshot)
+    def _take_state(self) -> None:
+        self._board.update(self._snapshot)
         if not self._is_forked():
-            self._lines.hear(self._snapshot)
-
-    def _new_lines(self) -> LogLines:
-        return LogLines(max(len(self._request.tenant.virtual_slices), 1))
+            self._lines.update(self._snapshot)
 
     def _end(self, reason: str) -> CleanupError | None:
         """Undoes all completed steps; returns the error for things that could not be deleted."""
@@ -300,4 +283,4 @@ class Connection(Known):
         left = self._end("the process ended")
         if left is not None:
             # At exit there is no caller that could handle an error.
-            self._progress.warn(str(left))
+            self._progress.print_line(str(left))

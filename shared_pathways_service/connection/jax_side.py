@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from shared_pathways_service.jax_client import Attachment
 
-__all__ = ["NEWS_S", "JaxSide"]
+__all__ = ["REPORT_S", "JaxSide"]
 
 #: Seconds for the report of a proxy's end to arrive after JAX's error.
-NEWS_S = 4.0
+REPORT_S = 4.0
 
 
 class JaxSide:
@@ -57,36 +57,33 @@ class JaxSide:
             tick()
 
     def attach(self, agent: AgentSession) -> list[str]:
-        """Attaches JAX to the proxy that an agent has reached; returns warnings for the user.
-
-        Raises:
-          SharedPathwaysError: The proxy does not answer, or ended.
-        """
+        """Attaches JAX to the proxy that an agent has reached; returns warnings for the user."""
         from shared_pathways_service.jax_client import ProxyTarget, attach  # noqa: PLC0415 - jax
         from shared_pathways_service.jax_client.plugin.dumps import ignored_flags  # noqa: PLC0415 - jax
 
         if self._request.client.tune_allocator:
             allocator.keep_all()
+        reported = agent.state
         target = ProxyTarget(
-            address=agent.snapshot.address,
-            token=agent.token,
-            token_file=agent.token_file,
+            address=reported.snapshot.address,
+            token=reported.token,
+            token_file=reported.token_file,
             local_devices=self._request.client.local_devices,
             strict=self._strict,
-            insecure_credentials=agent.insecure_credentials,
+            insecure_credentials=reported.insecure_credentials,
             # (Only this project's proxies have tokens, and serve several processes of a tenant.)
-            one_client=agent.token is None,
-            transfer_dir=agent.transfer_dir,
+            one_client=reported.token is None,
+            transfer_dir=reported.transfer_dir,
         )
         try:
             self._attachment = attach(target, timeout=self._request.timeout_s)
         except (TunnelError, ProxyFailed) as error:
             # The agent may soon report a more precise cause.
-            failure = agent.wait_for_failure(NEWS_S)
+            failure = agent.wait_for_failure(REPORT_S)
             if failure is not None:
                 raise failure from error
             raise
-        ignored = ignored_flags() if agent.token is not None else None
+        ignored = ignored_flags() if reported.token is not None else None
         return [ignored] if ignored else []
 
     def detach(self) -> None:

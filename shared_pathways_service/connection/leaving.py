@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shared_pathways_service.errors import SharedPathwaysError
 
-__all__ = ["is_of_jax", "tell", "tells_of_a_lost_proxy"]
+__all__ = ["is_of_jax", "report", "is_of_lost_proxy"]
 
 #: Words at the beginning or inside of JAX's errors after the loss of the proxy.
 _GONE = ("UNAVAILABLE", "CANCELLED")
@@ -20,7 +20,7 @@ def is_of_jax(error: BaseException) -> bool:
     return type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
 
 
-def tells_of_a_lost_proxy(error: BaseException) -> bool:
+def is_of_lost_proxy(error: BaseException) -> bool:
     """Returns whether the error, or one of its causes, is JAX's error for a lost proxy."""
     for link in _chain(error):
         text = str(link)
@@ -29,12 +29,10 @@ def tells_of_a_lost_proxy(error: BaseException) -> bool:
     return False
 
 
-def tell(error: BaseException, failure: SharedPathwaysError) -> None:
+def report(error: BaseException, failure: SharedPathwaysError) -> None:
     """Reports why the proxy ended, in addition to the error that ended the block.
 
-    Raises:
-      SharedPathwaysError: `failure`, from JAX's error. Other errors are the user's and only get a
-        note.
+    Raises `failure` from JAX's error. Other errors are the user's and only get a note.
     """
     if is_of_jax(error):
         raise failure from error

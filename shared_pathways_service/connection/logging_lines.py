@@ -23,23 +23,23 @@ class LogLines:
         self._seen = Snapshot(name="", phase=Phase.NEW)
         self._placed = 0
 
-    def hear(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: Snapshot) -> None:
         """Processes the session's present state."""
         before, self._seen = self._seen, snapshot
         if snapshot.phase is not before.phase:
-            self._tell_phase(snapshot)
+            self._report_phase(snapshot)
         if snapshot.uid and not before.uid:
             _log.info("Successfully deployed Pathways proxy.")
         if snapshot.log != before.log and snapshot.log.startswith("https://"):
             _log.info("View proxy logs in Cloud Logging: %s", snapshot.log)
-        self._tell_placement(snapshot)
+        self._report_placement(snapshot)
 
-    def tell_attached(self, cluster: str | None) -> None:
+    def report_attached(self, cluster: str | None) -> None:
         """Reports that JAX of this process runs on the slices, of a GKE cluster or another one."""
         if cluster is not None:
             _log.info("Interactive supercomputing proxy client ready for cluster '%s'.", cluster)
 
-    def _tell_phase(self, snapshot: Snapshot) -> None:
+    def _report_phase(self, snapshot: Snapshot) -> None:
         match snapshot.phase:
             case Phase.PREFLIGHT:
                 _log.info("Validating Pathways service and TPU instances...")
@@ -51,7 +51,7 @@ class LogLines:
             case Phase.CLOSED:
                 _log.info("Pathways proxy GKE job deletion complete.")
 
-    def _tell_placement(self, snapshot: Snapshot) -> None:
+    def _report_placement(self, snapshot: Snapshot) -> None:
         placed = sum(view.state == "placed" for view in snapshot.slices)
         # Some proxies' logs do not name slices: then only the total is known.
         wanted = len(snapshot.slices) or self._wanted

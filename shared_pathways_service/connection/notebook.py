@@ -1,7 +1,6 @@
 """Displays a connection in a notebook: a small table that is updated.
 
-Only display functions import IPython, and only IPython calls them. Without IPython, only `hear` is
-called.
+Only display functions import IPython, and only IPython calls them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Board:
         """Start of each virtual slice's state, RFC 3339, if it was reported."""
         return {index: since for index, (_, since) in self._states.items()}
 
-    def hear(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: Snapshot) -> None:
         """Records a new state, and updates the displays."""
         for view in snapshot.slices:
             state = "queued" if snapshot.position is not None else view.state

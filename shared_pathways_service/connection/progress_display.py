@@ -1,6 +1,6 @@
 """Displays the progress of connect(): one animated line on a terminal, few plain lines elsewhere.
 
-A sink of events like any other; `told` has the texts. It has no thread: the waiting code calls
+A sink of events like any other; `wait_text` has the texts. It has no thread: the waiting code calls
 `tick`.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.spinner import Spinner
 
-__all__ = ["Progress", "told", "warned"]
+__all__ = ["Progress", "wait_text", "warning_text"]
 
 #: Seconds of a step before a line is printed about it; a queue is reported at once.
 _PATIENCE_S = 1.0
@@ -52,7 +52,7 @@ _OUT_OF_QUEUE = (
 )
 
 
-def told(event: Event) -> str | None:
+def wait_text(event: Event) -> str | None:
     """Returns the description of the wait after an event; None if the event does not change it."""
     if type(event) in _WAITING and event.reason:
         return f"{_WAITING[type(event)]}: {event.reason}"
@@ -64,7 +64,7 @@ def told(event: Event) -> str | None:
     return f"{text}; {holdings(event.holders)}" if event.holders else text
 
 
-def warned(event: Event) -> str | None:
+def warning_text(event: Event) -> str | None:
     """Returns the warning to print for an event outside of a wait; None: no warning."""
     why = f" ({event.reason})" if event.reason else ""
     line: str | None = None
@@ -146,13 +146,13 @@ class Progress:
         with self._lock:
             if self._waiting and self._take(event):
                 return
-            warning = None if self._waiting else warned(event)
+            warning = None if self._waiting else warning_text(event)
         if warning and not self._quiet:
-            self._print(warning)
+            self.print_line(warning)
 
     def _take(self, event: Event) -> bool:
         """Returns whether the event changed the description of the wait."""
-        text = told(event)
+        text = wait_text(event)
         before = self._text
         if isinstance(event, tenants.TenantQueued):
             self._queue = text or ""
@@ -174,7 +174,7 @@ class Progress:
         if self._quiet:
             return
         now = time.monotonic()
-        if self._is_terminal():
+        if LastingStream(self._stream).isatty():
             if now - self._began > _GLANCE_S or self._queue:
                 self._show_live()
             return
@@ -183,7 +183,7 @@ class Progress:
             due = bool(late or self._queue) and self._text != self._printed
             text = self._printed = self._text if due else self._printed
         if due:
-            self._print(text)
+            self.print_line(text)
 
     def end(self, outcome: str = "") -> None:
         """Ends a wait; prints the outcome if the wait printed anything."""
@@ -194,11 +194,7 @@ class Progress:
         if live is not None:
             live.stop()
         if outcome and spoke:
-            self._print(f"{outcome} after {time.monotonic() - self._began:.1f} s")
-
-    def warn(self, text: str) -> None:
-        """Prints a warning, also if nothing else was printed."""
-        self._print(text)
+            self.print_line(f"{outcome} after {time.monotonic() - self._began:.1f} s")
 
     def _show_live(self) -> None:
         from rich.live import Live  # noqa: PLC0415 - slow to import, and seldom needed
@@ -219,9 +215,7 @@ class Progress:
         self._spinner.update(text=text)
         self._live.update(self._spinner, refresh=True)
 
-    def _is_terminal(self) -> bool:
-        return LastingStream(self._stream).isatty()
-
-    def _print(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
+        """Prints a line, also if nothing else was printed."""
         # A closed or broken standard error must not fail a connection.
         LastingStream(self._stream).print(f"{_PREFIX}{text}")

@@ -20,7 +20,6 @@ __all__ = [
     "not_placed",
     "slices_of",
     "slices_text",
-    "status_of",
 ]
 
 
@@ -64,27 +63,6 @@ class ConnectionStatus:
     error: SharedPathwaysError | None
 
 
-def status_of(
-    snapshot: Snapshot, *, agent_alive: bool, error: SharedPathwaysError | None
-) -> ConnectionStatus:
-    """Returns the status of a connection.
-
-    Args:
-      snapshot: The state of its session.
-      agent_alive: Whether the agent supervises the proxy.
-      error: The connection's error.
-    """
-    return ConnectionStatus(
-        name=snapshot.name,
-        state=snapshot.state,
-        placed=snapshot.placed and not snapshot.preempted,
-        position=snapshot.position,
-        slices={view.index: view.state for view in snapshot.slices},
-        agent_alive=agent_alive,
-        error=error,
-    )
-
-
 def not_placed(snapshot: Snapshot, wanted: int, timeout: float) -> PlacementTimeout:
     """Returns the error of a connection whose slices were not placed in time."""
     return PlacementTimeout(
@@ -97,12 +75,7 @@ def not_placed(snapshot: Snapshot, wanted: int, timeout: float) -> PlacementTime
 
 
 def slices_of(snapshot: Snapshot, devices: Sequence[jax.Device]) -> tuple[ConnectedSlice, ...]:
-    """Returns the virtual slices, each with its devices.
-
-    Args:
-      snapshot: The state of the session.
-      devices: Devices of all slices; empty if JAX is not attached.
-    """
+    """Returns the virtual slices, each with its devices, if any."""
     return tuple(
         ConnectedSlice(
             index=view.index,
@@ -120,13 +93,7 @@ def slices_text(snapshot: Snapshot) -> str:
 
 
 def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
-    """Returns the connection as HTML for a notebook.
-
-    Args:
-      snapshot: The state of the session.
-      address: The proxy's address; empty: none yet.
-      since: Start of each slice's state, if known.
-    """
+    """Returns the connection as HTML for a notebook, with the start of each slice's state."""
     rows = {"name": snapshot.name, "state": snapshot.state, "address": address or "-"}
     if snapshot.position is not None:
         rows["queue"] = f"position {snapshot.position}"

@@ -7,9 +7,15 @@
     manager = elastic.Manager(options=elastic.Options(elastic_min_slice_count=2), directory="run")
     manager.run(train)
 
-Works on any JAX devices that can be grouped into slices. `policy` and `accounting` are pure; the
-other modules run, probe, and store state. Names are imported on first use: reading a run's ledger
-needs no JAX.
+- `manager`: the public manager; `training` runs the training function
+- `policy`, `accounting`: decisions, and the accounting of a run's time; pure
+- `health`, `slices`, `waiting`: probes slices, groups devices, waits with deadlines
+- `checkpoints`, `snapshots`, `progress`, `run_states`, `trees`: states to continue with
+- `run_ledger`, `sinks`, `console`: events on disk and on the console
+- `reconnect`: continues on a new proxy
+
+Works on any JAX devices that can be grouped into slices. Names are imported on first use: reading a
+run's ledger needs no JAX.
 """
 
 from __future__ import annotations
@@ -68,7 +74,7 @@ _HOMES: Final = {
     "CheckpointNotFound": "shared_pathways_service.elastic.checkpoints.errors",
     "Checkpoints": "shared_pathways_service.elastic.checkpoints.checkpoints",
     "CheckpointsBusy": "shared_pathways_service.elastic.checkpoints.errors",
-    "ElasticRetryLimit": "shared_pathways_service.elastic.training.retry_limit",
+    "ElasticRetryLimit": "shared_pathways_service.elastic.training.budget",
     "ElasticRuntimeError": "shared_pathways_service.elastic.errors",
     "Manager": "shared_pathways_service.elastic.manager",
     "Options": "shared_pathways_service.elastic.policy.options",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared_pathways_service.errors import SharedPathwaysError
 
-__all__ = ["ElasticRuntimeError", "ScaleUpSignalError"]
+__all__ = ["ElasticRuntimeError", "ScaleUpSignalError", "first_line"]
 
 
 class ElasticRuntimeError(SharedPathwaysError, RuntimeError):
@@ -13,3 +13,8 @@ class ElasticRuntimeError(SharedPathwaysError, RuntimeError):
 
 class ScaleUpSignalError(Exception):
     """Signals that training should restart on more slices; raised within the training function."""
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text, or its type."""
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -25,15 +25,18 @@ from shared_pathways_service.elastic.policy.options import Options, retrying
 from shared_pathways_service.elastic.run_ledger import Ledger
 from shared_pathways_service.elastic.run_states import make_states
 from shared_pathways_service.elastic.sinks import Sinks, log_failure
-from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, share_of, slice_index
+from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, slice_index
 from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory
 from shared_pathways_service.elastic.snapshots.peer_memory import PeerMemory
 from shared_pathways_service.elastic.snapshots.slots import SnapshotStore
 from shared_pathways_service.elastic.training.attempt import Attempt
-from shared_pathways_service.elastic.training.budget import Callbacks, RetryPolicy
+from shared_pathways_service.elastic.training.budget import (
+    Callbacks,
+    ElasticRetryLimit,
+    RetryPolicy,
+)
 from shared_pathways_service.elastic.training.loop import Loop, Reconnect
 from shared_pathways_service.elastic.training.profiling import refuse_profile
-from shared_pathways_service.elastic.training.retry_limit import ElasticRetryLimit
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event, manager_events, tenants, training
 
@@ -92,8 +95,6 @@ class Manager:
         self._active: frozenset[int] | None = None
         self._watch = self._make_watch(jax.devices() if devices is None else devices)
         self.options.slice_range(self.total_slice_count)
-
-    # ---- running
 
     def run(
         self,
@@ -187,8 +188,6 @@ class Manager:
         if isinstance(event, tenants.SlicePlaced | manager_events.PhysicalSliceLost):
             self._watch.wake()
 
-    # ---- the slices
-
     @property
     def slice_to_devices(self) -> Mapping[int, Sequence[jax.Device]]:
         """The devices of each slice."""
@@ -257,9 +256,15 @@ class Manager:
         Raises:
           ValueError: The share is not whole.
         """
-        return share_of(x, self.active_slice_count, self.total_slice_count)
-
-    # ---- monitoring outside of a run
+        active, total = self.active_slice_count, self.total_slice_count
+        if not isinstance(x, int):
+            return x * active / total
+        part, remainder = divmod(x * active, total)
+        if remainder:
+            raise ValueError(
+                f"{x} cannot be scaled to {active} of {total} slices: {remainder} would be left"
+            )
+        return part
 
     def start_monitoring(self, poll_interval: float = 10) -> None:
         """Probes missing slices periodically, also outside of a run, until `close`."""
@@ -274,8 +279,6 @@ class Manager:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
-
-    # ---- internals
 
     def _make_watch(self, devices: Sequence[jax.Device]) -> SliceWatch:
         slices = group_by_slice(devices, self._key)

@@ -41,9 +41,6 @@ class Ledger:
     Each line is one `write` to a file opened for appending, so a kill can damage only the last
     line. A full or missing disk is logged once, and training continues.
 
-    Args:
-      directory: The run's directory; created if it is missing.
-
     Attributes:
       lost: Events that could not be written or synced.
 
@@ -107,11 +104,7 @@ class Ledger:
 
 
 class LedgerReader(Iterator[Event]):
-    """The events of a ledger, in the order of writing.
-
-    Attributes:
-      skipped: Lines so far that are not events: damaged by a kill, or foreign.
-    """
+    """The events of a ledger, in the order of writing, and the number of skipped other lines."""
 
     def __init__(self, path: Path) -> None:
         # Opened here, so that a missing ledger is reported here.
@@ -129,12 +122,7 @@ class LedgerReader(Iterator[Event]):
 
 
 def read_ledger(directory: str | os.PathLike[str]) -> LedgerReader:
-    """Reads a run's ledger, also while it is being written.
-
-    Raises:
-      InvalidRequestError: The directory is in an object store.
-      FileNotFoundError: It contains no ledger.
-    """
+    """Reads a run's ledger, also while it is being written; raises FileNotFoundError."""
     return LedgerReader(_path(directory))
 
 

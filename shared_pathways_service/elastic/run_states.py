@@ -1,4 +1,4 @@
-"""What a run of elastic training can go back to, made of its options."""
+"""Makes the checkpoints and snapshots of a run from its options."""
 
 from __future__ import annotations
 

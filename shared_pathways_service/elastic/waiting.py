@@ -20,17 +20,21 @@ _CLOSE_S: Final = 1.0
 
 
 class Outcome:
-    """The outcome of a call, which may be awaited with a deadline."""
+    """The outcome of a call, which may be awaited with a deadline.
+
+    Attributes:
+      error: The error of the call; None if there was none, or it has not ended.
+    """
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self._value: Any = None
 
     def finish(self, value: Any, error: BaseException | None) -> None:
         """Records the end of the call."""
         self._value = value
-        self._error = error
+        self.error = error
         self._done.set()
 
     def wait(self, seconds: float) -> bool:
@@ -42,15 +46,10 @@ class Outcome:
 
         The result is handed over: no reference to it is kept.
         """
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         value, self._value = self._value, None
         return value
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error of the call; None if there was none, or it has not ended."""
-        return self._error
 
 
 class _Waiter:
@@ -65,13 +64,9 @@ class _Waiter:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
-    @property
-    def busy(self) -> bool:
-        return not self._last.wait(0)
-
     def call(self, function: Callable[[], object]) -> Outcome:
         """Makes the call; while the last one hangs, returns the outcome of that one instead."""
-        if not self.busy:
+        if self._last.wait(0):
             self._last = Outcome()
             self._calls.put((function, self._last))
         return self._last
@@ -85,7 +80,7 @@ class _Waiter:
             value, error = None, None
             try:
                 value = function()
-            except BaseException as raised:  # noqa: BLE001 - given to who waits
+            except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
                 error = raised
                 # Clears its frames, which may hold arrays; the line numbers remain.
                 traceback.clear_frames(raised.__traceback__)

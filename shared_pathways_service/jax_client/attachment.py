@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed, InvalidRequestError
 from shared_pathways_service.jax_client.client_reference import HeldClient
-from shared_pathways_service.jax_client.reaching import make_client, peer_of
+from shared_pathways_service.jax_client.connection_errors import from_jax, unreachable
+from shared_pathways_service.jax_client.plugin import plugin, sockets
 from shared_pathways_service.jax_client.target import ProxyTarget
 
 if TYPE_CHECKING:
@@ -19,20 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Attachment", "attach"]
 
+#: Minimum seconds of an attempt, however late it is.
+_LEAST_S = 0.1
 #: Also protects against a signal handler that ends the connection while it is being ended.
 _switching = threading.RLock()
 _live: Attachment | None = None
 
 
 def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
-    """Switches JAX of this process over to a proxy.
+    """Switches JAX of this process over to a proxy, which must answer within a timeout.
 
     Until `Attachment.detach`, `jax.devices()` are the proxy's. After any error or interrupt JAX is
     as it was before.
-
-    Args:
-      target: The proxy.
-      timeout: Seconds for it to answer.
 
     Raises:
       InvalidRequestError: JAX of this process already uses a proxy.
@@ -66,11 +65,7 @@ def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
 
 
 class Attachment:
-    """JAX on a proxy, from `attach` to `detach`.
-
-    Attributes:
-      target: The proxy.
-    """
+    """JAX on a proxy, from `attach` to `detach`."""
 
     def __init__(self, target: ProxyTarget, undo: contextlib.ExitStack) -> None:
         self.target = target
@@ -79,11 +74,7 @@ class Attachment:
 
     @property
     def devices(self) -> tuple[jax.Device, ...]:
-        """The proxy's devices.
-
-        Raises:
-          ConnectionClosed: JAX was switched back.
-        """
+        """The proxy's devices; raises ConnectionClosed if JAX was switched back."""
         if _live is not self:
             raise ConnectionClosed(f"JAX no longer uses the proxy at {self.target.address}")
         import jax  # noqa: PLC0415 - the package is imported without it
@@ -107,7 +98,7 @@ class Attachment:
 
 
 def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: float) -> HeldClient:
-    held = HeldClient(peer_of(target, deadline))
+    held = HeldClient(_peer_of(target, deadline))
 
     # Before the environment names the proxy: JAX reads its settings from there when it is imported,
     # and these settings are restored later.
@@ -122,7 +113,7 @@ def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: floa
     internals.check()
     internals.discover_plugins()
     undo.callback(held.end)
-    held.hold(make_client(target, deadline))
+    held.hold(_make_client(target, deadline))
     table = internals.BackendTable.now()
     undo.callback(table.restore)
     undo.callback(internals.abandon_backends)
@@ -165,3 +156,37 @@ def _set_settings(target: ProxyTarget, undo: contextlib.ExitStack) -> None:
     for name, value in settings.items():
         undo.callback(config.update, name, config.values[name])
         config.update(name, value)
+
+
+def _peer_of(target: ProxyTarget, deadline: float) -> sockets.Peer:
+    """Returns the form in which connected sockets name the proxy; raises TunnelError."""
+    try:
+        return sockets.peer_at(target.address, max(_LEAST_S, deadline - time.monotonic()))
+    except OSError as error:
+        raise unreachable(target, error.strerror or str(error) or "no answer") from error
+
+
+def _make_client(target: ProxyTarget, deadline: float) -> Any:
+    """Returns JAX's client of the proxy; raises the errors of `attach`."""
+    import jax  # noqa: PLC0415 - the package is imported without it
+
+    def doubt() -> None:
+        # The client retries on any error, and does not report it.
+        from shared_pathways_service.jax_client.refusal import reason_of  # noqa: PLC0415 - gRPC
+
+        if reason := reason_of(target, max(_LEAST_S, deadline - time.monotonic())):
+            raise reason
+
+    remaining = max(_LEAST_S, deadline - time.monotonic())
+    try:
+        return plugin.connect(
+            target.url,
+            token=target.token,
+            timeout=remaining,
+            transfer_dir=target.transfer_dir,
+            doubt=doubt,
+        )
+    except TimeoutError as error:
+        raise unreachable(target, "it does not answer in time") from error
+    except jax.errors.JaxRuntimeError as error:
+        raise from_jax(target, str(error)) from error

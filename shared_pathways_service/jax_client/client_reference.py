@@ -39,11 +39,7 @@ class HeldClient:
         self._seen = weakref.ref(client)
 
     def get(self) -> Any:
-        """Returns the client: the factory that JAX calls.
-
-        Raises:
-          ConnectionClosed: The client was released.
-        """
+        """Returns the client: the factory that JAX calls; raises ConnectionClosed after the end."""
         if self._client is None:
             raise ConnectionClosed("the connection to the proxy has ended")
         return self._client

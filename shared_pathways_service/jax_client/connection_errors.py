@@ -32,7 +32,7 @@ def from_jax(target: ProxyTarget, text: str) -> SharedPathwaysError:
     # The library's errors have no field for the code: their text begins with its name.
     if text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")):
         return unreachable(target, text)
-    if not target.insecure_credentials and any(told in text for told in _NO_CREDENTIALS):
+    if not target.insecure_credentials and any(message in text for message in _NO_CREDENTIALS):
         return CredentialsMismatch(
             f"this machine cannot connect to the proxy at {target.address} without plaintext: "
             f"ALTS, Google's default, exists only on machines of Google Cloud ({text})",

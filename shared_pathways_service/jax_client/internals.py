@@ -84,17 +84,13 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
 
 
 def check() -> None:
-    """Checks that this JAX has all the private parts.
-
-    Raises:
-      VersionSkew: Some are missing; the message names them.
-    """
-    lacking = [
+    """Checks that this JAX has all the private parts; raises VersionSkew otherwise."""
+    missing = [
         f"{module.__name__}.{name}" for module, name, _ in _PARTS if not hasattr(module, name)
     ]
-    if lacking:
+    if missing:
         raise VersionSkew(
-            f"jax {jax.__version__} has no {', '.join(lacking)}, which the switch to a proxy needs",
+            f"jax {jax.__version__} has no {', '.join(missing)}, which the switch to a proxy needs",
             client=f"jax {jax.__version__}",
             hint="install a version of jax that meets this package's requirements",
         )

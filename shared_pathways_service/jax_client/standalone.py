@@ -6,60 +6,17 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from shared_pathways_service.jax_client.plugin import (
-    attempts,
-    callback_barrier,
-    callback_dispatch,
-    callback_lanes,
-    callback_names,
-    callback_stream,
-    callback_wire,
-    callbacks,
-    compile_calls,
-    dumps,
-    executables,
-    explaining,
-    forked,
-    greeting,
-    host_copies,
-    local,
-    plugin,
-    quiet,
-    run_notes,
-    sockets,
-    strict,
-    workarounds,
-)
+from shared_pathways_service.jax_client.plugin import plugin
 
 __all__ = ["place"]
 
-_BESIDE = (
-    *(callback_barrier, callback_dispatch, callback_lanes, callback_names, callback_stream),
-    *(
-        callbacks,
-        dumps,
-        explaining,
-        forked,
-        greeting,
-        local,
-        workarounds,
-        quiet,
-        run_notes,
-        sockets,
-    ),
-    *(attempts, callback_wire, compile_calls, executables, host_copies, strict),
-)
-
 
 def place(cache: Path) -> Path:
-    """Creates the directory from which JAX loads the plug-in if it is on PYTHONPATH, or reuses it.
-
-    Returns:
-      The directory for PYTHONPATH; it contains only the plug-in.
-    """
-    paths = [Path(str(module.__file__)) for module in _BESIDE]
-    files = {path.name: path.read_bytes() for path in paths}
-    files["__init__.py"] = Path(plugin.__file__).read_bytes()
+    """Returns a directory for PYTHONPATH, which is cached, and from which JAX loads the plug-in."""
+    entry = Path(plugin.__file__)
+    paths = [path for path in sorted(entry.parent.glob("*.py")) if path != entry]
+    # The plug-in itself is what JAX imports.
+    files = {path.name: path.read_bytes() for path in paths} | {"__init__.py": entry.read_bytes()}
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"
     # A namespace package: JAX searches every directory of this name on Python's path.
     package = root / "jax_plugins" / "sps_proxy"

@@ -15,14 +15,7 @@ __all__ = ["ProxyTarget", "is_strict"]
 
 
 def is_strict(asked: bool | None) -> bool:
-    """Whether programs are refused that Google's proxies refuse.
-
-    Args:
-      asked: The user's choice; None: as in SPS_STRICT.
-
-    Raises:
-      InvalidRequestError: SPS_STRICT has an invalid value.
-    """
+    """Whether programs are refused that Google's proxies refuse; None: as in SPS_STRICT."""
     if asked is not None:
         return asked
     try:

@@ -28,10 +28,8 @@ _NEVER = -1
 def keep_all() -> bool:
     """Makes this process keep all memory that it has ever used, in one arena, permanently.
 
-    Memory in use is not affected. The size of the process remains at its peak.
-
-    Returns:
-      Whether the setting succeeded.
+    Memory in use is not affected. The size of the process remains at its peak. Returns whether the
+    setting succeeded.
     """
     return _set({_ARENA_MAX: 1, _MMAP_MAX: 0, _TRIM_THRESHOLD: _NEVER})
 
@@ -39,10 +37,7 @@ def keep_all() -> bool:
 def keep(nbytes: int) -> bool:
     """Makes this process keep this much free memory (below 2 GiB) at the end of its heap.
 
-    Large blocks are there.
-
-    Returns:
-      Whether the setting succeeded.
+    Large blocks are there. Returns whether the setting succeeded.
     """
     return _set({_MMAP_MAX: 0, _TRIM_THRESHOLD: nbytes})
 

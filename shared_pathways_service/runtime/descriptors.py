@@ -49,23 +49,16 @@ def limit() -> int | None:
 
 
 def check_limit() -> None:
-    """Checks that the limit is high enough for a server.
-
-    Raises:
-      PreflightError: The limit is too low.
-    """
+    """Checks that the limit is high enough for a server; raises PreflightError."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     _check(soft, "soft")
 
 
 def check_room() -> None:
-    """Checks that this process has enough descriptors for a connection.
+    """Checks that this process has enough descriptors for a connection; raises PreflightError.
 
     Processes that it starts raise their own limit to the hard limit, which must be enough for the
     service. This process needs only a few more descriptors.
-
-    Raises:
-      PreflightError: There are not enough.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _check(hard, "hard")

@@ -19,7 +19,14 @@ from typing import Literal
 
 from shared_pathways_service.events import rfc3339
 
-__all__ = ["Severity", "glog", "json_line", "read_log_format", "send_logging_to_glog"]
+__all__ = [
+    "Severity",
+    "glog",
+    "json_line",
+    "read_log_format",
+    "send_logging_to_glog",
+    "severity_of",
+]
 
 Severity = Literal["I", "W", "E", "F"]
 
@@ -39,11 +46,7 @@ class _Form:
 
 
 def read_log_format(text: str) -> str:
-    """Parses the flag ``--log_format``; ``text``, the setting's word, means glog.
-
-    Raises:
-      ValueError: The word is unknown.
-    """
+    """Parses the flag ``--log_format``; ``text``, the setting's word, means glog."""
     found = {_GLOG: _GLOG, "text": _GLOG, _JSON: _JSON}.get(text)
     if found is None:
         raise ValueError(f"{_GLOG} or {_JSON}")
@@ -76,11 +79,15 @@ class _GlogHandler(logging.Handler):
         self.setFormatter(logging.Formatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        severity: Severity = "I"
-        if record.levelno >= logging.WARNING:
-            severity = "E" if record.levelno >= logging.ERROR else "W"
         text = self.format(record)
-        _write_line(severity, record.created, record.filename, record.lineno, text)
+        _write_line(severity_of(record), record.created, record.filename, record.lineno, text)
+
+
+def severity_of(record: logging.LogRecord) -> Severity:
+    """Returns the severity in glog's form."""
+    if record.levelno >= logging.WARNING:
+        return "E" if record.levelno >= logging.ERROR else "W"
+    return "I"
 
 
 def _write_line(severity: Severity, at: float, file: str, line: int, message: str) -> None:

@@ -21,12 +21,7 @@ _REQUESTS_SHOWN: Final = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """The record of a process that ended.
-
-    Attributes:
-      running: Running operations, e.g. ``jit_step on slice 0``.
-      requests: The last requests, oldest first.
-    """
+    """The running operations of a process that ended, and its last requests, oldest first."""
 
     running: tuple[str, ...]
     requests: tuple[str, ...]

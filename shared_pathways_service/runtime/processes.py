@@ -41,11 +41,7 @@ class Identity:
 
 
 def identity_of(pid: int | None = None) -> Identity:
-    """Returns the identity of a process, by default of this one.
-
-    Raises:
-      ProcessLookupError: There is no such process.
-    """
+    """Returns the identity of a process, by default of this one; raises ProcessLookupError."""
     pid = os.getpid() if pid is None else pid
     start = _start_of(pid)
     if start is None:
@@ -54,24 +50,18 @@ def identity_of(pid: int | None = None) -> Identity:
 
 
 def signal_process(identity: Identity, sig: signal.Signals) -> bool:
-    """Sends a signal to this process, never to a later one with its id.
-
-    Returns:
-      False if the process has ended.
-    """
+    """Sends a signal to this process, never to a later one with its id; False: it has ended."""
     try:
         if sys.platform != "linux":
-            if identity.is_alive():
+            if alive := identity.is_alive():
                 os.kill(identity.pid, sig)
-                return True
-            return False
+            return alive
         # Opened first: the descriptor's process cannot change between check and signal.
         pidfd = os.pidfd_open(identity.pid)
         try:
-            if identity.is_alive():
+            if alive := identity.is_alive():
                 signal.pidfd_send_signal(pidfd, sig)
-                return True
-            return False
+            return alive
         finally:
             os.close(pidfd)
     except ProcessLookupError:

@@ -12,12 +12,9 @@ __all__ = ["LastingStream", "lasting_console"]
 
 
 class LastingStream:
-    """Writes to a stream, and ignores a closed terminal or reader.
+    """Writes to a stream, or nowhere if it is None, and ignores a closed terminal or reader.
 
     The writing program continues, and completes its clean-up.
-
-    Args:
-      stream: None: a program without a terminal may have no standard error.
     """
 
     def __init__(self, stream: TextIO | None) -> None:

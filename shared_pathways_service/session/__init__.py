@@ -1,9 +1,9 @@
 """One session, from the preflight to the deletion of its proxy: a pure state machine.
 
 - `state_machine`: the decisions
-- `messages`: its inputs and outputs
+- `messages`: its phases, inputs and outputs
 - `view`: all that is known of the session
-- `phases`, `phase_deadlines`: its phases, and their deadlines
+- `phase_deadlines`: the deadlines of its phases
 - `failures`: the error of a failed session
 - `cloud_metrics`: the metrics to write
 

@@ -8,6 +8,7 @@ the session's end.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -46,7 +47,7 @@ _STANDING = (Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE, Phase.SERVE)
 _WANTED = (Phase.PREFLIGHT, Phase.CREATE, *_STANDING)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Metric:
     """One metric, a gauge.
 
@@ -57,40 +58,23 @@ class Metric:
     """
 
     name: str
-    description: str
     display_name: str
-    value_type: Literal["INT64", "DOUBLE"]
-    unit: str
-    is_level: bool
+    description: str
+    unit: str = "1"
+    value_type: Literal["INT64", "DOUBLE"] = "INT64"
+    is_level: bool = True
 
 
-def _metric(
-    name: str,
-    display_name: str,
-    description: str,
-    *,
-    unit: str = "1",
-    value_type: Literal["INT64", "DOUBLE"] = "INT64",
-    is_level: bool = True,
-) -> Metric:
-    return Metric(
-        name=name,
-        description=description,
-        display_name=display_name or name,
-        value_type=value_type,
-        unit=unit,
-        is_level=is_level,
-    )
-
-
-_ACTIVE: Final = _metric("num_active_users", "", "Number of active users at any given time")
-_IN_USE: Final = _metric(
+_ACTIVE: Final = Metric(
+    "num_active_users", "num_active_users", "Number of active users at any given time"
+)
+_IN_USE: Final = Metric(
     "capacity_in_use",
     "Capacity (chips) in use",
     "Number of chips that are actively running workloads",
     unit="chips",
 )
-_ASSIGNMENT: Final = _metric(
+_ASSIGNMENT: Final = Metric(
     "assignment_time",
     "Capacity assignment time",
     "Time to assign slice(s) to an incoming client",
@@ -98,16 +82,16 @@ _ASSIGNMENT: Final = _metric(
     value_type="DOUBLE",
     is_level=False,
 )
-_SUCCESSFUL: Final = _metric(
+_SUCCESSFUL: Final = Metric(
     "num_successful_reqs",
     "Successful capacity assignment requests",
     "Number of user requests that got capacity assignment successfully",
     is_level=False,
 )
-_USERS_WAITING: Final = _metric(
+_USERS_WAITING: Final = Metric(
     "num_users_waiting", "Users waiting", "Number of users waiting for capacity"
 )
-_REQUESTED: Final = _metric(
+_REQUESTED: Final = Metric(
     "requested_capacity",
     "Requested capacity (chips)",
     "Number of chips requested by an incoming client",
@@ -142,30 +126,26 @@ class _Series:
     Attributes:
       queue: Values to write, oldest first.
       written_at: Time of the last attempt to write one.
+      value: The last value.
     """
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self.queue: list[float] = []
         self.written_at: float | None = None
-        self._value = 0.0
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether its value is zero."""
-        return not self._value
+        self.value = 0.0
 
     def offer(self, value: float) -> None:
         """Queues a value if it differs from the last one."""
-        if value == self._value:
+        if value == self.value:
             return
-        self._value = value
+        self.value = value
         self._queue(*self.queue, value)
 
     def take(self, now: float) -> Reading:
         """Returns the next value to write: from the queue, or else the last value again."""
         self.written_at = now
-        return Reading(metric=self.metric, value=self.queue.pop(0) if self.queue else self._value)
+        return Reading(metric=self.metric, value=self.queue.pop(0) if self.queue else self.value)
 
     def put_back(self, value: float) -> None:
         """Queues a value again that could not be written, unless it is too late."""
@@ -190,6 +170,9 @@ class Meter:
       spacing_s: Seconds between two points of one metric.
       repeat_s: Seconds after which a level is repeated; also the longest wait after failures.
       linger_s: Seconds after the session's end in which it must be reported.
+
+    Attributes:
+      end_by: Time after which no value is written; None before the session's end.
     """
 
     def __init__(
@@ -205,21 +188,16 @@ class Meter:
         self._series = {metric: _Series(metric) for metric in METRICS}
         self._asked_at: float | None = None
         self._placed = False
-        self._end_by: float | None = None
+        self.end_by: float | None = None
         self._taken: tuple[Reading, ...] = ()
         self._failures = 0
         self._not_before = float("-inf")
 
     @property
-    def end_by(self) -> float | None:
-        """Time after which no value is written; None before the session's end."""
-        return self._end_by
-
-    @property
     def is_done(self) -> bool:
         """Whether the session has ended and all values are written."""
         waiting = any(series.queue for series in self._series.values())
-        return self._end_by is not None and not waiting and not self._taken
+        return self.end_by is not None and not waiting and not self._taken
 
     @property
     def next_due(self) -> float | None:
@@ -238,16 +216,16 @@ class Meter:
             self._series[_SUCCESSFUL].offer(1)
             if self._asked_at is not None:
                 self._series[_ASSIGNMENT].offer(float(now - self._asked_at))
-        if snapshot.ended and self._end_by is None:
-            self._end_by = now + self._linger_s
+        if snapshot.ended and self.end_by is None:
+            self.end_by = now + self._linger_s
 
     def take(self, now: float) -> tuple[Reading, ...]:
         """Returns the values to write now, at most one per metric."""
         if now < self._not_before:
             return ()
-        if self._end_by is not None:
+        if self.end_by is not None:
             for series in self._series.values():
-                if len(series.queue) > 1 and now + self._spacing_s > self._end_by:
+                if len(series.queue) > 1 and now + self._spacing_s > self.end_by:
                     series.keep_last()
         due = [(self._due(series), series) for series in self._series.values()]
         self._taken = tuple(s.take(now) for at, s in due if at is not None and at <= now)
@@ -271,7 +249,7 @@ class Meter:
             return float("-inf") if series.queue else None
         if series.queue:
             return series.written_at + self._spacing_s
-        if not series.metric.is_level or series.is_zero:
+        if not series.metric.is_level or not series.value:
             return None
         return series.written_at + self._repeat_s
 
@@ -288,11 +266,9 @@ def _levels(snapshot: Snapshot) -> Iterable[tuple[Metric, int]]:
 
 
 def _chips(instance_types: Iterable[str]) -> int:
-    return sum(map(_chips_of, instance_types))
-
-
-def _chips_of(instance_type: str) -> int:
-    try:
-        return InstanceType.parse(instance_type).chips
-    except InvalidRequestError:
-        return 0  # a type of a newer service
+    chips = 0
+    for instance_type in instance_types:
+        # (A newer service may have other types.)
+        with contextlib.suppress(InvalidRequestError):
+            chips += InstanceType.parse(instance_type).chips
+    return chips

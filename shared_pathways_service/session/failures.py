@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shared_pathways_service.api.requests import SessionRequest
-from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import (
     AccessDenied,
     CapacityError,
@@ -28,7 +27,6 @@ from shared_pathways_service.session.messages import Phase, Snapshot
 __all__ = [
     "no_room",
     "refusal_in",
-    "wanted_by_type",
     "when_lost",
     "when_out_of_queue",
     "when_out_of_time",
@@ -48,51 +46,46 @@ _UNSTARTED = {
 
 #: Outcomes that the proxy itself did not cause.
 _TAKEN = {
-    "pod_deleted": "lost its pod, which somebody deleted",
+    "pod_deleted": "lost its pod, which was deleted",
     "evicted": "was taken away",
     "node_lost": "went with its node",
     "deadline": "was ended",
 }
 
 
-def wanted_by_type(virtual_slices: Iterable[InstanceType]) -> dict[str, int]:
-    """Returns the number of requested slices by instance type."""
-    return dict(Counter(map(str, virtual_slices)))
-
-
-def when_refused(request: SessionRequest, news: TenantRefused) -> SharedPathwaysError:
+def when_refused(request: SessionRequest, event: TenantRefused) -> SharedPathwaysError:
     """Returns the error for a refusal."""
-    message = news.message or news.reason or "the resource manager refused the request"
-    kind = news.refusal
+    message = event.message or event.reason or "the resource manager refused the request"
+    kind = event.refusal
     tenant = request.tenant
-    wanted = wanted_by_type(tenant.virtual_slices)
+    wanted = dict(Counter(tenant.type_names))
     if kind == "slices_taken":
         waiting = _QUEUE_HINT if tenant.queue_timeout_s is None else "a longer queue_timeout helps"
         return SlicesTaken(
-            _with_sentence(message, holdings(news.holders, wanted)),
-            wanted=dict(news.wanted) or wanted,
-            free=dict(news.free),
-            holders=news.holders,
-            position=news.position or None,
-            spares=dict(news.spares),
-            hint="; ".join([waiting, *_spares_hint(news.spares)]),
+            _with_sentence(message, holdings(event.holders, wanted)),
+            wanted=dict(event.wanted) or wanted,
+            free=dict(event.free),
+            holders=event.holders,
+            position=event.position or None,
+            spares=dict(event.spares),
+            hint="; ".join([waiting, *_spares_hint(event.spares)]),
         )
     if kind == "limit":
         return CapacityError(message, hint="whoever runs the service set this limit")
     if kind == "failed_precondition":
         return CapacityError(message, hint="`sps status` shows what the service has")
     if kind in ("unknown_type", "too_many"):
-        types = ", ".join(news.types) or "what the service has"
+        types = ", ".join(event.types) or "what the service has"
         expected = f"one of {types}" if kind == "unknown_type" else "no more than the service has"
         return InvalidRequestError(
             "expected_tpu_instances",
             _as_text(wanted),
             expected,
-            message="; ".join([message, *_spares_hint(news.spares)]),
+            message="; ".join([message, *_spares_hint(event.spares)]),
         )
     if kind == "lost":
         indices = range(len(tenant.virtual_slices))
-        return SliceLost(message, slices=indices, reason=news.reason or message)
+        return SliceLost(message, slices=indices, reason=event.reason or message)
     return ProxyFailed(f"the slices of {request.name} were given back: {message}")
 
 
@@ -124,65 +117,66 @@ def no_room(name: str, reason: str) -> CapacityError:
 
 
 def when_lost(
-    request: SessionRequest, news: ev.ProxyLost, *, served: bool = True
+    request: SessionRequest, event: ev.ProxyLost, *, served: bool = True
 ) -> SharedPathwaysError:
     """Returns the error for an unrequested end of the proxy, or a loss of the view of it.
 
     Once the proxy has `served`, JAX may have been attached.
     """
-    denied = _denial_in(request, news)
+    denied = _denial_in(request, event)
     if denied is not None:
         return denied
-    if isinstance(news, ev.HomeLost):
+    if isinstance(event, ev.HomeLost):
         return TunnelError(
-            f"the service of {request.name} is gone, or out of sight: {news.reason or 'no reason'}",
-            cause=news.reason or "",
+            f"the service of {request.name} is gone, or out of sight: "
+            f"{event.reason or 'no reason'}",
+            cause=event.reason or "",
             hint="connect again; `sps status` shows whether there is a service",
         )
-    if isinstance(news, ev.TunnelBroken):
+    if isinstance(event, ev.TunnelBroken):
         return TunnelError(
-            f"the tunnel to the proxy {request.name} broke: {news.reason or 'no reason'}; "
+            f"the tunnel to the proxy {request.name} broke: {event.reason or 'no reason'}; "
             "JAX cannot resume a connection",
             pod=request.name,
-            cause=news.reason or "",
+            cause=event.reason or "",
             hint="connect again",
         )
-    if not isinstance(news, ev.ProxyExited):
+    if not isinstance(event, ev.ProxyExited):
         return ProxyFailed(
-            f"the proxy {request.name} was deleted by somebody else"
-            + (f": {news.reason}" if news.reason else ""),
+            f"the proxy {request.name} was deleted from outside this session"
+            + (f": {event.reason}" if event.reason else ""),
             hint="connect again",
         )
-    return _when_exited(request, news, served=served)
+    return _when_exited(request, event, served=served)
 
 
-def _denial_in(request: SessionRequest, news: ev.ProxyLost) -> SharedPathwaysError | None:
+def _denial_in(request: SessionRequest, event: ev.ProxyLost) -> SharedPathwaysError | None:
     """Returns the error if the view was lost for a missing permission; else None."""
-    told = news.error if isinstance(news, ev.HomeLost | ev.TunnelBroken) else {}
-    if told.get("type") != AccessDenied.__name__:
+    error = event.error if isinstance(event, ev.HomeLost | ev.TunnelBroken) else {}
+    if error.get("type") != AccessDenied.__name__:
         return None
-    message = f"the session of {request.name} cannot go on: {told['message']}"
-    return from_json({**told, "message": message})
+    message = f"the session of {request.name} cannot go on: {error['message']}"
+    return from_json({**error, "message": message})
 
 
 def _when_exited(
-    request: SessionRequest, news: ev.ProxyExited, *, served: bool
+    request: SessionRequest, event: ev.ProxyExited, *, served: bool
 ) -> SharedPathwaysError:
-    outcome = news.outcome or ""
+    outcome = event.outcome or ""
     if outcome == "quota":
-        return no_room(request.name, news.reason or "")
+        return no_room(request.name, event.reason or "")
     if outcome in _UNSTARTED:
         return ProxyFailed(
-            f"the proxy {request.name} cannot be started: {news.reason}", hint=_UNSTARTED[outcome]
+            f"the proxy {request.name} cannot be started: {event.reason}", hint=_UNSTARTED[outcome]
         )
-    why = _why(news.reason, news.exit_code)
+    why = _why(event.reason, event.exit_code)
     return ProxyFailed(
         f"the proxy {request.name} {_TAKEN.get(outcome, 'ended by itself')}: {why}",
-        exit_code=news.exit_code,
-        log_tail=news.log_tail,
+        exit_code=event.exit_code,
+        log_tail=event.log_tail,
         hint="what was on its slices is lost; connect again"
         if served
-        else "log_tail has the end of its log; connect again once that is mended",
+        else "log_tail has the end of its log; connect again once that is fixed",
     )
 
 
@@ -194,7 +188,7 @@ def when_out_of_queue(request: SessionRequest, snapshot: Snapshot) -> SlicesTake
         f"{request.name} waited {request.tenant.queue_timeout_s:g} s for its slices"
         + ("" if snapshot.position is None else at)
         + _held_by(snapshot.holders),
-        wanted=wanted_by_type(request.tenant.virtual_slices),
+        wanted=Counter(request.tenant.type_names),
         holders=snapshot.holders,
         position=snapshot.position,
         hint="a longer queue_timeout helps; `sps status` shows who holds what",
@@ -241,7 +235,7 @@ def when_out_of_time(
                 hint="`sps status` shows who holds what",
             )
         case _:
-            why = f"; last heard: {last_event}" if last_event else ""
+            why = f"; the last event was {last_event}" if last_event else ""
             return ProxyFailed(
                 f"the proxy {request.name} did not begin to serve {within}{why}", hint=hint
             )
@@ -259,12 +253,12 @@ def with_last_line(error: PlacementTimeout, line: str) -> PlacementTimeout:
     )
 
 
-def _not_ready(news: ev.ServiceWaiting, within: str, hint: str) -> ServiceNotReady:
+def _not_ready(event: ev.ServiceWaiting, within: str, hint: str) -> ServiceNotReady:
     return ServiceNotReady(
-        f"the service was not ready {within}: {news.reason}",
-        ready=news.ready or 0,
-        wanted=news.wanted or 0,
-        pods=news.pods,
+        f"the service was not ready {within}: {event.reason}",
+        ready=event.ready or 0,
+        wanted=event.wanted or 0,
+        pods=event.pods,
         hint=hint,
     )
 

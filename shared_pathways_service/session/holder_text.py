@@ -10,9 +10,8 @@ __all__ = ["holdings"]
 def holdings(holders: Sequence[str], wanted: Iterable[str] = ()) -> str:
     """Returns what each holder holds, in words; empty if there are no holders.
 
-    Args:
-      holders: Each as ``NAME: COUNT x TYPE``; a user with several tenants is there several times.
-      wanted: The wanted instance types; if there is only one, the words do not repeat it.
+    Holders are like ``NAME: COUNT x TYPE``; a user with several tenants is there several times. If
+    only one type is wanted, the words do not repeat it.
     """
     types = tuple(wanted)
     held: dict[str, list[str]] = {}

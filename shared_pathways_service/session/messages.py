@@ -15,6 +15,9 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 
 __all__ = [
+    "BEFORE_JAX",
+    "ENDING",
+    "RISING",
     "Announce",
     "Cancelled",
     "CreateProxy",
@@ -55,6 +58,14 @@ class Phase(enum.StrEnum):
     DELETE = "delete"
     CLOSED = "closed"
     FAILED = "failed"
+
+
+#: Phases before `SERVE`.
+RISING = (Phase.PREFLIGHT, Phase.CREATE, Phase.START, Phase.TUNNEL, Phase.PROBE, Phase.PLACE)
+#: Phases in which JAX is not attached to the proxy yet.
+BEFORE_JAX = (Phase.START, Phase.TUNNEL, Phase.PROBE)
+#: Phases after the decision to end.
+ENDING = (Phase.UNDO, Phase.DELETE, Phase.CLOSED, Phase.FAILED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,11 +177,7 @@ class Probed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deleted:
-    """The proxy is deleted, or did not exist.
-
-    Attributes:
-      log_tail: Last lines of its log, if requested and available.
-    """
+    """The proxy is deleted, or did not exist; with last lines of its log, if available."""
 
     log_tail: tuple[str, ...] = ()
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shared_pathways_service.api.requests import SessionRequest
-from shared_pathways_service.session.messages import Phase
-from shared_pathways_service.session.phases import ENDING, RISING
+from shared_pathways_service.session.messages import ENDING, RISING, Phase
 
 __all__ = ["QUEUE_SLACK_S", "UNDO_S", "Deadlines"]
 
@@ -16,11 +15,7 @@ QUEUE_SLACK_S = 5.0
 
 
 class Deadlines:
-    """The deadlines of one session; times are seconds of the session's clock.
-
-    Attributes:
-      deletion_s: Seconds that the deletion may take.
-    """
+    """The deadlines of one session; times are seconds of the session's clock."""
 
     def __init__(self, request: SessionRequest, now: float, delete_timeout_s: float) -> None:
         self._timeout_s = request.timeout_s

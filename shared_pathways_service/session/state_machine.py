@@ -12,6 +12,7 @@ phase but `serve` has a deadline.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.constants import LOG_TAIL_LINES
@@ -19,37 +20,9 @@ from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, Shared
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.session import failures
-from shared_pathways_service.session.messages import (
-    Announce,
-    Cancelled,
-    CreateProxy,
-    Deleted,
-    DeleteProxy,
-    Effect,
-    Finish,
-    FollowProxy,
-    OpenTunnel,
-    Phase,
-    Preflight,
-    PreflightDone,
-    Probe,
-    Probed,
-    ProxyCreated,
-    SessionEvent,
-    Snapshot,
-    StepFailed,
-    StopStep,
-    Tick,
-    TunnelOpen,
-)
+from shared_pathways_service.session import messages as m
+from shared_pathways_service.session.messages import BEFORE_JAX, ENDING, RISING, Phase
 from shared_pathways_service.session.phase_deadlines import Deadlines
-from shared_pathways_service.session.phases import (
-    BEFORE_JAX,
-    DONE_EVENTS,
-    ENDING,
-    RISING,
-    STARTED_EVENTS,
-)
 from shared_pathways_service.session.view import SessionView
 
 __all__ = ["Session"]
@@ -59,18 +32,31 @@ SETTLE_S = 1.0
 #: Seconds by which the event of a proxy's end may follow that of its broken tunnel.
 TUNNEL_SETTLE_S = 3.0
 
+#: Events of steps, by the phase that begins or ends.
+_STARTED: Mapping[Phase, type[Event]] = {
+    Phase.PREFLIGHT: ev.PreflightStarted,
+    Phase.CREATE: ev.CreateStarted,
+    Phase.START: ev.StartStarted,
+    Phase.TUNNEL: ev.TunnelStarted,
+    Phase.PROBE: ev.ProbeStarted,
+    Phase.PLACE: ev.PlaceStarted,
+    Phase.DELETE: ev.DeleteStarted,
+}
+_DONE: Mapping[Phase, type[Event]] = {
+    Phase.PREFLIGHT: ev.PreflightDone,
+    Phase.CREATE: ev.CreateDone,
+    Phase.START: ev.StartDone,
+    Phase.TUNNEL: ev.TunnelDone,
+    Phase.PROBE: ev.ProbeDone,
+    Phase.PLACE: ev.PlaceDone,
+}
+
 
 class Session:
-    """The state machine of one session.
-
-    Args:
-      request: The session's request, which has the timeouts.
-      now: The time, in seconds of any monotonic clock; the same clock in every call.
-      delete_timeout_s: Seconds for the deletion while the client waits for it.
-    """
+    """The state machine of one session; times are seconds of any monotonic clock."""
 
     def __init__(self, request: SessionRequest, now: float, delete_timeout_s: float) -> None:
-        self.request, self._tenant = request, request.tenant
+        self.request = request
         self.error: SharedPathwaysError | None = None
         self._view = SessionView(request)
         self._deadlines = Deadlines(request, now, delete_timeout_s)
@@ -80,10 +66,10 @@ class Session:
         self._last_event = ""
         self._waited_for: ev.ServiceWaiting | None = None
         self._now = now
-        self._out: list[Effect] = []
+        self._out: list[m.Effect] = []
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> m.Snapshot:
         """The present state of the session."""
         return dataclasses.replace(
             self._view.known,
@@ -104,61 +90,56 @@ class Session:
             due = self._settle[0] if due is None else min(due, self._settle[0])
         return None if due == float("inf") else due
 
-    def start(self, now: float) -> list[Effect]:
+    def start(self, now: float) -> list[m.Effect]:
         """Starts the session; returns the first effects."""
         self._now = now
-        self._enter(Phase.PREFLIGHT, Preflight())
+        self._enter(Phase.PREFLIGHT, m.Preflight())
         return self._taken()
 
-    def handle(self, event: SessionEvent, now: float) -> list[Effect]:
-        """Processes one event.
+    def handle(self, event: m.SessionEvent, now: float) -> list[m.Effect]:
+        """Processes one event; returns the effects to perform, in this order.
 
-        Args:
-          event: The event; an answer that does not belong to the running step is ignored.
-          now: The time.
-
-        Returns:
-          The effects to perform, in this order.
+        An answer that does not belong to the running step is ignored.
         """
         self._now = max(now, self._now)
         match event:
-            case Tick():
+            case m.Tick():
                 self._tick()
             case Event():
-                self._news(event)
-            case Cancelled():
+                self._take(event)
+            case m.Cancelled():
                 self._cancelled(event)
-            case StepFailed():
+            case m.StepFailed():
                 self._step_failed(event.error)
             case _:
                 self._answer(event)
         return self._taken()
 
-    # ---- answers of the steps
-
-    def _answer(self, event: PreflightDone | ProxyCreated | TunnelOpen | Probed | Deleted) -> None:
+    def _answer(
+        self, event: m.PreflightDone | m.ProxyCreated | m.TunnelOpen | m.Probed | m.Deleted
+    ) -> None:
         match event, self.phase:
-            case PreflightDone(), Phase.PREFLIGHT:
+            case m.PreflightDone(), Phase.PREFLIGHT:
                 self._view.set(service=event.service, namespace=event.namespace)
                 if event.instance_types:
                     self._view.assume_slice(event.instance_types[0])
-                self._enter(Phase.CREATE, CreateProxy())
-            case ProxyCreated(), Phase.CREATE:
+                self._enter(Phase.CREATE, m.CreateProxy())
+            case m.ProxyCreated(), Phase.CREATE:
                 self._view.set(uid=event.uid, pod=event.pod, log=event.log)
-                self._enter(Phase.START, FollowProxy())
-            case ProxyCreated(), Phase.UNDO:
+                self._enter(Phase.START, m.FollowProxy())
+            case m.ProxyCreated(), Phase.UNDO:
                 self._view.set(uid=event.uid, pod=event.pod, log=event.log)
                 self._delete()
-            case TunnelOpen(), Phase.TUNNEL:
+            case m.TunnelOpen(), Phase.TUNNEL:
                 self._view.set(address=event.address)
-                self._enter(Phase.PROBE, Probe(address=event.address))
-            case Probed(), Phase.PROBE:
+                self._enter(Phase.PROBE, m.Probe(address=event.address))
+            case m.Probed(), Phase.PROBE:
                 self._view.set(ready=True)
                 self._deadlines.start_placement(self._now)
                 self._enter(Phase.PLACE)
                 self._announce(ev.SessionReady(duration_s=self._now - self._began))
                 self._go_on()
-            case Deleted(), Phase.DELETE:
+            case m.Deleted(), Phase.DELETE:
                 self._deleted(event)
             case _:
                 pass
@@ -172,39 +153,38 @@ class Session:
             # (If the proxy ended, its end explains the failed step.)
             self._fail(error)
 
-    def _deleted(self, event: Deleted) -> None:
+    def _deleted(self, event: m.Deleted) -> None:
         if isinstance(self.error, ProxyFailed) and not self.error.log_tail:
             self.error.log_tail = event.log_tail
         elif isinstance(self.error, PlacementTimeout) and event.log_tail:
             self.error = failures.with_last_line(self.error, event.log_tail[-1])
         self._finish()
 
-    # ---- events of the proxy, the tenant and its slices
-
-    def _news(self, news: Event) -> None:
-        if self.phase is Phase.PREFLIGHT and isinstance(news, ev.ServiceEvent):
-            if isinstance(news, ev.ServiceWaiting):
-                self._waited_for = news
+    def _take(self, event: Event) -> None:
+        if self.phase is Phase.PREFLIGHT and isinstance(event, ev.ServiceEvent):
+            if isinstance(event, ev.ServiceWaiting):
+                self._waited_for = event
         elif self.phase in (Phase.NEW, Phase.PREFLIGHT, *ENDING):
             return
-        self._announce(_with_slice(news))
-        self._last_event = f"{news.kind} {news.reason or ''}".strip()
-        match news:
+        # (For a client, the slice of an event is a virtual slice.)
+        self._announce(dataclasses.replace(event, slice=getattr(event, "virtual_index", None)))
+        self._last_event = f"{event.kind} {event.reason or ''}".strip()
+        match event:
             case ev.TunnelBroken(final=False) if self.phase in BEFORE_JAX:
                 pass  # only the probe used it, which retries
             case tenants.TenantRefused():
-                self._fail(failures.when_refused(self.request, news))
+                self._fail(failures.when_refused(self.request, event))
             case ev.ProxyLost():
-                self._lost(news)
+                self._lost(event)
             case _:
-                self._view.take(news)
+                self._view.take(event)
                 self._deadlines.follow_queue(self._now, is_queued=self._view.is_queued)
                 self._go_on()
 
-    def _lost(self, news: ev.ProxyLost) -> None:
+    def _lost(self, event: ev.ProxyLost) -> None:
         """Processes the end or loss of the proxy, whose reason may be reported a little later."""
-        exited = isinstance(news, ev.ProxyExited)
-        refusal = failures.refusal_in(news) if isinstance(news, ev.ProxyExited) else None
+        exited = isinstance(event, ev.ProxyExited)
+        refusal = failures.refusal_in(event) if isinstance(event, ev.ProxyExited) else None
         settling = self._settle[1] if self._settle else None
         if refusal is not None:
             self._fail(failures.when_refused(self.request, refusal))
@@ -212,29 +192,25 @@ class Session:
             return
         elif exited and not self._view.known.placed:
             # A refused proxy ends too.
-            self._settle = (self._now + SETTLE_S, news)
-        elif isinstance(news, ev.TunnelBroken) and not news.final:
-            self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, news)
+            self._settle = (self._now + SETTLE_S, event)
+        elif isinstance(event, ev.TunnelBroken) and not event.final:
+            self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, event)
         else:
-            self._fail(self._error_of(news))
+            self._fail(self._error_of(event))
 
     def _error_of(self, end: ev.ProxyLost) -> SharedPathwaysError:
         return failures.when_lost(self.request, end, served=self._view.known.ready)
 
-    # ---- start
-
     def _go_on(self) -> None:
         """Leaves phases that end by an event rather than by a step's answer."""
         if self.phase is Phase.START and self._view.is_serving:
-            self._enter(Phase.TUNNEL, OpenTunnel())
+            self._enter(Phase.TUNNEL, m.OpenTunnel())
         if self.phase is Phase.PLACE and (self._view.known.placed or self.request.wait == "ready"):
             self._enter(Phase.SERVE)
             self._view.set(timings={**self._view.known.timings, "total": self._now - self._began})
             self._announce(ev.SessionServing(duration_s=self._now - self._began))
 
-    # ---- end
-
-    def _cancelled(self, event: Cancelled) -> None:
+    def _cancelled(self, event: m.Cancelled) -> None:
         if event.delete_timeout_s is not None:
             self._deadlines.extend_deletion(event.delete_timeout_s, self.phase)
         if self.phase in ENDING:
@@ -253,7 +229,7 @@ class Session:
         """Begins the end; an unbroken create may answer first (`phase_deadlines.UNDO_S`)."""
         phase = self.phase
         if phase in (Phase.NEW, Phase.PREFLIGHT):
-            self._out.append(StopStep())
+            self._out.append(m.StopStep())
             self._finish()
         elif phase is Phase.CREATE and not broken:
             self._deadlines.start_undo(self._now)
@@ -262,13 +238,13 @@ class Session:
             self._delete()
 
     def _delete(self) -> None:
-        self._out.append(StopStep())
+        self._out.append(m.StopStep())
         self._deadlines.start_deletion(self._now)
         wants_log = isinstance(self.error, PlacementTimeout) or (
             isinstance(self.error, ProxyFailed) and not self.error.log_tail
         )
         lines = LOG_TAIL_LINES if wants_log and self._view.known.uid else 0
-        self._enter(Phase.DELETE, DeleteProxy(uid=self._view.known.uid, log_lines=lines))
+        self._enter(Phase.DELETE, m.DeleteProxy(uid=self._view.known.uid, log_lines=lines))
 
     def _finish(self, left: str = "") -> None:
         if left:
@@ -277,9 +253,7 @@ class Session:
         self._enter(Phase.FAILED if self.error or left else Phase.CLOSED)
         took = self._now - self._began
         self._announce(ev.SessionEnded(reason=left or None, duration_s=took))
-        self._out.append(Finish())
-
-    # ---- time
+        self._out.append(m.Finish())
 
     def _tick(self) -> None:
         due = self.next_deadline
@@ -288,7 +262,7 @@ class Session:
         if self.phase is Phase.UNDO:
             self._delete()
         elif self.phase is Phase.DELETE:
-            self._out.append(StopStep())
+            self._out.append(m.StopStep())
             self._finish(left=f"not confirmed deleted within {self._deadlines.deletion_s:g} s")
         elif self._settle is not None and self._now >= self._settle[0]:
             self._fail(self._error_of(self._settle[1]))
@@ -301,30 +275,22 @@ class Session:
                 )
             )
 
-    # ---- helpers
-
-    def _enter(self, phase: Phase, *effects: Effect) -> None:
+    def _enter(self, phase: Phase, *effects: m.Effect) -> None:
         before = self.phase
         if before is not Phase.NEW:
             took = self._now - self._phase_began
             self._view.set(timings={**self._view.known.timings, before.value: took})
             if before in RISING and phase not in ENDING:
-                self._announce(DONE_EVENTS[before](duration_s=took))
+                self._announce(_DONE[before](duration_s=took))
         self._phase_began = self._now
         self._view.set(phase=phase)
-        if phase in STARTED_EVENTS:
-            self._announce(STARTED_EVENTS[phase]())
+        if phase in _STARTED:
+            self._announce(_STARTED[phase]())
         self._out.extend(effects)
 
     def _announce(self, event: Event) -> None:
-        self._out.append(Announce(event=event))
+        self._out.append(m.Announce(event=event))
 
-    def _taken(self) -> list[Effect]:
+    def _taken(self) -> list[m.Effect]:
         out, self._out = self._out, []
         return out
-
-
-def _with_slice(news: Event) -> Event:
-    """Returns a home's event in the client's form, whose slice is a virtual slice."""
-    index = getattr(news, "virtual_index", None)
-    return dataclasses.replace(news, slice=index)

@@ -60,7 +60,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
         )
     )
     for kind in ("slice.placed", "slice.unplaced", "slice.placed"):
-        meter.hear(Event.of(kind, source="rm"))
+        meter.count(Event.of(kind, source="rm"))
     now = told(meter)
     check_documented(now.values(), "sps_agent")
     for name, expected, labels in (

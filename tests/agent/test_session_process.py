@@ -37,10 +37,10 @@ def test_a_session_serves_and_leaves_nothing(bench: Bench) -> None:
         assert (snapshot.phase, snapshot.ready) == (Phase.SERVE, True)
         assert snapshot.address == "unix:/nowhere"
         assert [view.state for view in snapshot.slices] == ["placed", "placed"]
-        assert session.token == "token"
-        assert session.token_file is not None
-        assert session.token_file.read_text() == "token"
-        assert session.token_file.stat().st_mode & 0o077 == 0
+        assert session.state.token == "token"
+        assert session.state.token_file is not None
+        assert session.state.token_file.read_text() == "token"
+        assert session.state.token_file.stat().st_mode & 0o077 == 0
         assert session.logs(2)[0].startswith(start.request.name)
         assert bench.home.proxies == [start.session]
         [entry] = bench.journal.entries()

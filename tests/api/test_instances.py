@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.api.requests import (
-    parse_instance_texts,
-    parse_virtual_slices,
-)
+from shared_pathways_service.api.instances import parse_instance_texts, parse_virtual_slices
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from tests.api.building import SMALL, build, refusal

@@ -72,7 +72,7 @@ def test_a_module_that_only_hands_a_request_on_does_not_name_its_fields() -> Non
     assert modules_that_name("expected_tpu_instances") == {
         "isc_pathways.py",
         "api/requests.py",
-        "connection/asked.py",
+        "connection/request_attributes.py",
     }
     # (More modules than these use the slices, once they have the request.)
     assert FORMS - {"isc_pathways.py"} <= modules_that_name("virtual_slices")

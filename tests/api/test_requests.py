@@ -11,12 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared_pathways_service.api.requests import (
-    DEFAULT_PROXY_IMAGE,
-    ProxyOptions,
-    check_proxy_job_name,
-    default_proxy_job_name,
-)
+from shared_pathways_service.api.request_fields import check_proxy_job_name, default_proxy_job_name
+from shared_pathways_service.api.requests import DEFAULT_PROXY_IMAGE, ProxyOptions
 from tests.api.building import build, refusal
 
 #: Where a request has keywords of connect() that are not its own fields by the same name.

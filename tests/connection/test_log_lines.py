@@ -54,7 +54,7 @@ def with_slices(*states: str) -> Snapshot:
 def told(caplog: pytest.LogCaptureFixture, wanted: int, states: Iterable[Snapshot]) -> list[str]:
     lines = LogLines(wanted)
     for state in states:
-        lines.hear(state)
+        lines.update(state)
     return [record.getMessage() for record in caplog.records if "TPU" in record.getMessage()]
 
 
@@ -96,22 +96,22 @@ def test_placement_is_complete_also_where_no_slice_is_named(
 def test_the_link_to_cloud_logging_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     created = dataclasses.replace(NEW, phase=Phase.START, uid="u", log=LINK)
     lines = LogLines(1)
-    lines.hear(created)
-    lines.hear(dataclasses.replace(created, ready=True))
+    lines.update(created)
+    lines.update(dataclasses.replace(created, ready=True))
     links = [r.getMessage() for r in caplog.records if "Cloud Logging" in r.getMessage()]
     assert links == [f"View proxy logs in Cloud Logging: {LINK}"]
     assert all(record.levelname == "INFO" and record.name == LOGGER for record in caplog.records)
 
 
 def test_a_log_file_of_this_machine_is_no_link(caplog: pytest.LogCaptureFixture) -> None:
-    LogLines(1).hear(dataclasses.replace(NEW, phase=Phase.START, uid="u", log="/somewhere/proxy"))
+    LogLines(1).update(dataclasses.replace(NEW, phase=Phase.START, uid="u", log="/somewhere/proxy"))
     assert "Cloud Logging" not in caplog.text
 
 
 def test_a_client_is_ready_for_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
     lines = LogLines(1)
-    lines.tell_attached(None)
-    lines.tell_attached("my-cluster")
+    lines.report_attached(None)
+    lines.report_attached("my-cluster")
     [line] = [record.getMessage() for record in caplog.records]
     assert line == "Interactive supercomputing proxy client ready for cluster 'my-cluster'."
 

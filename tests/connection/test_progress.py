@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from shared_pathways_service.connection.progress_display import Progress, told, warned
+from shared_pathways_service.connection.progress_display import Progress, wait_text, warning_text
 from shared_pathways_service.events import Event
 
 
@@ -27,7 +27,7 @@ def queued(position: int) -> Event:
 
 
 def test_the_queue_is_told_with_position_and_holders() -> None:
-    assert told(queued(2)) == (
+    assert wait_text(queued(2)) == (
         "in the queue at position 2: no tpuv6e:2x2 slice is free (2 wanted); "
         "ada@a holds 1 x tpuv6e:2x2, bob@b holds 1 x tpuv6e:2x2"
     )
@@ -67,7 +67,7 @@ def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) 
     out = io.StringIO()
     Progress(stream=out)(event)
     assert words in out.getvalue()
-    assert warned(Event.of("connect.tunnel", source="agent")) is None
+    assert warning_text(Event.of("connect.tunnel", source="agent")) is None
 
 
 def test_a_quick_connection_says_nothing() -> None:
@@ -202,5 +202,5 @@ def wait_and_warn(progress: Progress) -> None:
 
 def test_what_must_be_heard_is_said_by_the_quiet_too() -> None:
     out = io.StringIO()
-    Progress(stream=out, quiet=True).warn("something is left")
+    Progress(stream=out, quiet=True).print_line("something is left")
     assert out.getvalue() == "sps: something is left\n"

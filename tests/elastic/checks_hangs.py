@@ -22,7 +22,7 @@ from harness.elastic.example_training import (
 )
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.checkpoints.arrays import Arrays
-from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
+from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.snapshots import peer_memory
 from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory, HostArray
 from shared_pathways_service.elastic.snapshots.slots import Snapshots

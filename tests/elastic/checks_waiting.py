@@ -14,7 +14,7 @@ import pytest
 
 from harness.elastic.example_training import GONE, assert_same, options, slice_of, train
 from shared_pathways_service import elastic
-from shared_pathways_service.elastic.checkpoints.checkpoints import list_checkpoints
+from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.snapshots.slots import Snapshots
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import fail_at

@@ -68,12 +68,9 @@ _BLOCKING: Mapping[type[TrainingEvent], Cause] = {
 
 @dataclasses.dataclass(frozen=True)
 class _Done:
-    """A completed step.
+    """A completed step: its seconds without interruptions, and its attempt, counted over the run.
 
-    Attributes:
-      seconds: Its duration, without interruptions.
-      attempt: The attempt, counted over the whole run.
-      first: Whether it was the attempt's first step, which may compile.
+    An attempt's first step may compile.
     """
 
     step: int
@@ -88,7 +85,6 @@ class Account:
     Attributes:
       kept: Completed steps whose results survived, in order.
       lost: Completed steps that were repeated.
-      log: The interruptions of the run.
     """
 
     def __init__(self) -> None:
@@ -120,11 +116,7 @@ class Account:
         self.log.killed(self._at)
 
     def close(self) -> tuple[float, dict[Cause, float]]:
-        """Completes the account.
-
-        Returns:
-          Seconds of steps whose results survived, and the other seconds by cause.
-        """
+        """Returns the seconds of steps whose results survived, and the other seconds by cause."""
         self.log.end()
         usual = self._usual_seconds()
         good: list[float] = []

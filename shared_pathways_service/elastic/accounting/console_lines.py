@@ -28,7 +28,7 @@ def lines_of(event: Event) -> list[str]:
             lines = ["Elastic utils: Elastic training enabled.", "Elastic Retry Enabled"]
         case AttemptFailed(verdict="slice") if event.retries:
             lines = ["Slice down event detected. Retrying."]
-        case AttemptStarted() if _follows_a_failure(event):
+        case AttemptStarted() if (event.attempt or 0) >= 2 and event.cause != "scale_up":
             lines = [f"Elastic attempt {event.attempt} out of {event.max_attempts}"]
         case CheckpointKept():
             lines = [f"Found commit_success file. Keeping {_path(event.path)}/."]
@@ -37,10 +37,6 @@ def lines_of(event: Event) -> list[str]:
         case TrainingStep():
             lines = _step_lines(event)
     return lines
-
-
-def _follows_a_failure(event: AttemptStarted) -> bool:
-    return (event.attempt or 0) >= 2 and event.cause != "scale_up"
 
 
 def _step_lines(event: TrainingStep) -> list[str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shared_pathways_service.elastic.accounting.account import Account, Cause
 from shared_pathways_service.elastic.accounting.history import (
-    Life,
     Mark,
     SliceCount,
     lives_of,
@@ -42,17 +41,11 @@ class Report:
       good_s: Of these, seconds of steps whose results survived.
       badput_s: The other seconds, by cause; together with `good_s` they are `wall_s`.
       outcome: How the last process's run ended; None: it was killed, or continues.
-      processes: The number of processes, one after the other.
-      steps: Steps whose results survived.
-      steps_lost: Steps that were repeated.
+      steps: Steps whose results survived; `steps_lost` were repeated.
       last_step: The last completed step; None: there was none.
-      slice_losses: The number of losses per slice.
       failed_saves: Checkpoints and snapshots that failed.
-      quarantined: Checkpoints that could not be used.
-      incidents: The interruptions.
       mttr: Time to repair, by cause of the incident.
       slice_counts: The number of training slices, at each change.
-      marks: Points of interest for a timeline.
     """
 
     began: str
@@ -83,11 +76,7 @@ class Report:
 
 
 def report_of(events: Iterable[Event]) -> Report | None:
-    """Summarizes a run.
-
-    Returns:
-      None: there are no events of elastic training.
-    """
+    """Summarizes a run; returns None if there are no events of elastic training."""
     lives = lives_of(events)
     if not lives:
         return None
@@ -97,37 +86,29 @@ def report_of(events: Iterable[Event]) -> Report | None:
         if following is not None and not life.finished:
             account.killed()
     good_s, badput_s = account.close()
-    told = [moment.event for life in lives for moment in life.moments]
-    counts = collections.Counter(map(type, told))
-    marks = sights_of(lives)
+    run_events = [moment.event for life in lives for moment in life.moments]
+    counts = collections.Counter(map(type, run_events))
+    outcomes = [m.event.outcome for m in lives[-1].moments if isinstance(m.event, RunDone)]
+    losses = collections.Counter(str(e.slice) for e in run_events if isinstance(e, SliceDown))
     return Report(
-        began=told[0].time,
+        began=run_events[0].time,
         wall_s=lives[-1].end,
         good_s=good_s,
         badput_s=badput_s,
-        outcome=_outcome(lives[-1]),
+        outcome=outcomes[-1] if outcomes else None,
         processes=len(lives),
         attempts=counts[AttemptStarted],
         steps=len(account.kept),
         steps_lost=len(account.lost),
         last_step=account.kept[-1].step if account.kept else None,
-        slice_losses=dict(
-            sorted(
-                collections.Counter(str(e.slice) for e in told if isinstance(e, SliceDown)).items()
-            )
-        ),
-        scale_ups=sum(isinstance(e, TrainingRetried) and e.scales_up for e in told),
+        slice_losses=dict(sorted(losses.items())),
+        scale_ups=sum(isinstance(e, TrainingRetried) and e.scales_up for e in run_events),
         checkpoints=counts[CheckpointSaved],
         snapshots=counts[SnapshotTaken],
-        failed_saves=sum(isinstance(e, SaveFailed) for e in told),
+        failed_saves=sum(isinstance(e, SaveFailed) for e in run_events),
         quarantined=counts[CheckpointQuarantined],
         incidents=account.log.incidents,
         mttr=repairs_of(account.log.incidents),
         slice_counts=slice_counts(lives),
-        marks=marks,
+        marks=sights_of(lives),
     )
-
-
-def _outcome(life: Life) -> str | None:
-    told = [m.event.outcome for m in life.moments if isinstance(m.event, RunDone)]
-    return told[-1] if told else None

@@ -29,11 +29,7 @@ _BEFORE_A_RUN: Final = (CheckpointKept, CheckpointQuarantined)
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """An event and its time.
-
-    Attributes:
-      at: Seconds since the run's first event.
-    """
+    """An event, and the seconds from the run's first event to it."""
 
     at: float
     event: Event
@@ -80,13 +76,7 @@ class Sight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A point of interest at a time.
-
-    Attributes:
-      at: Seconds since the run's first event.
-      step: The step, if one is concerned.
-      slice: The slice, if one is concerned.
-    """
+    """A point of interest at a time, in seconds since the run's first event."""
 
     at: float
     sight: Sight
@@ -96,11 +86,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class SliceCount:
-    """The number of training slices from a time on.
-
-    Attributes:
-      at: Seconds since the run's first event.
-    """
+    """The number of training slices from a time on, in seconds since the run's first event."""
 
     at: float
     count: int

@@ -75,11 +75,7 @@ def repairs_of(incidents: Iterable[Incident]) -> dict[str, Repair]:
 
 
 class IncidentLog:
-    """Detects incidents in a run's events, which are passed in order.
-
-    Attributes:
-      incidents: Completed incidents.
-    """
+    """Detects incidents in a run's events, which are passed in order."""
 
     def __init__(self) -> None:
         self.incidents: list[Incident] = []

@@ -17,6 +17,8 @@ _LABEL: Final = 12
 _NARROWEST: Final = 32
 #: Rows for the number of slices.
 _HIGHEST: Final = 10
+#: Marks by number of events in a column; "+" for more.
+_MARKS: Final = " x23456789"
 
 
 class RowKind(enum.StrEnum):
@@ -29,11 +31,7 @@ class RowKind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the drawing.
-
-    Attributes:
-      sight: For a row of marks: their kind.
-    """
+    """One line of the drawing; `sight` is the kind of its marks."""
 
     kind: RowKind
     label: str
@@ -109,13 +107,7 @@ def _marks(ats: Iterable[float], wall_s: float, columns: int) -> str:
     numbers = [0] * columns
     for at in ats:
         numbers[_column(at, wall_s, columns)] += 1
-    return "".join(_mark(number) for number in numbers)
-
-
-def _mark(number: int) -> str:
-    if number <= 1:
-        return " x"[number]
-    return str(number) if number <= 9 else "+"
+    return "".join(_MARKS[number] if number < len(_MARKS) else "+" for number in numbers)
 
 
 def _column(at: float, wall_s: float, columns: int) -> int:

@@ -67,7 +67,7 @@ class Arrays:
         fetched: Callable[[], None],
         before_commit: Callable[[], None],
     ) -> int:
-        """Writes and commits a checkpoint.
+        """Writes and commits a checkpoint; returns the bytes of the arrays' files.
 
         Args:
           step: The checkpoint's name, which must not exist.
@@ -75,9 +75,6 @@ class Arrays:
           progress: The progress of training.
           fetched: Called when the arrays are in this process, and no device is needed any more.
           before_commit: Called when everything else is written; its errors are raised.
-
-        Returns:
-          Bytes of the arrays' files.
         """
         with self._place_to_write() as place:
             items = {
@@ -98,11 +95,7 @@ class Arrays:
 
     @contextlib.contextmanager
     def opened(self, folder: Folder, step: int) -> Iterator[OpenedCheckpoint]:
-        """Opens a committed checkpoint after checking its files.
-
-        Raises:
-          DamagedError: The files differ from what was written.
-        """
+        """Opens a committed checkpoint after checking its files; raises DamagedError."""
         _raise_damage(folder, step, checksums=self._checksums and not self._is_staged)
         with contextlib.ExitStack() as undo:
             place = folder
@@ -130,11 +123,7 @@ class Arrays:
 
 
 class OpenedCheckpoint:
-    """An opened checkpoint.
-
-    Attributes:
-      progress: The progress of training.
-    """
+    """An opened checkpoint, with the progress of training."""
 
     def __init__(
         self, path: epath.Path, step: int, manifest: Manifest | None, *, is_sure: bool

@@ -20,9 +20,8 @@ from shared_pathways_service.api.validation import check_bool, check_int
 from shared_pathways_service.elastic.checkpoints.arrays import Arrays, DamagedError
 from shared_pathways_service.elastic.checkpoints.errors import (
     CheckpointError,
-    CheckpointMismatch,
-    CheckpointNotFound,
-    CheckpointsBusy,
+    mismatch_of,
+    not_found,
 )
 from shared_pathways_service.elastic.checkpoints.files import (
     CheckpointInfo,
@@ -30,9 +29,9 @@ from shared_pathways_service.elastic.checkpoints.files import (
     list_checkpoints,
 )
 from shared_pathways_service.elastic.checkpoints.lock import DirectoryLock
-from shared_pathways_service.elastic.checkpoints.problems import mismatch_of, not_found
 from shared_pathways_service.elastic.checkpoints.retention import expendable
 from shared_pathways_service.elastic.checkpoints.saves import Save, check_state
+from shared_pathways_service.elastic.errors import first_line
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
 from shared_pathways_service.events import Event, rfc3339
@@ -44,15 +43,7 @@ from shared_pathways_service.events.training import (
     CheckpointSaved,
 )
 
-__all__ = [
-    "CheckpointError",
-    "CheckpointInfo",
-    "CheckpointMismatch",
-    "CheckpointNotFound",
-    "Checkpoints",
-    "CheckpointsBusy",
-    "list_checkpoints",
-]
+__all__ = ["Checkpoints"]
 
 _log = logging.getLogger(__name__)
 
@@ -199,13 +190,10 @@ class Checkpoints:
         return None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until no save is in progress.
+        """Waits until no save is in progress; returns whether that is so.
 
         Args:
           timeout: Seconds; None: no limit.
-
-        Returns:
-          Whether no save is in progress.
         """
         save = self._saving
         if save is None or save.thread is None:
@@ -217,10 +205,7 @@ class Checkpoints:
         """Waits until the arrays of a save were fetched from the devices, or cannot be.
 
         Args:
-          timeout: Seconds.
-
-        Returns:
-          Whether they were.
+          timeout: Seconds, after which it returns False.
         """
         save = self._saving
         return save is None or save.fetched.wait(timeout)
@@ -347,8 +332,7 @@ class Checkpoints:
         self._went_back_to = None
 
     def _delete_old(self) -> None:
-        old = expendable(self._steps, keep=self._keep, keep_period=self._keep_period)
-        for step in old:
+        for step in expendable(self._steps, keep=self._keep, keep_period=self._keep_period):
             self._steps.discard(step)
             try:
                 self._folder.delete(step)
@@ -357,12 +341,9 @@ class Checkpoints:
 
     def _failed(self, save: Save, error: BaseException) -> None:
         if save.given_up is None:
-            self._emit(CheckpointFailed(step=save.progress.step, reason=_first_line(error)))
+            reason = first_line(error)[:_LINE]
+            self._emit(CheckpointFailed(step=save.progress.step, reason=reason))
 
     def _emit(self, event: Event) -> None:
         if self._on_event is not None:
             self._on_event(event)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).strip().split("\n", 1)[0][:_LINE]

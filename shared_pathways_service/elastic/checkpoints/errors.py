@@ -9,11 +9,23 @@ CheckpointError
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Final
 
+from shared_pathways_service.elastic.checkpoints.files import CheckpointInfo
 from shared_pathways_service.errors import SharedPathwaysError
 
-__all__ = ["CheckpointError", "CheckpointMismatch", "CheckpointNotFound", "CheckpointsBusy"]
+__all__ = [
+    "CheckpointError",
+    "CheckpointMismatch",
+    "CheckpointNotFound",
+    "CheckpointsBusy",
+    "mismatch_of",
+    "not_found",
+]
+
+#: Differences that a message lists.
+_LISTED: Final = 8
 
 
 class CheckpointError(SharedPathwaysError):
@@ -55,3 +67,31 @@ class CheckpointsBusy(CheckpointError):  # noqa: N818
     """
 
     pid: int | None = None
+
+
+def mismatch_of(step: int, differences: Sequence[str]) -> CheckpointMismatch:
+    """Returns the error that a checkpoint is of another model."""
+    listed = "; ".join(differences[:_LISTED])
+    more = len(differences) - _LISTED
+    return CheckpointMismatch(
+        f"the checkpoint of step {step} belongs to another model: {listed}"
+        + (f"; and {more} more" if more > 0 else ""),
+        step=step,
+        differences=differences,
+        hint="continue with the program that saved it, or begin in another directory",
+    )
+
+
+def not_found(
+    step: int, steps: Collection[int], held: Sequence[CheckpointInfo], url: str
+) -> CheckpointNotFound:
+    """Returns the error that a directory, which holds these, has no usable checkpoint of a step."""
+    damaged = [one for one in held if (one.step, one.state) == (step, "quarantined")]
+    why = f" (it was moved to {damaged[-1].path}: {damaged[-1].reason})" if damaged else ""
+    there = ", ".join(map(str, sorted(steps))) or "none"
+    return CheckpointNotFound(
+        f"there is no usable checkpoint of step {step} in {url}{why}",
+        step=step,
+        steps=sorted(steps),
+        hint=f"existing steps: {there}",
+    )

@@ -28,10 +28,7 @@ _AT_ONCE: Final = 8
 
 
 class Store:
-    """A directory.
-
-    Args:
-      directory: A path, or ``gs://…``, ``s3://…`` or another URL of fsspec. It need not exist.
+    """A directory: a path, ``gs://…``, ``s3://…`` or another URL of fsspec. It need not exist.
 
     Attributes:
       url: Its URL or path, without a slash at its end.
@@ -91,22 +88,17 @@ class Store:
         return bool(self._fs.exists(self._inner(within)))
 
     def read_text(self, within: str) -> str:
-        """Reads a file.
-
-        Raises:
-          FileNotFoundError: It does not exist.
-          UnicodeDecodeError: It is not text.
-        """
+        """Reads a file; raises FileNotFoundError or UnicodeDecodeError."""
         content: bytes = self._fs.cat_file(self._inner(within))
         return content.decode()
 
     def read_json(self, within: str) -> Mapping[str, Any]:
         """Reads a JSON object; returns an empty mapping if it is missing or invalid."""
         try:
-            told = json.loads(self.read_text(within))
+            content = json.loads(self.read_text(within))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def write_text(self, within: str, text: str) -> None:
         """Writes a file into an existing directory."""
@@ -134,13 +126,14 @@ class Store:
         _at_once(lambda path: self._fs.cp_file(path, top + path[len(source) :]), paths)
         self._fs.rm(paths)
 
-    def get_file(self, within: str, local: Path) -> None:
-        """Copies a file to a local one."""
-        self._fs.get_file(self._inner(within), str(local))
-
-    def put_file(self, local: Path, within: str) -> None:
-        """Copies a local file into the directory."""
-        self._fs.put_file(str(local), self._inner(within))
+    def copy_file(self, within: str, target: Store) -> None:
+        """Copies a file to another store; one of the two is local."""
+        if self.is_local:
+            target._fs.put_file(self.path(within), target._inner(within))
+            return
+        path = Path(target.path(within))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fs.get_file(self._inner(within), str(path))
 
     def _inner(self, within: str) -> str:
         return f"{self._root}/{within}" if within else str(self._root)
@@ -177,19 +170,10 @@ def copy_tree(
     errors are raised.
     """
     names = [f"{within}/{name}" for name in source.files(within) if name != last]
-
-    def copy(name: str) -> None:
-        if source.is_local:
-            target.put_file(Path(source.path(name)), name)
-        else:
-            path = Path(target.path(name))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            source.get_file(name, path)
-
-    _at_once(copy, names)
+    _at_once(lambda name: source.copy_file(name, target), names)
     if last is not None:
         before_last()
-        copy(f"{within}/{last}")
+        source.copy_file(f"{within}/{last}", target)
 
 
 def _at_once(function: Callable[[str], _Made], paths: Iterable[str]) -> list[_Made]:

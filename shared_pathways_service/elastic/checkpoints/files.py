@@ -46,6 +46,7 @@ _DELETING: Final = "deleting.txt"
 _REASON: Final = "reason.json"
 _QUARANTINE: Final = "quarantine"
 _ORBAX_METADATA: Final = "_CHECKPOINT_METADATA"
+_COMMITTED_NS: Final = "commit_timestamp_nsecs"
 _STEP: Final = re.compile(r"0|[1-9]\d*")
 _ASIDE: Final = re.compile(r"\d+-\d+")
 #: Maximum number of unfinished checkpoints in quarantine; more would not be informative.
@@ -117,11 +118,7 @@ class Survey:
 
 
 class Folder:
-    """A directory of checkpoints, local, ``gs://…`` or ``s3://…``; it need not exist.
-
-    Attributes:
-      store: Its files.
-    """
+    """A directory of checkpoints, local, ``gs://…`` or ``s3://…``; it need not exist."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.store = Store(directory)
@@ -149,7 +146,7 @@ class Folder:
         )
 
     def manifest(self, step: int) -> Manifest | None:
-        """Reads the manifest of a checkpoint's files; None: it has none (another program saved it).
+        """Reads the manifest of a checkpoint's files; None: another program saved the checkpoint.
 
         Raises:
           ManifestError: It differs from what was written.
@@ -174,53 +171,52 @@ class Folder:
     ) -> CheckpointInfo:
         """Returns information about a checkpoint; `files` are from a survey, or listed here."""
         files = self.store.files(str(step)) if files is None else files
-        told: dict[str, Any] = {
+        known: dict[str, Any] = {
             "step": step,
             "path": self.store.path(str(step)),
             "bytes": _bytes(files),
         }
         if COMMIT_FILE not in files:
-            return CheckpointInfo(state="uncommitted", reason="it was not finished", **told)
-        told["time"] = self._commit_time(step)
+            return CheckpointInfo(state="uncommitted", reason="it was not finished", **known)
+        nanoseconds = self.store.read_json(f"{step}/{_ORBAX_METADATA}").get(
+            "commit_timestamp_nsecs"
+        )
+        known["time"] = rfc3339(nanoseconds / 1e9) if isinstance(nanoseconds, int) else None
         try:
             manifest = self.manifest(step)
         except ManifestError as error:
-            return CheckpointInfo(state="damaged", reason=str(error), **told)
+            return CheckpointInfo(state="damaged", reason=str(error), **known)
         if manifest is not None:
             progress = Progress.from_json(manifest.progress)
-            told |= {"epoch": progress.epoch, "loss": progress.loss}
+            known |= {"epoch": progress.epoch, "loss": progress.loss}
         damage = self._difference(step, manifest, files, checksums=checksums)
         if damage is not None:
-            return CheckpointInfo(state="damaged", reason=damage, **told)
-        return CheckpointInfo(state="committed", **told)
+            return CheckpointInfo(state="damaged", reason=damage, **known)
+        return CheckpointInfo(state="committed", **known)
 
     def quarantined_info(self, name: str, files: Files) -> CheckpointInfo:
         """Returns information about a quarantined checkpoint."""
         aside = f"{_QUARANTINE}/{name}"
-        told = self.store.read_json(f"{aside}/{_REASON}")
+        known = self.store.read_json(f"{aside}/{_REASON}")
         return CheckpointInfo(
             step=_order(name)[0],
             state="quarantined",
             path=self.store.path(aside),
-            epoch=told.get("epoch"),
-            loss=told.get("loss"),
+            epoch=known.get("epoch"),
+            loss=known.get("loss"),
             bytes=_bytes(files),
-            time=told.get("time"),
-            reason=told.get("reason", "not known"),
+            time=known.get("time"),
+            reason=known.get("reason", "not known"),
         )
 
     def quarantine(self, info: CheckpointInfo, *, now: str) -> str:
-        """Moves a checkpoint aside, with the reason in `info` and the time `now`, RFC 3339.
-
-        Returns:
-          Its new path.
-        """
+        """Moves a checkpoint aside at a time (RFC 3339); returns the new path."""
         taken = set(self.store.directories(_QUARANTINE))
         number = next(n for n in itertools.count(1) if f"{info.step}-{n}" not in taken)
         target = f"{_QUARANTINE}/{info.step}-{number}"
-        told = dataclasses.asdict(info) | {"time": now, "committed": info.time}
+        known = dataclasses.asdict(info) | {"time": now, "committed": info.time}
         # First, so that an interrupted move leaves nothing that looks complete or has no reason.
-        self.store.write_text(f"{info.step}/{_REASON}", json.dumps(told, indent=1))
+        self.store.write_text(f"{info.step}/{_REASON}", json.dumps(known, indent=1))
         if not self.store.is_local:
             self.store.remove(f"{info.step}/{COMMIT_FILE}")
         self.store.move_tree(str(info.step), target)
@@ -243,16 +239,11 @@ class Folder:
             files = self.store.files(str(step), checksums=True)
         return manifest.difference(files)
 
-    def _commit_time(self, step: int) -> str | None:
-        told = self.store.read_json(f"{step}/{_ORBAX_METADATA}")
-        nanoseconds = told.get("commit_timestamp_nsecs")
-        return rfc3339(nanoseconds / 1e9) if isinstance(nanoseconds, int) else None
-
     def _thin_quarantine(self) -> None:
         names = self.store.directories(_QUARANTINE)
-        told = {name: self.store.read_json(f"{_QUARANTINE}/{name}/{_REASON}") for name in names}
-        useless = [name for name in names if told[name].get("state") == "uncommitted"]
-        useless.sort(key=lambda name: str(told[name].get("time")))
+        known = {name: self.store.read_json(f"{_QUARANTINE}/{name}/{_REASON}") for name in names}
+        useless = [name for name in names if known[name].get("state") == "uncommitted"]
+        useless.sort(key=lambda name: str(known[name].get("time")))
         for name in useless[:-_UNCOMMITTED_KEPT]:
             self.store.remove_tree(f"{_QUARANTINE}/{name}")
 

@@ -47,12 +47,7 @@ class _ProgressHandler(ocp.CheckpointHandler):  # type: ignore[misc]  # orbax is
 @ocp.args.register_with_handler(_ProgressHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class ProgressArgs(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """The arguments of the item.
-
-    Attributes:
-      progress: The progress of training.
-      before_commit: Called when everything is written; an error prevents the commit.
-    """
+    """The arguments of the item; an error of `before_commit` prevents the commit."""
 
     progress: Progress
     before_commit: Callable[[], None]

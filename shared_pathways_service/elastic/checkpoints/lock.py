@@ -16,11 +16,7 @@ _LOCK: Final = ".lock"
 
 
 class DirectoryLock:
-    """Locks a directory against a second program that saves; ends with the process.
-
-    Raises:
-      CheckpointsBusy: Another program saves there, or this one does elsewhere.
-    """
+    """Locks a directory against a second program that saves; raises CheckpointsBusy."""
 
     def __init__(self, directory: str) -> None:
         self._descriptor = os.open(Path(directory) / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)

@@ -22,12 +22,7 @@ class ManifestError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """A file at the time of the commit.
-
-    Attributes:
-      size: Its bytes.
-      crc32: Its checksum; None: the file was not read (an object store has its own checksums).
-    """
+    """A file at the time of the commit; without a checksum, the file was not read."""
 
     size: int
     crc32: int | None = None
@@ -35,12 +30,7 @@ class FileRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The content of a checkpoint other than arrays, and its files.
-
-    Attributes:
-      progress: The progress of training, as plain data.
-      files: Records by path relative to the checkpoint, with slashes.
-    """
+    """The content of a checkpoint other than arrays, and its files by relative path."""
 
     progress: Mapping[str, Any]
     files: Mapping[str, FileRecord]
@@ -58,9 +48,7 @@ class Manifest:
     def difference(self, found: Mapping[str, FileRecord]) -> str | None:
         """Returns how files differ from the manifest; None: they do not.
 
-        Args:
-          found: The existing files; additional ones are ignored. Checksums are compared if both
-            exist.
+        Additional files are ignored. Checksums are compared if both exist.
         """
         for path, record in self.files.items():
             now = found.get(path)
@@ -74,16 +62,13 @@ class Manifest:
 
     def to_text(self) -> str:
         """Returns the manifest as JSON with a checksum."""
-        body = self._body()
+        files = {path: [record.size, record.crc32] for path, record in sorted(self.files.items())}
+        body = {"version": _VERSION, "progress": dict(self.progress), "files": files}
         return json.dumps({**body, "crc32": _checksum(body)}, indent=1, allow_nan=True)
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
-        """Parses the result of `to_text`.
-
-        Raises:
-          ManifestError: The text differs from what was written, or is of a newer version.
-        """
+        """Parses the result of `to_text`; raises ManifestError if it was changed, or is newer."""
         try:
             body = json.loads(text)
             stated = body.pop("crc32")
@@ -100,10 +85,6 @@ class Manifest:
             path: FileRecord(size=size, crc32=crc) for path, (size, crc) in body["files"].items()
         }
         return cls(progress=body["progress"], files=files)
-
-    def _body(self) -> dict[str, Any]:
-        files = {path: [record.size, record.crc32] for path, record in sorted(self.files.items())}
-        return {"version": _VERSION, "progress": dict(self.progress), "files": files}
 
 
 def _checksum(body: Mapping[str, Any]) -> int:

@@ -21,11 +21,7 @@ _DAMAGE: Final = ("DATA_LOSS", "OUT_OF_RANGE", "NOT_FOUND", "FAILED_PRECONDITION
 
 
 def differences(directory: epath.Path, like: Tree) -> list[str]:
-    """Returns how the arrays of a checkpoint differ from the wanted ones, one line per array.
-
-    Raises:
-      Exception: The stored shapes cannot be read.
-    """
+    """Returns how the arrays of a checkpoint differ from the wanted ones, one line per array."""
     saved = {
         path: _describe(found.shape, found.dtype)
         for path, found in ocp.tree.to_flat_dict(_metadata(directory)).items()
@@ -54,11 +50,7 @@ def read(directory: epath.Path, like: Tree) -> Tree:
 
 
 def is_readable(directory: epath.Path) -> bool:
-    """Returns whether all arrays can be read, without using devices.
-
-    Raises:
-      Exception: They cannot be read for another reason than the files.
-    """
+    """Returns whether all arrays can be read, without using devices; raises other problems."""
     try:
         with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
             to_host = ocp.RestoreArgs(restore_type=np.ndarray)

@@ -10,10 +10,7 @@ __all__ = ["expendable"]
 def expendable(steps: Iterable[int], *, keep: int, keep_period: int | None) -> tuple[int, ...]:
     """Returns the steps whose checkpoints are no longer needed, oldest first.
 
-    Args:
-      steps: Steps of committed checkpoints.
-      keep: The number of newest checkpoints to keep, 1 or more, so that one always remains.
-      keep_period: Steps that it divides are kept forever; None: none.
+    The newest `keep` (1 or more) and those of steps that `keep_period` divides are needed.
     """
     in_order = sorted(set(steps))
     return tuple(

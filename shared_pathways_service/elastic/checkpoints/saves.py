@@ -1,4 +1,4 @@
-"""One save of a checkpoint, and what a state must be made of to be saved."""
+"""One save of a checkpoint, and the check of its state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shared_pathways_service.elastic.checkpoints.errors import (
-    CheckpointError,
-)
+from shared_pathways_service.elastic.checkpoints.errors import CheckpointError
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree
 from shared_pathways_service.errors import InvalidRequestError
@@ -45,7 +43,7 @@ class Save:
         return self.thread is not None and self.thread.is_alive()
 
     def take_copies(self) -> Tree:
-        """Returns the copies, and holds on to none."""
+        """Returns the copies, and keeps no reference to them."""
         copies, self.copies = self.copies, None
         return copies
 
@@ -56,7 +54,7 @@ class Save:
 
 
 def check_state(state: Tree) -> None:
-    """Raises InvalidRequestError if a state has something that is no array and no number."""
+    """Raises InvalidRequestError if a state contains something other than arrays and numbers."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
         if not isinstance(leaf, jax.Array) and not _is_number(np.dtype(dtype)):

@@ -63,7 +63,7 @@ class Probes:
         good = tuple(i for i in outcomes if i not in silent and i not in errors)
         bad = {i: str(error).split("\n", 1)[0] for i, error in errors.items()}
         bad |= dict.fromkeys(silent, f"no answer within {self._timeout:g} s")
-        no_proxy = not good and all(_tells_of_no_proxy(error) for error in errors.values())
+        no_proxy = not good and all(_is_of_ended_proxy(error) for error in errors.values())
         return Answers(
             good=good,
             bad=bad,
@@ -100,6 +100,6 @@ def _over(devices: Sequence[jax.Device]) -> NamedSharding:
     return NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
 
 
-def _tells_of_no_proxy(error: BaseException) -> bool:
-    jax_said = isinstance(error, jax.errors.JaxRuntimeError)
-    return jax_said and classify(str(error)).verdict is Verdict.PROXY
+def _is_of_ended_proxy(error: BaseException) -> bool:
+    is_of_jax = isinstance(error, jax.errors.JaxRuntimeError)
+    return is_of_jax and classify(str(error)).verdict is Verdict.PROXY

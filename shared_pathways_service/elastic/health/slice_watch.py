@@ -33,7 +33,15 @@ _EVENTS: Mapping[SliceState, type[SliceHealthEvent]] = {
 
 
 class SliceWatch:
-    """The health of slices. Thread-safe; its creator closes it. Emits each change."""
+    """The health of slices. Thread-safe; its creator closes it. Emits each change.
+
+    Attributes:
+      devices: The devices of each slice.
+      dead: Whether the last probe of all slices got no answer: the proxy has ended, or hangs.
+      gone: The error if all slices reported that the proxy has ended; else None.
+      silent: The slices that did not answer the last probe.
+      changes: The number of changes of state, of slices or the proxy.
+    """
 
     def __init__(
         self,
@@ -54,12 +62,10 @@ class SliceWatch:
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
         self._waited_for = False
-        self._dead = False
-        self._gone: str | None = None
-        self._silent: frozenset[int] = frozenset()
-        self._changes = 0
-
-    # ---- state
+        self.dead = False
+        self.gone: str | None = None
+        self.silent: frozenset[int] = frozenset()
+        self.changes = 0
 
     @property
     def states(self) -> dict[int, SliceState]:
@@ -72,26 +78,6 @@ class SliceWatch:
         with self._lock:
             return self._health.usable(time.monotonic(), least)
 
-    @property
-    def dead(self) -> bool:
-        """Whether the last probe of all slices got no answer: the proxy has ended, or hangs."""
-        return self._dead
-
-    @property
-    def gone(self) -> str | None:
-        """The error if all slices reported that the proxy has ended."""
-        return self._gone
-
-    @property
-    def silent(self) -> frozenset[int]:
-        """The slices that did not answer the last probe."""
-        return self._silent
-
-    @property
-    def changes(self) -> int:
-        """The number of changes of state, of slices or the proxy."""
-        return self._changes
-
     def wait_for_change(self, seconds: float, since: int) -> None:
         """Waits until `changes` differs from `since`, or a time has passed.
 
@@ -102,9 +88,7 @@ class SliceWatch:
         with self._changed:
             self._waited_for = True
             self._wake.set()
-            self._changed.wait_for(lambda: self._changes != since, seconds)
-
-    # ---- probes
+            self._changed.wait_for(lambda: self.changes != since, seconds)
 
     def ask(self, indices: Iterable[int] | None = None) -> Answers:
         """Probes slices, by default all, and updates their states.
@@ -126,19 +110,19 @@ class SliceWatch:
             moved = [t for i in answers.good for t in self._health.good(i)]
             moved += [t for i, why in answers.bad.items() for t in self._health.bad(i, now, why)]
             if answers.good or len(answers.bad) == len(self.devices):
-                self._changes += self._dead != answers.dead
-                self._dead = answers.dead
-                self._gone = answers.gone
+                self.changes += self.dead != answers.dead
+                self.dead = answers.dead
+                self.gone = answers.gone
                 self._changed.notify_all()
-            heard = self._silent.difference(answers.good, answers.bad)
-            self._silent = heard.union(answers.silent)
-        self._tell(moved)
+            others = self.silent.difference(answers.good, answers.bad)
+            self.silent = others.union(answers.silent)
+        self._report(moved)
 
     def suspect(self, indices: Iterable[int], reason: str) -> None:
         """Records a failure that these slices may have caused."""
         with self._lock:
             moved = self._health.suspect(indices, reason)
-        self._tell(moved)
+        self._report(moved)
 
     def note_losses(self, indices: Collection[int]) -> None:
         """Records slices that were lost and replaced: they answer, but each counts as lost."""
@@ -146,7 +130,7 @@ class SliceWatch:
             now = time.monotonic()
             known = [index for index in indices if index in self.devices]
             moved = [t for index in known for t in self._health.lost(index, now)]
-        self._tell(moved)
+        self._report(moved)
 
     def join(self, indices: Sequence[int]) -> None:
         """Records that training begins on these slices."""
@@ -154,9 +138,7 @@ class SliceWatch:
             # Training may keep these busy from now on.
             self._waited_for = False
             moved = self._health.join(indices)
-        self._tell(moved)
-
-    # ---- monitoring of slices that are down
+        self._report(moved)
 
     def start_monitor(self, poll_interval: float | None = None) -> None:
         """Probes slices that are down periodically, until `close`."""
@@ -197,19 +179,14 @@ class SliceWatch:
             if asked:
                 self.ask(asked)
 
-    def _tell(self, moved: Sequence[Transition]) -> None:
+    def _report(self, moved: Sequence[Transition]) -> None:
         if moved:
             with self._changed:
-                self._changes += 1
+                self.changes += 1
                 self._changed.notify_all()
         for transition in moved:
             change = _EVENTS[transition.state]
             self._emit(change(slice=transition.slice, reason=transition.reason))
             if transition.left_out_s:
-                self._emit(
-                    SliceLeftOut(
-                        slice=transition.slice,
-                        duration_s=transition.left_out_s,
-                        reason="it was lost too often recently",
-                    )
-                )
+                reason, seconds = "it was lost too often recently", transition.left_out_s
+                self._emit(SliceLeftOut(slice=transition.slice, duration_s=seconds, reason=reason))

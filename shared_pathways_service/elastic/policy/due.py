@@ -22,12 +22,10 @@ class CheckpointsDue:
 
     def is_due(self, step: int, epoch: int, now: float) -> bool:
         """Returns whether to save the state after `step` steps; if so, restarts the counts."""
-        seconds, epochs = (
-            self._options.checkpoint_period_seconds,
-            self._options.checkpoint_period_epochs,
-        )
+        options = self._options
+        seconds, epochs = options.checkpoint_period_seconds, options.checkpoint_period_epochs
         due = (
-            step % self._options.checkpoint_period == 0
+            step % options.checkpoint_period == 0
             or (seconds > 0 and now - self._time >= seconds)
             or (epochs > 0 and epoch - self._epoch >= epochs)
         )

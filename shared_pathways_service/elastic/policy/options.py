@@ -28,12 +28,7 @@ _RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceRange:
-    """The allowed numbers of slices.
-
-    Attributes:
-      least: Training waits for so many.
-      most: Training uses at most so many.
-    """
+    """The allowed numbers of slices: training waits for the least, and uses at most the most."""
 
     least: int
     most: int
@@ -275,15 +270,7 @@ def retrying(
     poll_interval: float,
     timeout: float | None,
 ) -> Options:
-    """Returns the options of pathwaysutils' `elastic_retry`.
-
-    Args:
-      options: For the rest.
-      max_retries: Attempts; None: without end.
-      minimum_slice_count: Slices to wait for; None: all.
-      poll_interval: Seconds between two looks at slices that are missing.
-      timeout: Seconds to wait for slices; None: without end.
-    """
+    """Returns options with the arguments of pathwaysutils' `elastic_retry`; None: no limit."""
     return dataclasses.replace(
         options,
         elastic_max_retries=sys.maxsize if max_retries is None else max_retries,

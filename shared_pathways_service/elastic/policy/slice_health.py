@@ -26,11 +26,7 @@ class SliceState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transition:
-    """A change of a slice's state.
-
-    Attributes:
-      left_out_s: Seconds for which it is excluded although it may answer; 0: none.
-    """
+    """A change of a slice's state, which may be excluded for some seconds although it answers."""
 
     slice: int
     state: SliceState

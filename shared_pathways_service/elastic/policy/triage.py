@@ -62,13 +62,7 @@ _OF_STATUS: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An error, from its text.
-
-    Attributes:
-      verdict: The cause.
-      text: Its first line.
-      slices: The slices that it names, if one is the cause.
-    """
+    """An error: its cause, the first line of its text, and the slices that it names as cause."""
 
     verdict: Verdict
     text: str
@@ -90,11 +84,7 @@ class Decision:
 
 
 def classify(text: str) -> Fault:
-    """Classifies an error of JAX's runtime by the first status in its first line.
-
-    Args:
-      text: The text of a `JaxRuntimeError`. Errors of other types are the user's.
-    """
+    """Classifies the text of a `JaxRuntimeError` by the first status in its first line."""
     line = text.strip().split("\n", 1)[0]
     found = _STATUS.search(line)
     verdict = _OF_STATUS.get(found[1], Verdict.USER) if found else Verdict.USER
@@ -103,7 +93,12 @@ def classify(text: str) -> Fault:
 
 
 def decide(
-    fault: Fault, red: Collection[int], *, came_before: bool, dead: bool, can_reconnect: bool
+    fault: Fault,
+    red: Collection[int],
+    *,
+    came_before: bool = False,
+    dead: bool = False,
+    can_reconnect: bool = False,
 ) -> Decision:
     """Decides about an error that is not clearly the user's, after slices were probed.
 

@@ -16,12 +16,7 @@ __all__ = ["ClientMemory", "HostArray"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostArray:
-    """An array in the memory of this process.
-
-    Attributes:
-      data: Its values; for PRNG keys, their bits.
-      key_impl: The implementation of PRNG keys with these bits; None: it contains no keys.
-    """
+    """An array in the memory of this process; of PRNG keys, the bits and the implementation."""
 
     data: np.ndarray[Any, Any]
     key_impl: Any = None

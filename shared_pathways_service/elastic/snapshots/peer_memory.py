@@ -59,15 +59,17 @@ class PeerMemory:
             return _Pieces(shape=leaf.shape, copies={}, local=leaf)
         places: dict[_Index, dict[int, jax.Array]] = {}
         for shard in leaf.addressable_shards:
-            found = places.setdefault(_index(shard.index), {})
+            bounds = tuple((part.start, part.stop, part.step) for part in shard.index)
+            found = places.setdefault(bounds, {})
             # One per slice: further replicas within a slice would not protect against its loss.
             found.setdefault(self._key(shard.device), shard.data)
         for found in places.values():
-            for index in sorted(self._devices, key=lambda i: _distance(i, min(found))):
+            # The next slice first, from the first one that has the piece.
+            for index in sorted(self._devices, key=lambda i: (i <= min(found), i)):
                 if len(found) >= _PLACES:
                     break
                 if index not in found:
-                    found[index] = put(_first(found), self._twin(found, index))
+                    found[index] = put(next(iter(found.values())), self._twin(found, index))
         return _Pieces(
             shape=leaf.shape,
             copies={
@@ -171,14 +173,9 @@ class _Reader:
         self._silent: set[int] = set()
 
     def find(self, copies: Sequence[_Copy], near: AbstractSet[jax.Device]) -> jax.Array:
-        """Returns a copy that its device can still read, unchanged.
+        """Returns a copy that its device can still read, unchanged; raises LookupError.
 
-        Args:
-          copies: The copies of one piece.
-          near: Devices to try first, because they are known to answer.
-
-        Raises:
-          LookupError: There is none.
+        Devices that are `near` are tried first, because they are known to answer.
         """
         wrong = ""
         for copy in sorted(copies, key=lambda copy: not copy.array.devices() <= near):
@@ -230,16 +227,3 @@ def _words(array: jax.Array) -> jax.Array:
         # Types smaller than a byte: by their values, each of which has one form.
         array, bits = (array.astype(jnp.int8), 8) if whole else (array.astype(jnp.float32), 32)
     return jax.lax.bitcast_convert_type(array, jnp.dtype(f"uint{bits}"))
-
-
-def _first(found: Mapping[int, jax.Array]) -> jax.Array:
-    return next(iter(found.values()))
-
-
-def _index(index: tuple[slice, ...]) -> _Index:
-    return tuple((part.start, part.stop, part.step) for part in index)
-
-
-def _distance(index: int, home: int) -> tuple[bool, int]:
-    """Sort key of slices: the next one after `home` first."""
-    return (index <= home, index)

@@ -47,11 +47,7 @@ class Held(Protocol):
         """
 
     def fetch(self) -> Tree:
-        """Returns the state in this process's memory; for PRNG keys, their bits.
-
-        Raises:
-          LookupError: The stored state can no longer be read.
-        """
+        """Returns the state in this process's memory; for PRNG keys, their bits."""
 
 
 class SnapshotStore(Protocol):
@@ -62,11 +58,7 @@ class SnapshotStore(Protocol):
         """``client`` or ``peer``."""
 
     def keep(self, copies: Tree) -> Held:
-        """Stores copies; returns when they were read back.
-
-        Raises:
-          Exception: They cannot be stored.
-        """
+        """Stores copies; returns when they were read back, or raises any error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,14 +69,7 @@ class _Slot:
 
 @dataclasses.dataclass(kw_only=True)
 class _Taking:
-    """A snapshot in progress, or a completed one.
-
-    Attributes:
-      began: The start, in monotonic seconds.
-      blocked_s: Seconds for which training was blocked.
-      published: Whether it was published.
-      given_up: Whether it was abandoned.
-    """
+    """A snapshot in progress, or a completed one; it began at a time in monotonic seconds."""
 
     store: SnapshotStore
     progress: Progress
@@ -98,9 +83,7 @@ class _Taking:
 class Snapshots:
     """Takes snapshots, and restores the last good one. Its creator closes it.
 
-    Args:
-      make_store: Returns the store for the next one.
-      emit: Called with each snapshot that is taken, or fails.
+    `make_store` returns the store for the next one.
     """
 
     def __init__(
@@ -119,12 +102,7 @@ class Snapshots:
         return None if slot is None else slot.progress.step
 
     def take(self, state: Tree, progress: Progress) -> None:
-        """Starts a snapshot; returns when `state` may be donated.
-
-        Args:
-          state: The arrays after `progress.step` steps.
-          progress: The progress of training.
-        """
+        """Starts a snapshot; returns when `state` may be donated."""
         began = time.monotonic()
         if not self.wait(_LONGEST_S):
             self.give_up("the next one is due")
@@ -185,11 +163,7 @@ class Snapshots:
         self._failed(taking.progress.step, f"it hangs, and {reason}")
 
     def fetch(self) -> tuple[Tree, Progress] | None:
-        """Returns the last good snapshot in this process's memory; None: there is none.
-
-        Raises:
-          LookupError: It can no longer be read.
-        """
+        """Returns the last good snapshot in this process's memory; raises as `Held.fetch`."""
         slot = self._published
         return None if slot is None else (slot.held.fetch(), slot.progress)
 

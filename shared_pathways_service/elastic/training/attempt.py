@@ -89,8 +89,6 @@ class Attempt:
         self._first = True
         self._tflops: float | None = None
 
-    # ---- slices
-
     @property
     def slice_count(self) -> int:
         """The number of slices to train on."""
@@ -134,8 +132,6 @@ class Attempt:
         """
         return self._options.batch_size(self.slice_count, self._allowed.most)
 
-    # ---- state and data
-
     def restore(self, init: Tree | Callable[[], Tree], placement: Placement | None = None) -> Tree:
         """Returns the state to continue with, and sets `progress`.
 
@@ -159,7 +155,7 @@ class Attempt:
         state, self.progress = self._states.restore(init, where, self._within, self.slices)
         if self.number > 1 and reached == self.progress.step - 1:
             # The step was saved, but the slice was lost before its loss was known.
-            self._tell_step(self.progress.step, None, None)
+            self._report_step(self.progress.step, None, None)
         self._due.begin(self.progress.epoch, time.monotonic())
         if self._batches is not None:
             self._batches.set_state(self.progress.data)
@@ -205,8 +201,6 @@ class Attempt:
         """Sets the number of floating-point operations of a step on all devices, for the log."""
         self._tflops = per_step / 1e12 / len(self.devices)
 
-    # ---- steps
-
     def step_done(
         self,
         state: Tree,
@@ -247,7 +241,7 @@ class Attempt:
         self._pending = pending = PendingStep(step=self.progress.step, loss=loss)
         self._wait_if_due(state)
         self._keep(state)
-        self._maybe_grow(state)
+        self._grow_if_possible(state)
         now = time.monotonic()
         pending.seconds, self._last_end = now - self._last_end, now
 
@@ -270,7 +264,7 @@ class Attempt:
         if self.progress.step == pending.step:
             self.progress = dataclasses.replace(self.progress, loss=loss)
         self._states.reached = pending.step
-        self._tell_step(pending.step, seconds, loss)
+        self._report_step(pending.step, seconds, loss)
         self._first = False
 
     def finish(self) -> None:
@@ -291,14 +285,12 @@ class Attempt:
             self._batches.close()
             self._batches = None
 
-    # ---- internals
-
     def _within(self, wait: Callable[[], T]) -> T:
         """Makes a call that may wait for the slices to restore a stored state."""
         as_here = as_on_this_thread(wait, self.devices[0])
         return self._barrier.pass_with(as_here, self.slices, "restoring", _RESTORE_LOOKS)
 
-    def _tell_step(self, step: int, seconds: float | None, loss: float | None) -> None:
+    def _report_step(self, step: int, seconds: float | None, loss: float | None) -> None:
         tflops = self._tflops
         self._emit(
             TrainingStep(
@@ -336,7 +328,7 @@ class Attempt:
             self.settle()
             checkpoints.save(state, self.progress)
 
-    def _maybe_grow(self, state: Tree) -> None:
+    def _grow_if_possible(self, state: Tree) -> None:
         usable = self._watch.usable() if self._grows else ()
         if not may_grow(self.slices, usable, self._allowed):
             return

@@ -21,17 +21,11 @@ T = TypeVar("T")
 
 
 class Barrier:
-    """Waits for the results of slices; if that takes too long, probes the slices.
+    """Waits for the results of slices; after `timeout` seconds, probes the slices periodically.
 
     A long step on slices that answer is not a hang. Devices that work in order do not answer probes
-    before the step has ended; so if no slice answers, all count as busy, for a longer time. A slice
-    that answers with an error is lost at once.
-
-    Args:
-      timeout: Seconds until the slices are probed, and between further probes.
-      busy_timeout: Seconds for which all slices may be silent at the same time.
-      watch: Probes the slices.
-      emit: Called when they are probed.
+    before the step has ended; so if no slice answers, all count as busy, for `busy_timeout`
+    seconds. A slice that answers with an error is lost at once.
     """
 
     def __init__(
@@ -66,7 +60,7 @@ class Barrier:
           SliceLost: A slice does not answer; `slices` names it.
           Exception: An error of `wait`.
         """
-        began = heard = time.monotonic()
+        began = answered_at = time.monotonic()
         partly_silent = 0
         outcome = self._waiters.call("wait", wait)
         while not outcome.wait(self._timeout):
@@ -75,9 +69,11 @@ class Barrier:
                 break  # meanwhile: the probes may have waited for this
             now = time.monotonic()
             if answers.good:
-                heard = now
+                answered_at = now
                 partly_silent = partly_silent + 1 if answers.silent else 0
-            hung = partly_silent >= looks if answers.good else now - heard >= self._busy_timeout
+            hung = (
+                partly_silent >= looks if answers.good else now - answered_at >= self._busy_timeout
+            )
             lost = {i: why for i, why in answers.bad.items() if hung or i not in answers.silent}
             if lost:
                 silent = tuple(i for i in answers.silent if i in lost)
@@ -91,12 +87,8 @@ class Barrier:
             how = "no slice answers, as all are busy with it"
             if answers.good:
                 how = "some slices are busy with it" if answers.silent else "all slices answer"
-            self._emit(
-                BarrierSlow(
-                    duration_s=now - began,
-                    reason=f"{what} takes longer than that; {how}",
-                )
-            )
+            reason = f"{what} takes longer than that; {how}"
+            self._emit(BarrierSlow(duration_s=now - began, reason=reason))
         value: T = outcome.result()
         return value
 

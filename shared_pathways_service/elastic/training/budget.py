@@ -5,23 +5,35 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from shared_pathways_service.api.validation import check_int
 from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
 from shared_pathways_service.elastic.policy.options import Options
 
-__all__ = ["Budget", "Callbacks", "RetryPolicy"]
+__all__ = ["Budget", "Callbacks", "ElasticRetryLimit", "RetryPolicy"]
 
 #: Returns whether to continue after an attempt, numbered from 1, that ended with this error.
 RetryPolicy = Callable[[int, Exception], bool]
 
 
+class ElasticRetryLimit:
+    """A retry policy with a maximum number of attempts.
+
+    Args:
+      max_attempts: From 1 up.
+    """
+
+    def __init__(self, max_attempts: int) -> None:
+        self.max_attempts = check_int("max_attempts", max_attempts, low=1)
+
+    def __call__(self, attempt: int, error: Exception) -> bool:
+        """Returns whether another attempt may follow this one, numbered from 1."""
+        del error
+        return attempt < self.max_attempts
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """Callbacks of the user.
-
-    Attributes:
-      before: Before each attempt, when its slices are known.
-      after: After each event that ends an attempt.
-    """
+    """The user's callbacks, before each attempt and after each event that ends one."""
 
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
@@ -32,7 +44,7 @@ class Budget:
 
     Attributes:
       failures: Attempts that failed.
-      scale_ups: Attempts that ended as more slices were there.
+      scale_ups: Attempts that ended because more slices were available.
     """
 
     def __init__(
@@ -50,11 +62,7 @@ class Budget:
         return self.scale_ups < self._options.elastic_max_scale_ups
 
     def count_scale_up(self, signal: ScaleUpSignalError) -> None:
-        """Counts an attempt that ended for more slices.
-
-        Raises:
-          ElasticRuntimeError: The retry policy ends training.
-        """
+        """Counts an attempt that ended for more slices; raises if the policy ends training."""
         self.scale_ups += 1
         if not self._goes_on(signal):
             raise ElasticRuntimeError(

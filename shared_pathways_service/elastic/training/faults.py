@@ -1,4 +1,4 @@
-"""Finds what an exception says of slices, in it or in what caused it."""
+"""Finds the failed slices that an exception, or one of its causes, names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Final
 
 import jax
 
-from shared_pathways_service.elastic.policy.triage import (
-    Fault,
-    Verdict,
-    classify,
-)
+from shared_pathways_service.elastic.errors import first_line
+from shared_pathways_service.elastic.policy.triage import Fault, Verdict, classify
 from shared_pathways_service.errors import SliceLost
 
-__all__ = ["chain", "fault_of", "first_line"]
+__all__ = ["chain", "fault_of"]
 
 #: The number of causes that are inspected behind an error.
 _DEEPEST: Final = 16
@@ -38,8 +35,3 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             return
         yield found
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
-
-
-def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's text, or its type."""
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__

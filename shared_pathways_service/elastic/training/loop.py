@@ -11,22 +11,20 @@ from typing import Final, Generic, TypeVar
 
 import jax
 
-from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpSignalError
+from shared_pathways_service.elastic.errors import (
+    ElasticRuntimeError,
+    ScaleUpSignalError,
+    first_line,
+)
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.policy.gate import Gate, Go, Late
-from shared_pathways_service.elastic.policy.options import Options, SliceRange
+from shared_pathways_service.elastic.policy.options import Options
 from shared_pathways_service.elastic.policy.slice_health import SliceState
-from shared_pathways_service.elastic.policy.triage import (
-    Action,
-    Decision,
-    Fault,
-    Verdict,
-    decide,
-)
+from shared_pathways_service.elastic.policy.triage import Action, Decision, Fault, Verdict, decide
 from shared_pathways_service.elastic.training.attempt import Attempt
 from shared_pathways_service.elastic.training.barrier import Barrier
 from shared_pathways_service.elastic.training.budget import Budget, Callbacks, RetryPolicy
-from shared_pathways_service.elastic.training.faults import chain, fault_of, first_line
+from shared_pathways_service.elastic.training.faults import chain, fault_of
 from shared_pathways_service.elastic.training.profiling import stop_profile
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.elastic.training.run_report import RunReport
@@ -55,16 +53,9 @@ _PROFILE_S: Final = 30.0
 class Loop(Generic[T]):
     """One run. It emits its decisions; the options determine them.
 
-    Args:
-      watch: The slices.
-      states: The states that training can be rewound to.
-      options: Budgets and periods.
-      emit: Called with all events.
-      reconnect: Makes a new watch when the proxy has ended; None: the run ends then.
-      retry_policy: Called in addition to `Options.elastic_max_retries`.
-      callbacks: Callbacks of the user.
-      begun: Called with the slices of each attempt.
-      down_events: Returns how many attempts a slice has ended so far, also in earlier runs.
+    Without `reconnect`, which makes a new watch, the run ends with its proxy. `begun` gets the
+    slices of each attempt; `down_events` returns how many attempts a slice has ended so far, also
+    in earlier runs.
     """
 
     def __init__(
@@ -88,7 +79,7 @@ class Loop(Generic[T]):
         self._callbacks = callbacks
         self._begun = begun
         self._down_events = down_events
-        self._allowed: SliceRange = options.slice_range(len(watch.devices))
+        self._allowed = options.slice_range(len(watch.devices))
         self._budget = Budget(options, retry_policy, callbacks)
         self._report = RunReport(emit, options, states, self._budget, down_events)
         self._retried: dict[str, BaseException] = {}
@@ -116,8 +107,6 @@ class Loop(Generic[T]):
             raise
         finally:
             self._report.done(time.monotonic() - began, outcome, reason)
-
-    # ---- attempts
 
     def _attempts(self, train: Callable[[Attempt], T]) -> T:
         if not self._options.elastic_enabled:
@@ -174,7 +163,7 @@ class Loop(Generic[T]):
     def _wait_for_slices(self) -> tuple[tuple[int, ...], float]:
         began = time.monotonic()
         gate = Gate(self._allowed, self._options, began)
-        told = False
+        is_announced = False
         while True:
             changes = self.watch.changes
             if self.watch.dead and self._may_reconnect():
@@ -189,7 +178,7 @@ class Loop(Generic[T]):
             waited_s = time.monotonic() - began
             want = self._allowed.least
             if isinstance(found, Go):
-                if told:
+                if is_announced:
                     have = len(found.slices)
                     self._emit(WaitDone(duration_s=waited_s, have=have, want=want))
                 return found.slices, waited_s
@@ -200,13 +189,11 @@ class Loop(Generic[T]):
                     hint="elastic_timeout_seconds sets how long to wait for them, "
                     "elastic_min_slice_count with how many training continues",
                 )
-            if not told:
+            if not is_announced:
                 reason = f"{len(usable)} of {want} needed slices answer"
                 self._emit(WaitStarted(reason=reason, have=len(usable), want=want))
-                told = True
+                is_announced = True
             self.watch.wait_for_change(found.at_most_s, changes)
-
-    # ---- after an attempt
 
     def _after(self, error: Exception, slices: tuple[int, ...]) -> None:
         fault = fault_of(error)
@@ -239,11 +226,7 @@ class Loop(Generic[T]):
         self._report.retried("proxy" if decision.action is Action.RECONNECT else "slice_down")
 
     def _may_reconnect(self) -> bool:
-        """Returns whether a new proxy can be connected.
-
-        Raises:
-          ElasticRuntimeError: It cannot, and the proxy has certainly ended.
-        """
+        """Returns whether a new proxy can be connected; raises if the proxy has certainly ended."""
         if self._reconnect is None and self.watch.gone is not None:
             raise ElasticRuntimeError(
                 f"the proxy has ended: {self.watch.gone}",
@@ -257,13 +240,10 @@ class Loop(Generic[T]):
         """Returns the reaction to an error, the slices that caused it, and whether one hangs."""
         if isinstance(error, SliceLost) and len(error.slices) < len(slices):
             # The barrier has just probed them, and others answered.
-            decision = decide(
-                fault, error.slices, came_before=False, dead=False, can_reconnect=False
-            )
+            decision = decide(fault, error.slices)
             return decision, tuple(error.slices), not self.watch.silent.isdisjoint(error.slices)
         if fault.verdict is Verdict.USER:
-            decision = decide(fault, (), came_before=False, dead=False, can_reconnect=False)
-            return decision, (), False
+            return decide(fault, ()), (), False
         named = set(fault.slices) & set(self.watch.devices)
         self.watch.suspect(named or slices, fault.text)
         answers = self.watch.ask()
@@ -282,7 +262,7 @@ class Loop(Generic[T]):
     def _use_new_proxy(self) -> None:
         assert self._reconnect is not None
         began = time.monotonic()
-        lacked = [i for i, state in self.watch.states.items() if state is not SliceState.ACTIVE]
+        missing = [i for i, state in self.watch.states.items() if state is not SliceState.ACTIVE]
         self.watch.close()
         self._states.forget_devices()
         try:
@@ -291,11 +271,10 @@ class Loop(Generic[T]):
             raise ElasticRuntimeError(
                 f"the proxy has ended, and a new one could not be connected: {first_line(again)}"
             ) from again
-        duration_s = time.monotonic() - began
-        self._emit(Reconnected(duration_s=duration_s))
+        self._emit(Reconnected(duration_s=time.monotonic() - began))
         self._allowed = self._options.slice_range(len(self.watch.devices))
         answers = self.watch.ask()
-        for index in sorted(set(lacked) & set(answers.good)):
+        for index in sorted(set(missing) & set(answers.good)):
             self._emit(SliceActive(slice=index, reason="a new proxy has it"))
         self.watch.start_monitor(self._options.poll_interval)
 

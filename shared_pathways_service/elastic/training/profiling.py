@@ -22,11 +22,7 @@ _hanging: Outcome | None = None
 
 
 def refuse_profile() -> None:
-    """Raises an error if a profile is active.
-
-    Raises:
-      InvalidRequestError: A profile is active.
-    """
+    """Raises InvalidRequestError if a profile is active."""
     if _is_active():
         raise InvalidRequestError(
             "jax.profiler", "a trace is active", "no active profile when elastic training begins"

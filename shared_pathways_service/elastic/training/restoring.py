@@ -44,13 +44,9 @@ class _Live:
 
 
 class States:
-    """All states of a run that training can be rewound to.
+    """All states of a run that training can be rewound to: live, in memory, and on disk.
 
-    Args:
-      checkpoints: On disk; None: none.
-      snapshots: In memory; None: none.
-      resume_from: The step to begin with; None: the newest.
-      emit: Called with each restore.
+    It begins with the checkpoint of step `resume_from`; None: with the newest state.
     """
 
     def __init__(
@@ -122,24 +118,17 @@ class States:
         self._resume_from = None
         lost = max(0, self.reached - progress.step)
         self.reached = progress.step
+        took_s = time.monotonic() - began
         self._emit(
-            StateRestored(
-                step=progress.step,
-                duration_s=time.monotonic() - began,
-                origin=origin,
-                lost_steps=lost,
-            )
+            StateRestored(step=progress.step, duration_s=took_s, origin=origin, lost_steps=lost)
         )
         return state, progress
 
     def rescue(self) -> None:
         """Saves the last snapshot, if it is newer than the newest checkpoint.
 
-        Needs no devices, unless the snapshot is on them.
-
-        Raises:
-          LookupError: It can no longer be read.
-          TimeoutError: Its slices do not answer, or an earlier save takes too long.
+        Needs no devices, unless the snapshot is on them; then it may raise LookupError or
+        TimeoutError.
         """
         if self.snapshots is None or self.checkpoints is None:
             return

@@ -82,11 +82,5 @@ class RunReport:
 
     def done(self, seconds: float, outcome: str, reason: str) -> None:
         """The run has ended."""
-        self._emit(
-            RunDone(
-                step=self._states.reached,
-                duration_s=seconds,
-                reason=reason or None,
-                outcome=outcome,
-            )
-        )
+        step = self._states.reached
+        self._emit(RunDone(step=step, duration_s=seconds, reason=reason or None, outcome=outcome))

@@ -7,6 +7,7 @@
 - `executables`, `host_copies`, `workarounds`: operations that JAX's proxy client refuses
 - `forked`: errors in forked children
 
-`jax_client.standalone` copies these files for interpreters without the package, so they import only
-each other, by relative imports.
+`jax_client.standalone` copies these files, into a package of another name, for interpreters without
+this package. So they need the standard library and JAX only, and import each other by relative
+imports.
 """

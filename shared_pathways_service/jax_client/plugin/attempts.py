@@ -1,7 +1,4 @@
-"""Calls JAX first, and uses another way if its proxy client refuses.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
-"""
+"""Calls JAX first, and uses another way if its proxy client refuses."""
 
 from __future__ import annotations
 

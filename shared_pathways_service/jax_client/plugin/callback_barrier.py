@@ -1,7 +1,4 @@
-"""Waits, for a bounded time, for programs that may still call functions of this process.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
-"""
+"""Waits, for a bounded time, for programs that may still call functions of this process."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ class CallbackBarrier:
     """
 
     def __init__(self) -> None:
-        """Starts the thread."""
         self._tokens: queue.SimpleQueue[Sequence[Any]] = queue.SimpleQueue()
         self._done = threading.Event()
         self._error: Exception | None = None
@@ -77,10 +73,9 @@ def _tokens() -> list[Any]:
 
 
 def await_own() -> None:
-    """Waits like effects_barrier for the programs with callbacks that this thread has started.
+    """Waits like effects_barrier for this thread's programs with callbacks; raises errors once.
 
-    Raises:
-      JaxRuntimeError: One of them failed; raised once. (JAX before 0.10 raises it again.)
+    (JAX before 0.10 raises them again.)
     """
     jax: Any = importlib.import_module("jax")
     dispatch: Any = importlib.import_module("jax._src.dispatch")

@@ -1,7 +1,4 @@
-"""Calls of programs with callbacks: where each was made, and whether it waits for its callbacks.
-
-Like the plug-in the file needs the standard library and JAX only: it is copied with it.
-"""
+"""Records where programs with callbacks were called, and lets calls wait for callbacks."""
 
 from __future__ import annotations
 

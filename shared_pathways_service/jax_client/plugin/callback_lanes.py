@@ -1,7 +1,4 @@
-"""Lanes: calls of functions that are made one after another, in the order of arrival.
-
-Like the plug-in this file needs the standard library only, and is copied with it.
-"""
+"""Lanes: calls of functions that are made one after another, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ class Lanes:
     """The lanes of one stream. Thread-safe."""
 
     def __init__(self) -> None:
-        """Starts without calls."""
         self._lock = threading.Lock()
         self._queues: dict[int, deque[Call]] = {}
         self._failed: deque[int] = deque(maxlen=_REMEMBERED)

@@ -1,7 +1,6 @@
 """Marks a program with callbacks: by a number, and the names of the functions that it calls.
 
-JAX wraps the functions that its user gave it. Like the plug-in the file needs the standard library
-and JAX only: it is copied with it.
+JAX wraps the functions that its user gave it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stream on which a proxy calls functions of this process. Needs grpcio when it is opened.
 
-Like the plug-in this file otherwise needs the standard library only, and is copied with it.
+It otherwise needs the standard library only.
 """
 
 from __future__ import annotations
@@ -39,22 +39,15 @@ class NotServed(Exception):  # noqa: N818 - a reason
 
 
 class CallbackStream:
-    """An open stream, and the threads that read it.
+    """An open stream, and the threads that read it; raises NotServed if it cannot be opened.
 
     The thread that has read a call makes it, and another thread continues to read: calls run
     concurrently, as one may wait for another, without handing a call over. The proxy limits their
     number.
 
-    Args:
-      address: ``unix:/path`` or ``host:port``.
-      token: The token for the proxy; None: none.
-      nonce: The session's value of ``sps_callbacks``.
-      receive: Called with each message after the first, one at a time; returns the function that
-        this thread is to call next, and must not raise.
-      ended: Called once if the stream ends without `close`.
-
-    Raises:
-      NotServed: The proxy does not serve callbacks, or cannot be reached.
+    `receive` is called with each message after the first, one at a time; it returns the function
+    that this thread is to call next, and must not raise. `ended` is called once if the stream ends
+    without `close`.
     """
 
     def __init__(
@@ -65,7 +58,6 @@ class CallbackStream:
         receive: Callable[[bytes], Callable[[], object] | None],
         ended: Callable[[], None],
     ) -> None:
-        """Opens the stream."""
         try:
             grpc: Any = importlib.import_module("grpc")
         except ImportError as error:

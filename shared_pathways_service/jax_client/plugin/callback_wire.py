@@ -2,7 +2,6 @@
 
 `protocol/callbacks.proto` defines them. A program that uses a proxy through its environment only
 may have any release of protobuf, or none. So this file needs the standard library and numpy only.
-Like the plug-in it is copied to such environments.
 """
 
 from __future__ import annotations
@@ -72,7 +71,6 @@ class Invocation:
     """One call of a function; its data may arrive in pieces."""
 
     def __init__(self, raw: bytes) -> None:
-        """Parses the message."""
         self.call = self.program = self.callback = self.lane = 0
         self._types: list[tuple[str, tuple[int, ...]]] = []
         self._data: bytes | bytearray = b""
@@ -123,13 +121,7 @@ class Invocation:
 
 @dataclasses.dataclass(frozen=True)
 class CompileValue:
-    """An operand or result of a call at compile time.
-
-    Attributes:
-      dtype: The name in numpy and ml_dtypes.
-      shape: The shape of the whole value.
-      sharding: A serialized xla.OpSharding; None if there is none yet.
-    """
+    """An operand or result of a call at compile time; a sharding is a serialized xla.OpSharding."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -137,16 +129,9 @@ class CompileValue:
 
 
 class CompileCall:
-    """A call from XLA at compile time.
-
-    Attributes:
-      kind: The protocol's number.
-      operands: Operands of the custom call.
-      results: Results of the custom call.
-    """
+    """A call from XLA at compile time, with the protocol's number of its kind."""
 
     def __init__(self, raw: bytes) -> None:
-        """Parses the message."""
         self.kind = 0
         self.operands: list[CompileValue] = []
         self.results: list[CompileValue] = []
@@ -209,11 +194,11 @@ def failure(call: int, error: BaseException) -> bytes:
             name, lambda: "".join(traceback.format_exception(type(error), error, rest)).rstrip()
         ),
     )
-    told = b"".join(
+    encoded = b"".join(
         _bytes(number, text[-_MOST_TEXT:].encode(errors="replace"))
         for number, text in enumerate(texts, 1)
     )
-    return _bytes(1, _number(1, call) + _bytes(4, told))
+    return _bytes(1, _number(1, call) + _bytes(4, encoded))
 
 
 def _shown(name: str, text: Callable[[], str]) -> str:

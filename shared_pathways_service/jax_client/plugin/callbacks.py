@@ -5,8 +5,6 @@ JAX's client of a proxy refuses the functions of a program (`jax.debug.print`, `
 process keeps the functions, and the program is marked and compiled without them. The proxy calls
 them on a separate stream, which is opened for the first such program. Other proxies, such as
 Google's, have no such stream: their programs are compiled unchanged, and JAX's client refuses them.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import callback_dispatch, compile_calls, local
 from . import callback_wire as wire
 from .callback_barrier import CallbackBarrier
@@ -58,11 +55,6 @@ _reason = _OTHER
 _calling = threading.local()
 
 
-def install() -> None:
-    """Makes JAX compile programs with callbacks for proxies that serve them, permanently."""
-    _install()
-
-
 def serve(client: Any, address: str, token: str | None, nonce: bytes) -> None:
     """Serves callbacks of programs on a client's proxy, at ``unix:/path`` or ``host:port``."""
     if str(getattr(client, "platform_version", "")).startswith(_OURS):
@@ -95,7 +87,6 @@ class Callbacks:
     """The functions that programs of one session call."""
 
     def __init__(self, address: str, token: str | None, nonce: bytes) -> None:
-        """Does not open the stream yet."""
         self._open = functools.partial(CallbackStream, address, token, nonce)
         self._lock = threading.Lock()
         self._stream: CallbackStream | None = None
@@ -134,13 +125,9 @@ class Callbacks:
     def compile(
         self, compile_without: Callable[[Any], Any], module: Any, functions: Sequence[Any]
     ) -> Any:
-        """Compiles a program whose functions stay here.
+        """Compiles a program whose functions stay here, and so do those that XLA calls meanwhile.
 
-        Args:
-          compile_without: Compiles a module without functions.
-          module: The program; it is not changed, as JAX may keep it.
-          functions: Functions that it calls while it runs; those that XLA calls while it compiles
-            are added.
+        The module is not changed, as JAX may keep it.
         """
         key = next(self._keys)
         copy = compile_calls.copied(module)
@@ -236,7 +223,8 @@ class Callbacks:
 
 
 @functools.cache
-def _install() -> None:
+def install() -> None:
+    """Makes JAX compile programs with callbacks for proxies that serve them, permanently."""
     compiler: Any = importlib.import_module("jax._src.compiler")
     xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
     name = "backend_compile_and_load"
@@ -253,7 +241,7 @@ def _compiled_with(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile_and_load(
         backend: Any, module: Any, devices: Any, options: Any, host_callbacks: Any = ()
     ) -> Any:
-        calls = host_callbacks or (_is_served(backend) and compile_calls.may_call(module))
+        calls = host_callbacks or (_lookup(backend) and compile_calls.may_call(module))
         callbacks = _callbacks_of(backend) if calls else None
         if callbacks is None or not callbacks.opened():
             return original(backend, module, devices, options, host_callbacks)
@@ -264,19 +252,16 @@ def _compiled_with(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_and_load
 
 
-def _is_served(backend: Any) -> bool:
+def _lookup(backend: Any) -> Callbacks | None:
     try:
-        return backend in _served
-    except TypeError:  # as below
-        return False
+        return _served.get(backend)
+    except TypeError:  # without weak references it is not a proxy's client
+        return None
 
 
 def _callbacks_of(backend: Any) -> Callbacks | None:
     global _reason  # noqa: PLW0603 - see Callbacks.opened
-    try:
-        found = _served.get(backend)
-    except TypeError:  # without weak references it is not a proxy's client
-        found = None
+    found = _lookup(backend)
     if found is None:
         _reason = _STRICT if backend in _refused else _OTHER
     return found

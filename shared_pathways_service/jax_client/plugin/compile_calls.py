@@ -5,8 +5,6 @@ address of this process, or with a key of its own registry of functions. Neither
 proxy. So each is replaced by an index, and the proxy calls the function of that index over the
 stream of callbacks. The functions run on the compiling thread, as JAX's do, with its configuration
 and meshes.
-
-Like the plug-in this file needs the standard library, numpy and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -22,10 +20,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import callback_wire as wire
 
-__all__ = ["Served", "copied", "install", "may_call", "take", "users"]
+__all__ = ["Served", "bytecode_of", "copied", "install", "may_call", "take", "users"]
 
 _INSPECT, _PARTITION = "InspectSharding", "CustomSPMDPartitioning"
 _TARGET, _CONFIG = "call_target_name", "backend_config"
@@ -56,7 +53,7 @@ def may_call(module: Any) -> bool:
     """Whether a program seems to call functions while it is compiled."""
     if not _inspected and not _partitionings():
         return False
-    data = _bytecode(module)
+    data = bytecode_of(module)
     # (Walking over all operations takes far longer.)
     return any(name.encode() in data for name in (_INSPECT, _PARTITION))
 
@@ -64,7 +61,7 @@ def may_call(module: Any) -> bool:
 def copied(module: Any) -> Any:
     """Returns a copy of a module."""
     with module.context:
-        return _ir().Module.parse(_bytecode(module))
+        return _ir().Module.parse(bytecode_of(module))
 
 
 def users(function: Any) -> Callable[..., Any]:
@@ -77,8 +74,7 @@ def users(function: Any) -> Callable[..., Any]:
 def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
     """Replaces calls that have a meaning only in this process by indices, from `first` up.
 
-    Returns:
-      The functions for the proxy, each with a CompileCall as bytes in a numpy array.
+    Returns the functions for the proxy, each with a CompileCall as bytes in a numpy array.
     """
     ir = _ir()
     found: list[Callable[[Any], Sequence[Any]]] = []
@@ -99,7 +95,8 @@ def take(module: Any, first: int) -> list[Callable[[Any], Sequence[Any]]]:
     return found
 
 
-def _bytecode(module: Any) -> bytes:
+def bytecode_of(module: Any) -> bytes:
+    """Returns the bytecode of a program."""
     data = io.BytesIO()
     with module.context:
         module.operation.write_bytecode(file=data)
@@ -126,7 +123,8 @@ def _partition(_kept: object, key: bytes, raw: Any) -> Sequence[Any]:
     """Answers XLA's request with JAX's own functions."""
     call = wire.CompileCall(raw.tobytes())
     shapes, shardings = _shapes(call.operands), [_sharding(o.sharding) for o in call.operands]
-    shape = _joined_shape(_shapes(call.results))
+    results = _shapes(call.results)
+    shape = results[0] if len(results) == 1 else _xla_client().Shape.tuple_shape(results)
     chosen = [_sharding(one.sharding) for one in call.results]
     program, operands = b"", []
     if call.kind == wire.INFER:
@@ -149,10 +147,6 @@ def _jaxs(name: str) -> Callable[..., Any]:
 def _shapes(values: Sequence[wire.CompileValue]) -> list[Any]:
     make = _xla_client().Shape.array_shape
     return [make(wire.dtype_of(value.dtype), value.shape) for value in values]
-
-
-def _joined_shape(shapes: list[Any]) -> Any:
-    return shapes[0] if len(shapes) == 1 else _xla_client().Shape.tuple_shape(shapes)
 
 
 def _joined(shardings: list[Any], shape: Any) -> Any:
@@ -245,7 +239,6 @@ class Served:
     """Runs functions on the compiling thread, which waits for the proxy meanwhile."""
 
     def __init__(self) -> None:
-        """Serves nothing yet."""
         self._lock = threading.Lock()
         self._is_over = False
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

@@ -2,8 +2,6 @@
 
 A program requests dumps with ``XLA_FLAGS``, or with ``compiler_options``. A proxy writes no files
 for its clients, and says so only in its own log, which the program's user does not see.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 The serialized form is the program as it was compiled, with its options. It is loaded by compiling
 it again, which is safe, and fast if the proxy has it in its cache.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -12,15 +10,14 @@ import collections
 import dataclasses
 import functools
 import importlib
-import io
 import json
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import local
 from .attempts import runtime_error, when_refused
+from .compile_calls import bytecode_of
 
 __all__ = ["install"]
 
@@ -38,17 +35,17 @@ def install() -> None:
     """Installs this in JAX permanently; programs of other clients are left to JAX."""
     jaxlib: Any = importlib.import_module("jaxlib._jax")
     compiler: Any = importlib.import_module("jax._src.compiler")
-    kept = _Programs()
+    programs = _Programs()
     loaded, client = jaxlib.LoadedExecutable, jaxlib.Client
     loaded.hlo_modules = when_refused(loaded.hlo_modules, (_NO_MODULES,), _modules_of)
-    loaded.serialize = when_refused(loaded.serialize, (_NOT_SERIALIZED,), kept.serialized)
+    loaded.serialize = when_refused(loaded.serialize, (_NOT_SERIALIZED,), programs.serialized)
     client.serialize_executable = when_refused(
         client.serialize_executable,
         (_NOT_SERIALIZED,),
-        lambda _client, executable: kept.serialized(executable),
+        lambda _client, executable: programs.serialized(executable),
     )
     client.deserialize_executable = _loaded_by(client.deserialize_executable)
-    compiler.backend_compile_and_load = kept.noted_by(compiler.backend_compile_and_load)
+    compiler.backend_compile_and_load = programs.noted_by(compiler.backend_compile_and_load)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +75,7 @@ class _Programs:
             if calls_back or not local.is_claimed(backend):
                 return original(backend, module, devices, options, host_callbacks)
             # (Not the module itself: JAX drops its compiled programs when that is released.)
-            program = _Program(_bytecode(module), options.SerializeAsString())
+            program = _Program(bytecode_of(module), options.SerializeAsString())
             executable = original(backend, module, devices, options, host_callbacks)
             self._keep(executable.fingerprint, program)
             return executable
@@ -177,13 +174,6 @@ def _modules_of(executable: Any) -> list[Any]:
         hlo = importlib.import_module("jaxlib._jax")
     # The protocol has them only as text.
     return [hlo.hlo_module_from_text(executable.get_hlo_text())]
-
-
-def _bytecode(module: Any) -> bytes:
-    data = io.BytesIO()
-    with module.context:
-        module.operation.write_bytecode(file=data)
-    return data.getvalue()
 
 
 def _parsed(bytecode: bytes) -> Any:

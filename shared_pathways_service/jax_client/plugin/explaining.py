@@ -1,7 +1,4 @@
-"""Adds alternatives to JAX's errors about operations that a proxy does not run.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
-"""
+"""Adds alternatives to JAX's errors about operations that a proxy does not run."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ parent's stream would end the parent. So in a child the sockets are replaced by 
 that reference the client are never destroyed (which would also send requests), and every call to
 the proxy raises `RuntimeError` at once. This machine's CPU remains usable with a new client; arrays
 of the parent can be read, but not computed with.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import sockets
 
 __all__ = ["check_not_forked", "watch"]
@@ -83,11 +80,7 @@ def watch(client: Any, address: str) -> None:
 
 
 def check_not_forked() -> None:
-    """Raises an error if this process was forked from one that had a client of a proxy then.
-
-    Raises:
-      RuntimeError: The process was forked in this way.
-    """
+    """Raises RuntimeError if this process was forked from one that had a client of a proxy."""
     if _inherited:
         raise RuntimeError(_CONNECT)
 

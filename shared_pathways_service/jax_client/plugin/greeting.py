@@ -1,16 +1,15 @@
 """Reads what a server sends first, to a client that starts with HTTP/2 or sends nothing.
 
 gRPC cannot distinguish a server that hangs up from one that is missing; a plain connection can.
-
-Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
 
 import enum
-import socket
 import time
 from typing import Final
+
+from . import sockets
 
 __all__ = ["Greeting", "greet", "refuses_plaintext"]
 
@@ -47,7 +46,7 @@ def greet(address: str, timeout_s: float, *, speaks: bool = True) -> Greeting:
     """
     deadline = time.monotonic() + timeout_s
     try:
-        connection = _connected(address, timeout_s)
+        connection = sockets.connected(address, timeout_s)
     except OSError:
         return Greeting.UNREACHABLE
     with connection:
@@ -87,17 +86,3 @@ def refuses_plaintext(address: str, timeout_s: float) -> bool:
     if greet(address, patience, speaks=False) is not Greeting.SILENT:
         return False
     return greet(address, timeout_s) is Greeting.HUNG_UP
-
-
-def _connected(address: str, timeout_s: float) -> socket.socket:
-    if address.startswith("unix:"):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(timeout_s)
-            connection.connect(address.removeprefix("unix:"))
-        except OSError:
-            connection.close()
-            raise
-        return connection
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), timeout_s)

@@ -4,8 +4,6 @@ On the local CPU an array's memory belongs to this process, and numpy, PyTorch a
 without a copy. For an array of a proxy they get a read-only copy, which the array keeps, as JAX's
 arrays never change. In the other direction, memory from DLPack is copied to the proxy. Proxies of
 TPUs are not affected, as TPUs have none of this.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import local
 from .attempts import NOT_PJRT, when_refused
 

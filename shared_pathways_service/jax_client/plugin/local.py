@@ -6,8 +6,6 @@ because most programs never use it.
 A proxy of CPUs would report the platform ``cpu``, the same name as the local CPU's:
 `jax.devices(jax.default_backend())` would be this machine. So its client and its devices report
 ``proxy``. Programs are lowered for the proxy's actual platform nevertheless.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 # ruff: noqa: SLF001 - JAX has no public way to any of this
@@ -83,8 +81,7 @@ def is_hidden(client: Any) -> bool:
 def add_lazily(client: Any = None) -> LocalCpu | None:
     """Makes JAX create the client of the local CPU on first use; an existing client is kept.
 
-    Returns:
-      The factory that replaces JAX's own one; None: it was replaced before.
+    Returns the factory that replaces JAX's own one; None: it was replaced before.
     """
     factories = _xla_bridge()._backend_factories
     registration = factories[CPU]
@@ -107,7 +104,6 @@ class LocalCpu:
     makes_later = True
 
     def __init__(self, make: Callable[[], Any], client: Any = None) -> None:
-        """Stores JAX's own factory, and the client if JAX has created it already."""
         self.client = client
         self._make = make
         self._making = threading.Lock()

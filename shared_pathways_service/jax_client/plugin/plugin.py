@@ -5,9 +5,8 @@ project then runs on a proxy if its environment says so:
 
     JAX_PLATFORMS=proxy JAX_BACKEND_TARGET=grpc://unix:/path SPS_TOKEN_FILE=/path program
 
-This file and those that `standalone` names need the standard library and JAX only: `sps run` puts a
-copy of them on PYTHONPATH, for environments without the package. With the package, JAX finds this
-file by its entry point; having both is harmless.
+`sps run` puts a copy of this folder on PYTHONPATH, for environments without the package. With the
+package, JAX finds this file by its entry point; having both is harmless.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import (
     callbacks,
     dumps,

@@ -1,10 +1,8 @@
-"""Suppresses log output of JAX's client of a proxy in addition to the errors that it raises.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
-"""
+"""Suppresses log output of JAX's client of a proxy in addition to the errors that it raises."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -52,13 +50,8 @@ def _log_level() -> int:
 
 def _named_level() -> int | None:
     levels = {"DEBUG": 0, "INFO": 0, "WARN": 1, "WARNING": 1, "ERROR": 2, "FATAL": 3, "CRITICAL": 3}
-    return levels.get((_config().jax_logging_level or "").upper())
-
-
-def _config() -> Any:
-    import jax  # noqa: PLC0415 - is imported already when JAX calls
-
-    return jax.config
+    config: Any = importlib.import_module("jax").config
+    return levels.get((config.jax_logging_level or "").upper())
 
 
 def _set_log_level(level: int) -> None:

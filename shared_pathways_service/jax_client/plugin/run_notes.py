@@ -4,8 +4,6 @@ A program may choose another platform after `sps run` has started it (`JAX_PLATF
 `jax.config.update("jax_platforms", "cpu")`). It then runs on this machine and succeeds, while its
 slices are idle. So each of its processes writes a line to a file that `sps run` reads at the end,
 and reports on its standard error if it runs elsewhere.
-
-Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -27,12 +25,7 @@ _USED, _ELSEWHERE = "used", "elsewhere"
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What the processes of a program have recorded.
-
-    Attributes:
-      used: Whether one of them connected to the proxy.
-      elsewhere: The settings by which others chose another platform, without duplicates.
-    """
+    """Whether processes of a program used the proxy, and settings that chose another platform."""
 
     used: bool = False
     elsewhere: tuple[str, ...] = ()

@@ -2,8 +2,6 @@
 
 JAX's client cannot be closed: it ends when it is no longer referenced, and one forgotten variable
 keeps it alive. Shutting down its sockets ends it nevertheless.
-
-Like the plug-in this file needs the standard library only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Peer", "count", "peer_at", "replace", "shut_down"]
+__all__ = ["Peer", "connected", "count", "peer_at", "replace", "shut_down"]
 
 #: A peer in the form of connected sockets: a path, or the host's address and a port.
 Peer = str | tuple[str, int]
@@ -29,23 +27,25 @@ def peer_at(address: str, timeout: float) -> Peer:
     """Returns the form in which connected sockets name the server at an address.
 
     It connects to find out: a path may contain a link, and the server is known by the path that it
-    was given.
-
-    Args:
-      address: ``unix:/path`` or ``host:port``.
-      timeout: Seconds to wait for the connection.
-
-    Raises:
-      OSError: The connection fails.
+    was given. Raises OSError if the connection fails.
     """
+    with connected(address, timeout) as connection:
+        return _peer_of(connection)
+
+
+def connected(address: str, timeout: float) -> socket.socket:
+    """Returns a connection to ``unix:/path`` or ``host:port``; it keeps the timeout."""
     if address.startswith("unix:"):
-        with socket.socket(socket.AF_UNIX) as connection:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
             connection.settimeout(timeout)
             connection.connect(address.removeprefix("unix:"))
-            return _peer_of(connection)
+        except OSError:
+            connection.close()
+            raise
+        return connection
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
-        return _peer_of(connection)
+    return socket.create_connection((host.strip("[]"), int(port)), timeout)
 
 
 def count(peer: Peer) -> int:
@@ -54,13 +54,9 @@ def count(peer: Peer) -> int:
 
 
 def shut_down(peer: Peer, timeout: float) -> bool:
-    """Ends all connections to the peer; their owners keep the descriptors.
+    """Ends all connections to the peer; returns whether their owners have closed them in time.
 
-    Waits for the owners to close them, for `timeout` seconds. New connections in this time are
-    ended, too.
-
-    Returns:
-      Whether no socket is connected to the peer any more.
+    The owners keep the descriptors. New connections in this time are ended, too.
     """
     deadline = time.monotonic() + timeout
     while True:

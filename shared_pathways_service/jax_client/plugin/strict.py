@@ -1,7 +1,4 @@
-"""Strict mode: refuses programs that Google's proxies refuse, so that others run there as well.
-
-Like the plug-in this file needs the standard library only, and is copied with it.
-"""
+"""Strict mode: refuses programs that Google's proxies refuse, so that others run there as well."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ _VALUES = {"": False, "0": False, "1": True}
 
 
 def is_wanted() -> bool:
-    """Whether the environment requests strict mode.
-
-    Raises:
-      ValueError: The variable is neither 1 nor 0.
-    """
+    """Whether the environment requests strict mode; raises ValueError if it is unclear."""
     value = os.environ.get(VARIABLE, "")
     if value not in _VALUES:
         raise ValueError(f"{VARIABLE}={value!r} is not valid: expected 1 for strict mode, or 0")

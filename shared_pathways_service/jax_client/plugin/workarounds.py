@@ -5,8 +5,6 @@ in plain programs: a numpy array that was flipped or broadcast, an array on this
 cost of a program that was lowered but not compiled, a callback outside of any program.
 `executables` and `host_copies` have more of them. Each call is first made unchanged, and repeated
 in the other way only if it was refused, so working calls cost nothing more.
-
-Like the plug-in this file needs the standard library and JAX only, and is copied with it.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# (Relative: the copy is in a package of another name.)
 from . import executables, host_copies, local
 from .attempts import NOT_PJRT, runtime_error, says, when_refused
 
@@ -41,7 +38,7 @@ def install() -> None:
     """Installs the workarounds in this process permanently; other clients refuse none of these."""
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
     jaxlib: Any = importlib.import_module("jaxlib._jax")
-    for module, name, mended in (
+    for module, name, wrapped in (
         (xla_client, "batched_device_put", _put),
         (xla_client, "batched_copy_array_to_devices_with_sharding", _copy),
         (jaxlib, "hlo_module_cost_analysis", _analysis),
@@ -49,7 +46,7 @@ def install() -> None:
     ):
         # (Missing parts of another version of JAX must not end the program.)
         if original := getattr(module, name, None):
-            setattr(module, name, mended(original))
+            setattr(module, name, wrapped(original))
     executables.install()
     host_copies.install()
     callback: Any = importlib.import_module("jax._src.callback")

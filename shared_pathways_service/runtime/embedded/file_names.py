@@ -12,8 +12,7 @@ __all__ = ["RuntimePaths"]
 class RuntimePaths:
     """Files in the runtime directory; their names are short, because paths of sockets are limited.
 
-    Attributes:
-      directory: A directory that only its user can access.
+    Only its user can access the directory.
     """
 
     directory: Path

@@ -25,11 +25,7 @@ _LINE_BYTES = 400
 
 
 class ServiceLogs:
-    """The logs of one start of the service.
-
-    Attributes:
-      directory: The directory of the logs.
-    """
+    """The logs of one start of the service, in one directory."""
 
     def __init__(self, state_dir: Path) -> None:
         stamp = time.strftime("service-%Y%m%d-%H%M%S", time.gmtime())

@@ -18,9 +18,9 @@ _NOT_FOR_SERVERS_EXACTLY = frozenset(
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a server, without variables meant for the user's program."""
-    kept = {
+    variables = {
         name: value
         for name, value in environ.items()
         if not name.startswith(_NOT_FOR_SERVERS) and name not in _NOT_FOR_SERVERS_EXACTLY
     }
-    return {**with_package_path(kept), "PYTHONUNBUFFERED": "1"}
+    return {**with_package_path(variables), "PYTHONUNBUFFERED": "1"}

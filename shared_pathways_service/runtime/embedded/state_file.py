@@ -32,14 +32,10 @@ class ServiceState:
     """A service that runs, or was killed.
 
     Attributes:
-      supervisor: The supervisor's process.
-      address: The supervisor's address, ``unix:/…``.
-      version: The version of the package.
       slices: Slices for tenants by instance type, in the given order.
       spares: Additional slices of each type.
       since: Start of the service, RFC 3339.
       detached: Whether it ends when it is idle.
-      log_dir: The directory of its logs.
       children: Its processes, except itself.
     """
 
@@ -55,13 +51,9 @@ class ServiceState:
     log_dir: str
     children: tuple[Identity, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the state as plain data."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ServiceState:
-        """Makes the state from plain data of `to_json`; ignores fields of newer versions."""
+        """Makes the state from the state file's plain data; ignores fields of newer versions."""
         names = {f.name for f in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in names}
         values["supervisor"] = Identity(**data["supervisor"])
@@ -82,7 +74,7 @@ def read_state(paths: RuntimePaths) -> ServiceState | None:
 
 def write_state(paths: RuntimePaths, state: ServiceState) -> None:
     """Replaces the state file atomically."""
-    write_private(paths.state, json.dumps(state.to_json()).encode())
+    write_private(paths.state, json.dumps(dataclasses.asdict(state)).encode())
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -96,13 +88,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
-    """Kills processes of the running service, after verifying that they are.
-
-    Their ids alone do not prove that they are.
-
-    Returns:
-      The number of killed processes.
-    """
+    """Kills those of these processes that belong to the running service; returns their number."""
     state = read_state(paths)
     known = [] if state is None else [child for child in state.children if child.pid in pids]
     return sum(signal_process(child, signal.SIGKILL) for child in known)
@@ -110,11 +96,7 @@ def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
 
 @contextlib.contextmanager
 def claim(paths: RuntimePaths) -> Iterator[None]:
-    """Makes this process the only service of the directory for the block, after cleaning up.
-
-    Raises:
-      PreflightError: Another service runs, which the message names.
-    """
+    """Makes this process the only service of the directory for the block, after cleaning up."""
     # The system releases the lock when this process ends, in any way.
     lock = FileLock(paths.service_lock, mode=0o600)
     try:
@@ -144,18 +126,14 @@ def _already_running(paths: RuntimePaths) -> PreflightError:
 def _clean_up(paths: RuntimePaths) -> None:
     """Removes leftovers of a killed supervisor: we hold the lock, so it has ended."""
     state = read_state(paths)
-    stale = [child for child in state.children if _kill(child)] if state else []
-    for child in stale:
+    children = state.children if state else ()
+    stale = [child.pid for child in children if signal_process(child, signal.SIGKILL)]
+    for pid in stale:
+        glog("W", f"killed process {pid}, left behind by a service that was killed")
+    for pid in stale:
         with contextlib.suppress(psutil.Error):
-            psutil.Process(child.pid).wait(_GONE_S)
+            psutil.Process(pid).wait(_GONE_S)
     _remove(paths.leftovers())
-
-
-def _kill(child: Identity) -> bool:
-    if not signal_process(child, signal.SIGKILL):
-        return False
-    glog("W", f"killed process {child.pid}, left behind by a service that was killed")
-    return True
 
 
 def _remove(paths: list[Path]) -> None:

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shared_pathways_service.elastic.checkpoints.checkpoints import (
-    CheckpointMismatch,
-    Checkpoints,
-    list_checkpoints,
-)
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+from shared_pathways_service.elastic.checkpoints.errors import CheckpointMismatch
 from shared_pathways_service.elastic.checkpoints.file_store import Store
+from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.progress import Progress
 from tests.elastic.checkpoints.states import (
     Told,

@@ -9,11 +9,9 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 import pytest
 
-from shared_pathways_service.elastic.checkpoints.checkpoints import (
-    CheckpointNotFound,
-    Checkpoints,
-    list_checkpoints,
-)
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+from shared_pathways_service.elastic.checkpoints.errors import CheckpointNotFound
+from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.progress import Progress
 from tests.elastic.checkpoints.states import (
     Told,

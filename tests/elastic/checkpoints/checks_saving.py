@@ -12,10 +12,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from shared_pathways_service.elastic.checkpoints import item
-from shared_pathways_service.elastic.checkpoints.checkpoints import (
-    Checkpoints,
-    CheckpointsBusy,
-)
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+from shared_pathways_service.elastic.checkpoints.errors import CheckpointsBusy
 from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.errors import InvalidRequestError
 from tests.elastic.checkpoints.states import (

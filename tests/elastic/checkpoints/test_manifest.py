@@ -65,7 +65,7 @@ def test_differences() -> None:
 
 
 def test_a_newer_version() -> None:
-    newer = Manifest(progress={}, files={})._body() | {"version": 2}
+    newer = {"version": 2, "progress": {}, "files": {}}
     from shared_pathways_service.elastic.checkpoints.manifest import _checksum
 
     with pytest.raises(ManifestError, match="version 2"):

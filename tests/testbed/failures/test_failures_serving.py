@@ -96,11 +96,11 @@ def test_each_end_of_a_proxy_that_serves(namespace: Namespace) -> None:
 
         error = bench.failure(home, bench.delete_pod)
         assert error["type"] == "ProxyFailed", error
-        assert "lost its pod, which somebody deleted" in error["message"]
+        assert "lost its pod, which was deleted" in error["message"]
 
         error = bench.failure(home, bench.delete_job)
         assert error["type"] == "ProxyFailed", error
-        assert "deleted by somebody else" in error["message"]
+        assert "deleted from outside this session" in error["message"]
 
         error = bench.failure(drained, lambda *_: namespace.testbed.drain(drained))
         assert error["type"] == "ProxyFailed", error

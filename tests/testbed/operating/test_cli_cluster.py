@@ -128,7 +128,7 @@ def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[
         assert proxies(namespace)
         assert data("delete", name, "--yes", *place) == {"name": name, "deleted": True}
         running.tell("leave")
-        assert "deleted by somebody else" in running.expect("deleted")["message"]
+        assert "deleted from outside this session" in running.expect("deleted")["message"]
     nothing_left(namespace)
     assert failing("delete", name, *place)[0] == 3
     assert failing("delete", name)[0] == 3

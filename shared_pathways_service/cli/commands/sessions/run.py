@@ -126,10 +126,10 @@ def _run(command: list[str], request: SessionRequest, options: RunOptions) -> in
         progress.end("connected")
         target = ProxyTarget(
             address=agent.snapshot.address,
-            token=agent.token,
-            token_file=agent.token_file,
-            insecure_credentials=agent.insecure_credentials,
-            transfer_dir=agent.transfer_dir,
+            token=agent.state.token,
+            token_file=agent.state.token_file,
+            insecure_credentials=agent.state.insecure_credentials,
+            transfer_dir=agent.state.transfer_dir,
             local_devices=request.client.local_devices,
             strict=strict,
         )
@@ -140,8 +140,8 @@ def _run(command: list[str], request: SessionRequest, options: RunOptions) -> in
             {**allocator.ENVIRONMENT, **os.environ} if options.tune_allocator else os.environ
         )
         code = run_child(command, _environment(variables, target, plugin, notes))
-        if warning := run_summary.warning(notes, is_ours=agent.token is not None):
-            progress.warn(warning)
+        if warning := run_summary.warning(notes, is_ours=agent.state.token is not None):
+            progress.print_line(warning)
         return code
 
 

@@ -9,19 +9,19 @@ from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.connection import views
-from shared_pathways_service.connection.asked import AskedFor
 from shared_pathways_service.connection.jax_side import JaxSide
 from shared_pathways_service.connection.notebook import Board
+from shared_pathways_service.connection.request_attributes import RequestAttributes
 from shared_pathways_service.errors import ConnectionClosed
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 if TYPE_CHECKING:
     import jax
 
-__all__ = ["Known"]
+__all__ = ["ReportedState"]
 
 
-class Known(AskedFor):
+class ReportedState(RequestAttributes):
     """The part of a connection that only reads reports of its agent and JAX."""
 
     def __init__(self, request: SessionRequest) -> None:
@@ -75,8 +75,13 @@ class Known(AskedFor):
 
     def status(self) -> views.ConnectionStatus:
         """Returns the connection's status."""
-        return views.status_of(
-            self._snapshot,
+        snapshot = self._snapshot
+        return views.ConnectionStatus(
+            name=snapshot.name,
+            state=snapshot.state,
+            placed=snapshot.placed and not snapshot.preempted,
+            position=snapshot.position,
+            slices={view.index: view.state for view in snapshot.slices},
             agent_alive=self._agent is not None and self._agent.agent_alive,
             error=self._agent.failure if self._agent else None,
         )

@@ -11,7 +11,7 @@ from collections import Counter
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.api.requests import SessionRequest
 
-__all__ = ["AskedFor", "MetricsCollector"]
+__all__ = ["RequestAttributes", "MetricsCollector"]
 
 
 class MetricsCollector:
@@ -46,7 +46,7 @@ class MetricsCollector:
         """Has no effect: the agent records it."""
 
 
-class AskedFor:
+class RequestAttributes:
     """The part of a connection that follows from its request alone."""
 
     def __init__(self, request: SessionRequest) -> None:
