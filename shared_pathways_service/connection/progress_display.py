@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from shared_pathways_service.events import Event, tenants
+from shared_pathways_service.events import Event, proxy, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.runtime.terminal import LastingStream, lasting_console
 from shared_pathways_service.session.holder_text import holdings
@@ -86,12 +86,12 @@ def warning_text(event: Event) -> str | None:
             line = f"slice {event.slice} is lost{why}; waiting for another in its place"
         case tenants.SlicePlaced():
             line = f"slice {event.slice} is on {event.slice_id} now"
-        case tenants.TenantNotice():
-            line = _warned_of_slices(event, why)
+        case tenants.TenantEvent():
+            line = _warned_of_tenant(event, why)
     return line
 
 
-def _warned_of_slices(event: tenants.TenantNotice, why: str) -> str | None:
+def _warned_of_tenant(event: tenants.TenantEvent, why: str) -> str | None:
     line: str | None = None
     match event:
         case tenants.TenantPreempting():
@@ -107,6 +107,8 @@ def _warned_of_slices(event: tenants.TenantNotice, why: str) -> str | None:
             line = "it works again, and its slices are not taken back"
         case tenants.TenantIdled():
             line = f"its slices were taken back{why}; it gets others when it computes again"
+        case proxy.MemoryNearLimit():
+            line = f"its proxy is near its memory limit{why}"
     return line
 
 

@@ -2,7 +2,8 @@
 
 - `base`: common fields, and the table of names and classes
 - `codec`: the flat form of events, which older versions read and write
-- `session`, `tenants`, `manager_events`, `supervisor`, `training`: the events of one part each
+- `session`, `tenants`, `proxy`, `manager_events`, `supervisor`, `training`: the events of one part
+  each
 - `recorded_decisions`: decisions in the resource manager's history
 
 No other folder spells an event's name: it uses the class, or `Event.of` for a name from a person.

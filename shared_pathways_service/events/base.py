@@ -19,7 +19,7 @@ _FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
 
 #: Modules with the classes. They are imported when a name is not known yet, because a client needs
 #: few of them, and importing all takes too long.
-_PARTS = ("session", "tenants", "manager_events", "supervisor", "training")
+_PARTS = ("session", "tenants", "proxy", "manager_events", "supervisor", "training")
 #: Classes by event name; each class adds itself when it is defined.
 _CLASSES: dict[str, type[Event]] = {}
 

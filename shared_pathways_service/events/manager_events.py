@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service.events.base import Event
-from shared_pathways_service.events.tenants import TenantEvent
 
 __all__ = [
     "ManagerEvent",
@@ -65,7 +64,7 @@ class ManagerRecovered(ManagerEvent, name="rm.recovered"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TenantDisconnected(TenantEvent, name="tenant.disconnected"):
+class TenantDisconnected(ManagerEvent, name="tenant.disconnected"):
     """The tenant's proxy is no longer connected.
 
     Attributes:
@@ -75,7 +74,7 @@ class TenantDisconnected(TenantEvent, name="tenant.disconnected"):
     ttl_s: float | None = None
 
 
-class TenantReturned(TenantEvent, name="tenant.returned"):
+class TenantReturned(ManagerEvent, name="tenant.returned"):
     """The tenant's proxy is connected again."""
 
 

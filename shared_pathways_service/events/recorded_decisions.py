@@ -11,10 +11,10 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
-from shared_pathways_service.events import manager_events, tenants
+from shared_pathways_service.events import manager_events, proxy, tenants
 from shared_pathways_service.events.base import Event, common_fields, own_fields
 
-__all__ = ["DecisionKind", "RecordedDecision"]
+__all__ = ["KINDS", "DecisionKind", "RecordedDecision"]
 
 
 class DecisionKind(enum.StrEnum):
@@ -53,12 +53,16 @@ class DecisionKind(enum.StrEnum):
     RECOVERED = manager_events.ManagerRecovered.kind
 
 
+#: The kinds in a history: decisions, and events that proxies report.
+KINDS = frozenset({*DecisionKind, *(cls.kind for cls in proxy.ProxyReport.__subclasses__())})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordedDecision(Event):
     """A decision of the resource manager, which `kind` names.
 
     Attributes:
-      kind: A `DecisionKind`, or one of a newer version.
+      kind: One of `KINDS`, or one of a newer version.
       user: The tenant's user, as the tenant reported it.
       team: The tenant's team, as the tenant reported it.
       virtual_index: The tenant's virtual slice; None: none.

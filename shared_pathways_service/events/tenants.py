@@ -19,7 +19,6 @@ __all__ = [
     "TenantIdled",
     "TenantIdling",
     "TenantIdlingWithdrawn",
-    "TenantNotice",
     "TenantPreempted",
     "TenantPreempting",
     "TenantPreemptingWithdrawn",
@@ -32,17 +31,9 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TenantEvent(Event):
-    """An event of a tenant."""
+    """An event of a tenant, which its user receives unless nothing changed by it."""
 
     source: str = "rm"
-
-
-class TenantNotice(TenantEvent):
-    """An event that a tenant's user receives whenever it occurs.
-
-    Most are about slices that are, or will be, taken from the tenant. Homes pass other events of a
-    tenant on only if they change what is known of it (`homes.manager_news`).
-    """
 
 
 # ---- the queue
@@ -122,7 +113,7 @@ class TenantGone(TenantEvent, name="tenant.gone"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TenantPreempting(TenantNotice, name="tenant.preempting"):
+class TenantPreempting(TenantEvent, name="tenant.preempting"):
     """The tenant's slices will be taken for the tenant that `reason` names.
 
     Attributes:
@@ -135,7 +126,7 @@ class TenantPreempting(TenantNotice, name="tenant.preempting"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TenantPreemptingWithdrawn(TenantNotice, name="tenant.preempting_withdrawn"):
+class TenantPreemptingWithdrawn(TenantEvent, name="tenant.preempting_withdrawn"):
     """The tenant's slices will not be taken after all.
 
     Attributes:
@@ -145,12 +136,12 @@ class TenantPreemptingWithdrawn(TenantNotice, name="tenant.preempting_withdrawn"
     by: str = ""
 
 
-class TenantPreempted(TenantNotice, name="tenant.preempted"):
+class TenantPreempted(TenantEvent, name="tenant.preempted"):
     """The tenant's slices were taken; it is queued for others without a new request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TenantIdling(TenantNotice, name="tenant.idling"):
+class TenantIdling(TenantEvent, name="tenant.idling"):
     """The tenant does not compute, and its slices will be taken back.
 
     Attributes:
@@ -163,7 +154,7 @@ class TenantIdling(TenantNotice, name="tenant.idling"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TenantIdlingWithdrawn(TenantNotice, name="tenant.idling_withdrawn"):
+class TenantIdlingWithdrawn(TenantEvent, name="tenant.idling_withdrawn"):
     """The tenant computes again, and keeps its slices.
 
     Attributes:
@@ -174,7 +165,7 @@ class TenantIdlingWithdrawn(TenantNotice, name="tenant.idling_withdrawn"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TenantIdled(TenantNotice, name="tenant.idled"):
+class TenantIdled(TenantEvent, name="tenant.idled"):
     """The tenant's slices were taken back; it gets others when it computes again.
 
     Attributes:
@@ -185,7 +176,7 @@ class TenantIdled(TenantNotice, name="tenant.idled"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SliceMoving(TenantNotice, name="slice.moving"):
+class SliceMoving(TenantEvent, name="slice.moving"):
     """A slice of the tenant is drained, and will be replaced by another.
 
     Attributes:
@@ -200,7 +191,7 @@ class SliceMoving(TenantNotice, name="slice.moving"):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SliceMovingWithdrawn(TenantNotice, name="slice.moving_withdrawn"):
+class SliceMovingWithdrawn(TenantEvent, name="slice.moving_withdrawn"):
     """A slice of the tenant will not be replaced after all.
 
     Attributes:

@@ -15,9 +15,9 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.events.tenants import (
     SlicePlaced,
     SliceUnplaced,
+    TenantEvent,
     TenantGone,
     TenantIdled,
-    TenantNotice,
     TenantPreempted,
     TenantQueued,
     TenantRefused,
@@ -63,11 +63,10 @@ class TenantView:
         return [event] if self._is_new(event) else []
 
     def _is_new(self, event: Event) -> bool:
-        is_new = False
+        is_new = isinstance(event, TenantEvent)
         match event:
-            case TenantNotice():
-                self._running &= not isinstance(event, TenantPreempted | TenantIdled)
-                is_new = True
+            case TenantPreempted() | TenantIdled():
+                self._running = False
             case SliceUnplaced():
                 is_new = self._placed.pop(event.virtual_index, None) is not None
             case TenantRunning():
@@ -77,9 +76,9 @@ class TenantView:
                 known, self._queued = self._queued, event
                 is_new = event != known
             case TenantRefused():
-                self.over = is_new = True
-            case TenantGone():
                 self.over = True
+            case TenantGone():
+                self.over, is_new = True, False
         return is_new
 
     def _on_placed(self, event: SlicePlaced) -> list[Event]:

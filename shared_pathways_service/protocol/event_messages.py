@@ -1,4 +1,4 @@
-"""Parses events from ``EventMessage``."""
+"""Converts events to and from ``EventMessage``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.events.recorded_decisions import RecordedDecision
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
-__all__ = ["decision_of", "event_of"]
+__all__ = ["decision_of", "event_message", "event_of"]
+
+
+def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
+    """Creates the message of an event."""
+    message = pb.EventMessage(
+        kind=event.kind,
+        source=event.source,
+        time=event.time,
+        monotonic=event.monotonic,
+        tenant=event.tenant,
+        slice=None if event.slice is None else str(event.slice),
+        duration_s=event.duration_s,
+        reason=event.reason,
+        snapshot=snapshot,
+    )
+    message.data.update(event.data)
+    return message
 
 
 def event_of(message: pb.EventMessage) -> Event:

@@ -257,6 +257,7 @@ class TenantMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
     ACTIVITY_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___TenantHello:
         """first, and only first"""
@@ -269,18 +270,29 @@ class TenantMessage(_message.Message):
     def activity(self) -> Global___TenantActivity:
         """from version 2 on"""
 
+    @_builtins.property
+    def event(self) -> Global___EventMessage:
+        """An event that the proxy reports about itself, if the welcome has `takes_events`: a
+        `shared_pathways_service.events.proxy.ProxyReport`. The RM passes it on to watchers and
+        records it in the history, with its own `time`, `source` and `tenant`. It drops events that
+        are not valid (`kind` is "proxy." and at most 64 of a-z, 0-9, "_" and "."; `reason` is a
+        text of at most 256 printable characters; `data` has scalars only; at most 4 KiB in all),
+        and those beyond a burst of 10 and one per minute.
+        """
+
     def __init__(
         self,
         *,
         hello: Global___TenantHello | None = ...,
         bye: Global___TenantBye | None = ...,
         activity: Global___TenantActivity | None = ...,
+        event: Global___EventMessage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity", "event"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -532,6 +544,7 @@ class TenantWelcome(_message.Message):
     RECOVERING_FIELD_NUMBER: _builtins.int
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     ACTIVITY_S_FIELD_NUMBER: _builtins.int
+    TAKES_EVENTS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     ttl_s: _builtins.float
     """Seconds that the slices stay the tenant's after its stream broke."""
@@ -541,6 +554,8 @@ class TenantWelcome(_message.Message):
     """Bytes of device memory that the proxy may give its clients; 0: as it was started with."""
     activity_s: _builtins.float
     """Seconds between two looks of the proxy at whether the tenant works; 0: it is not to tell."""
+    takes_events: _builtins.bool
+    """Whether the RM accepts `TenantMessage.event`; an RM that does not would end the stream."""
     def __init__(
         self,
         *,
@@ -549,10 +564,11 @@ class TenantWelcome(_message.Message):
         recovering: _builtins.bool = ...,
         memory_limit_bytes: _builtins.int = ...,
         activity_s: _builtins.float = ...,
+        takes_events: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "takes_events", b"takes_events", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,6 +23,7 @@ from shared_pathways_service.scheduling.book.invariants import validate
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Instruction,
+    ProxyReported,
     ResourceManagerEvent,
     TenantAsked,
     TenantReleased,
@@ -117,6 +118,7 @@ class ResourceManagerCore:
             WorkerJoined: self._joined,
             WorkerEnded: self._workers.ended,
             TenantAsked: self._asked,
+            ProxyReported: self._tenants.reported,
             TenantStreamEnded: self._tenants.stream_ended,
             TenantReleased: self._tenants.released,
             Tick: self._ticked,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
+from shared_pathways_service.events import Event
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.config import RmConfig
@@ -15,6 +18,7 @@ from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Claim,
     EndTenantStream,
+    ProxyReported,
     RefusalKind,
     RefuseTenant,
     TenantAsked,
@@ -180,6 +184,15 @@ class Tenants:
         tenant.connected = False
         self._start_ttl(tenant)
         self._speaker.announce(announcements.disconnected(tenant, self._ttl_s))
+
+    def reported(self, event: ProxyReported) -> None:
+        """Announces and records an event that a tenant's proxy reports."""
+        tenant = self._ledger.tenants.get(event.tenant)
+        if tenant is None or tenant.incarnation != event.incarnation:
+            return
+        flat = json.loads(event.event)
+        self._ledger.decide_tenant(tenant, flat["kind"], flat.get("reason", ""), ends=False)
+        self._speaker.announce(partial(Event.from_dict, flat))
 
     def released(self, event: TenantReleased) -> None:
         """Frees a tenant's slices at once."""

@@ -51,6 +51,7 @@ def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
         ("tenant.preempting", "its slices will be taken in 30 s (why)"),
         ("tenant.preempting_withdrawn", "not taken after all"),
         ("tenant.preempted", "its slices were taken (why); it waits"),
+        ("proxy.memory_near_limit", "its proxy is near its memory limit (why)"),
         ("slice.unplaced", "slice 1 is lost (why)"),
         ("slice.placed", "slice 1 is on slice-7"),
     ],

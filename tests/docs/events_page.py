@@ -9,6 +9,7 @@ from types import ModuleType
 from shared_pathways_service.events import (
     Event,
     manager_events,
+    proxy,
     session,
     supervisor,
     tenants,
@@ -49,6 +50,7 @@ Events of a newer version that have no class here are `OtherEvent`: their fields
 _PARTS: Mapping[str, ModuleType] = {
     "Connections and proxies": session,
     "Tenants and slices": tenants,
+    "Reports of proxies": proxy,
     "The resource manager": manager_events,
     "The embedded service": supervisor,
     "Elastic training": training,

@@ -32,6 +32,15 @@ def test_a_missed_loss_is_reported_before_the_new_placement() -> None:
     assert kinds(view, event("slice.unplaced", virtual_index=0, generation=0)) == []
 
 
+def test_events_of_a_proxy_are_passed_on_and_those_for_operators_are_not() -> None:
+    view = TenantView()
+    for _ in range(2):
+        near = event("proxy.memory_near_limit", "device 0 has 95 of 100 bytes in use", device=0)
+        assert kinds(view, near) == ["proxy.memory_near_limit"]
+    for other in ("tenant.disconnected", "tenant.returned", "proxy.exited", "proxy.something_new"):
+        assert kinds(view, event(other)) == []
+
+
 def test_final_events_end_the_view() -> None:
     refused, gone = TenantView(), TenantView()
     assert kinds(refused, event("tenant.refused", kind="slices_taken")) == ["tenant.refused"]

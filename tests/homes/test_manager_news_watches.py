@@ -19,10 +19,10 @@ from shared_pathways_service.homes.kubernetes.release import release_slices
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.protocol.event_messages import event_message
 from shared_pathways_service.protocol.grpc_errors import abort
 from shared_pathways_service.protocol.versions import version_metadata
 from shared_pathways_service.rmclient import backoff
-from shared_pathways_service.servers.resource_manager.wire import event_message
 from tests.homes.tenant_events import placed
 from tests.protocol.hearing import HearingStub
 

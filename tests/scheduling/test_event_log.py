@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
+from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant
 from shared_pathways_service.scheduling.book.plain import from_plain, to_plain
@@ -20,7 +21,7 @@ from shared_pathways_service.scheduling.event_log import (
     event_line,
     replay,
 )
-from tests.scheduling.harness import OTHER, SMALL, Rm
+from tests.scheduling.harness import OTHER, SMALL, Rm, events_of
 
 
 class RecordedRm(Rm):
@@ -181,3 +182,19 @@ def test_the_first_format_has_the_fields_of_a_request_beside_others() -> None:
     assert from_plain(PersistedGrant, {**fields, **grant}) == PersistedGrant(
         request, "i-1", 7, order=1, running=True, placements={0: ("s", 5)}, asked_at=1.0
     )
+
+
+def test_an_event_of_a_proxy_is_announced_recorded_and_replayed() -> None:
+    rm = RecordedRm(1)
+    rm.ask("ada")
+    near = {"kind": "proxy.memory_near_limit", "source": "proxy", "tenant": "ada", "reason": "full"}
+    for incarnation in ("another", rm.asked["ada"].incarnation):
+        rm.said.clear()
+        rm.do(m.ProxyReported(tenant="ada", incarnation=incarnation, event=json.dumps(near)))
+        [*events] = events_of(rm.said)
+    assert events == [MemoryNearLimit(tenant="ada", reason="full")]
+    [decision] = decisions_of(rm.said)
+    assert (decision.kind, decision.tenant, decision.reason) == (near["kind"], "ada", "full")
+    result = replay(rm.lines)
+    assert result.difference is None
+    assert result.events == len(rm.lines) - 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 
 __all__ = ["Decision", "sentence", "span"]
@@ -21,7 +22,7 @@ class Decision:
 
     Attributes:
       time: When, by the core's clock: seconds since the epoch.
-      kind: A `DecisionKind`, or a kind of a newer version.
+      kind: One of `KINDS`, or a kind of a newer version.
       tenant: The name of the tenant concerned; empty: none.
       user: The tenant's user, as stated by the tenant.
       team: The tenant's team, as stated by the tenant.
@@ -102,6 +103,7 @@ _SENTENCES: Mapping[str, str] = {
     DecisionKind.CLAIMED: "{tenant} was believed to hold {where}",
     DecisionKind.UNPLACED: "{tenant} lost {where}{lasted}",
     DecisionKind.FREED: "{tenant} gave back {where}{lasted}",
+    MemoryNearLimit.kind: "the proxy of {tenant} is near its memory limit",
     DecisionKind.STARTING: "{slice} starts",
     DecisionKind.READY: "{slice} is ready",
     DecisionKind.LOST: "{slice} is lost",

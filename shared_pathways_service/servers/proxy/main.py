@@ -273,7 +273,7 @@ def _link(
     hello = pb.TenantHello(
         tenant=message_of(request), incarnation=str(uuid.uuid4()), pid=os.getpid(), address=address
     )
-    return rm_link.ResourceManagerLink(
+    link = rm_link.ResourceManagerLink(
         options.resource_manager_address,
         hello,
         engine.slices,
@@ -284,6 +284,8 @@ def _link(
         ),
         reporter=ActivityReporter(activity.look),
     )
+    engine.memory.on_near_limit = link.report
+    return link
 
 
 def _exit(code: int) -> NoReturn:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["Charge", "DeviceMemory", "HostCharge", "HostMemory"]
+
+#: The parts of the limit above which its use is reported, and below which it is not near any more.
+_NEAR, _FAR = 0.9, 0.8
 
 
 class DeviceMemory:
     """Bytes held on each device, against a limit per device. Thread-safe.
 
     Without a limit, or with 0, nothing is counted.
+
+    Attributes:
+      on_near_limit: Called when a device comes near the limit, on the thread of the request.
     """
 
     def __init__(self, num_devices: int, limit: int) -> None:
         self.limit = limit
+        self.on_near_limit: Callable[[MemoryNearLimit], object] = lambda _event: None
+        self._is_near = False
         self._named = "--device_memory_limit_bytes"
         self._held = [0] * num_devices
         # Re-entrant: the garbage collector may end a charge while another is made.
@@ -48,7 +57,26 @@ class DeviceMemory:
                     )
             for device_id in device_ids:
                 self._held[device_id] += nbytes
-        return Charge(self, tuple(device_ids), nbytes)
+            near = None if self._is_near else self._device_near_limit(device_ids)
+        charge = Charge(self, tuple(device_ids), nbytes)
+        if near is not None:
+            # Without the lock: another thread may free memory while it holds the listener's lock.
+            self.on_near_limit(near)
+        return charge
+
+    def _device_near_limit(self, device_ids: Sequence[int]) -> MemoryNearLimit | None:
+        """Returns the event of the first device that is near the limit."""
+        for device_id in device_ids:
+            held, limit = self._held[device_id], self.limit
+            if held > _NEAR * limit:
+                self._is_near = True
+                return MemoryNearLimit(
+                    reason=f"device {device_id} has {held} of {limit} bytes in use",
+                    device=device_id,
+                    used_bytes=held,
+                    limit_bytes=limit,
+                )
+        return None
 
     def held(self, device_id: int) -> int:
         """Returns the bytes held on a device."""
@@ -59,6 +87,8 @@ class DeviceMemory:
         with self._lock:
             for device_id in device_ids:
                 self._held[device_id] -= nbytes
+            if self._is_near and max(self._held) < _FAR * self.limit:
+                self._is_near = False
 
 
 class Charge:

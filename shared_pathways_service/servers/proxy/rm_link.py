@@ -6,11 +6,15 @@ claims.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import time
 from collections.abc import Callable
 
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
+from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.event_messages import event_message
 from shared_pathways_service.protocol.tenant_requests import write_older_fields
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
@@ -20,6 +24,9 @@ from shared_pathways_service.servers.proxy.execution.virtual_slices import Slice
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
 
 __all__ = ["ResourceManagerLink"]
+
+#: Events that wait for an RM, the newest.
+_MOST_WAITING = 8
 
 
 class ResourceManagerLink:
@@ -54,6 +61,8 @@ class ResourceManagerLink:
         self._reporter = reporter
         self._began = time.monotonic()
         self._idle_count: int | None = None
+        self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_WAITING)
+        self._takes_events = False
         self._slices.granted.clear()
         self._stream: BlockingStream[pb.TenantMessage, pb.TenantUpdate] = BlockingStream(
             address, lambda stub: stub.TenantSession, self, token=token, name="rm-link"
@@ -62,6 +71,16 @@ class ResourceManagerLink:
     def start(self) -> None:
         """Starts calling the RM."""
         self._stream.start()
+
+    def report(self, event: Event) -> None:
+        """Reports an event about this proxy, on any thread; events wait for an RM that takes them.
+
+        Args:
+          event: A `ProxyReport`.
+        """
+        glog("W", f"{event.kind}: {event.reason}")
+        self._events.append(event)
+        self._send_events()
 
     def close(self, reason: str) -> None:
         """Releases the slices and ends the stream."""
@@ -111,7 +130,8 @@ class ResourceManagerLink:
             self._on_refusal(message.refused)
 
     def on_end(self) -> None:
-        """Stops reporting activity: the next stream may not ask for it."""
+        """Stops reports: the next stream may not ask for them."""
+        self._takes_events = False
         if self._reporter is not None:
             self._reporter.end()
 
@@ -163,6 +183,14 @@ class ResourceManagerLink:
             self._on_memory_limit(welcome.memory_limit_bytes)
         if self._reporter is not None and welcome.activity_s > 0:
             self._reporter.begin(welcome.activity_s, self._send_activity)
+        self._takes_events = welcome.takes_events
+        self._send_events()
+
+    def _send_events(self) -> None:
+        # Not with a lock: the garbage collector may free charged memory in the middle of it.
+        with contextlib.suppress(IndexError):
+            while self._takes_events:
+                self._stream.send(pb.TenantMessage(event=event_message(self._events.popleft())))
 
     def _on_idle(self, idle: pb.TenantIdle) -> None:
         if idle.withdrawn:

@@ -15,13 +15,14 @@ import grpc
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.event_messages import event_message
 from shared_pathways_service.scheduling.book import holdings, messages
 from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.persisted import Persist
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect
-from shared_pathways_service.servers.resource_manager import status_report, wire
+from shared_pathways_service.servers.resource_manager import status_report
 from shared_pathways_service.servers.resource_manager.core_timer import CoreTimer
 from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history_table import Filter, History, Numbered
@@ -262,9 +263,7 @@ class Authority:
         """
         events = status_report.snapshot_events(self.report(tenant))
         snapshot = [
-            wire.event_message(event, snapshot=True)
-            for event in events
-            if tenant in {"", event.tenant}
+            event_message(event, snapshot=True) for event in events if tenant in {"", event.tenant}
         ]
         outbox = Outbox(self._watcher_limit, snapshot)
         self._watchers[outbox] = tenant
@@ -312,6 +311,6 @@ class Authority:
         takers = [box for box, who in self._watchers.items() if who in {"", event.tenant}]
         if takers:
             # Creating the message is the costliest step here, and usually there are no watchers.
-            message = wire.event_message(event)
+            message = event_message(event)
             for outbox in takers:
                 outbox.put(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import LAST_MOMENT, Scalar, rfc3339
-from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.events.recorded_decisions import KINDS
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.history.explanations import Explanation, Holding
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 #: In full, and the part after the dot.
-_KINDS = frozenset(name for kind in DecisionKind for name in (kind, kind.partition(".")[2]))
+_KINDS = frozenset(name for kind in KINDS for name in (kind, kind.partition(".")[2]))
 
 
 def decision_message(number: int, decision: Decision) -> pb.EventMessage:
@@ -75,7 +75,7 @@ def _kinds_of(request: pb.GetHistoryRequest | pb.WatchRequest) -> tuple[str, ...
     for kind in request.kinds:
         if kind not in _KINDS:
             # (A kind of a later release in the history is only sent when no kinds are selected.)
-            raise InvalidRequestError("kinds", kind, f"one of {', '.join(DecisionKind)}")
+            raise InvalidRequestError("kinds", kind, f"one of {', '.join(sorted(KINDS))}")
     return tuple(request.kinds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping
 
+from shared_pathways_service.events.recorded_decisions import KINDS
 from shared_pathways_service.metrics.families import Family, Histogram, Kind, Sample
 from shared_pathways_service.servers.resource_manager.history_table import Numbered
 
@@ -31,7 +32,9 @@ class Meter:
 
     def wrote(self, written: Iterable[Numbered], seconds: float) -> None:
         """Counts a write of decisions."""
-        self._decisions.update(decision.kind for _, decision in written)
+        # A proxy may report events of any name; there must not be a time series for each.
+        kinds = (decision.kind for _, decision in written)
+        self._decisions.update(kind if kind in KINDS else "other" for kind in kinds)
         self._written.add(seconds)
 
     def families(self) -> list[Family]:

@@ -20,6 +20,7 @@ from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.proxy_reports import ProxyReports
 from shared_pathways_service.servers.resource_manager.status_report import reservation_message
 from shared_pathways_service.servers.serving import turns
 
@@ -43,6 +44,7 @@ class ResourceManagerService:
         self._authority = authority
         self._hello_s = hello_s
         self._types = types
+        self._reports = ProxyReports()
 
     @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
@@ -219,19 +221,23 @@ class ResourceManagerService:
     async def _receive_from_tenant(self, asked: messages.TenantAsked, context: Context) -> None:
         """Reads a proxy's messages."""
         while (message := await context.read()) is not grpc.aio.EOF:
-            other = message.WhichOneof("message")
-            if other == "activity":
-                self._authority.handle(wire.activity(asked, message.activity))
-                continue
-            if other != "bye":
-                raise InvalidRequestError("message", other, "activity or bye after the hello")
-            reason = wire.reason(message.bye.reason)
-            self._authority.operators.release(
-                messages.TenantReleased(
-                    tenant=asked.request.name, incarnation=asked.incarnation, reason=reason
-                )
-            )
-            return
+            match message.WhichOneof("message"):
+                case "activity":
+                    self._authority.handle(wire.activity(asked, message.activity))
+                case "event":
+                    if (reported := self._reports.read(asked, message.event)) is not None:
+                        self._authority.handle(reported)
+                case "bye":
+                    released = messages.TenantReleased(
+                        tenant=asked.request.name,
+                        incarnation=asked.incarnation,
+                        reason=wire.reason(message.bye.reason),
+                    )
+                    self._authority.operators.release(released)
+                    return
+                case other:
+                    expected = "activity, event or bye after the hello"
+                    raise InvalidRequestError("message", other, expected)
 
 
 async def _hello(context: Context, within_s: float) -> Any:

@@ -137,6 +137,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
                 recovering=instruction.recovering,
                 memory_limit_bytes=self._memory_limit_bytes,
                 activity_s=self._activity_s,
+                takes_events=True,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 

@@ -18,7 +18,7 @@ from shared_pathways_service.api.validation import (
     check_text,
 )
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.events import LAST_MOMENT, Event
+from shared_pathways_service.events import LAST_MOMENT
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.tenant_requests import read_tenant_request, tenant_of
 from shared_pathways_service.scheduling.book import messages
@@ -27,7 +27,6 @@ from shared_pathways_service.scheduling.book.reserved import Reservation
 __all__ = [
     "TenantInstruction",
     "activity",
-    "event_message",
     "release",
     "reservation",
     "slice_id",
@@ -182,23 +181,6 @@ def tenant_update(instruction: TenantInstruction, version: int) -> pb.TenantUpda
             return pb.TenantUpdate(refused=_refused(instruction, version))
         case messages.NotifyPlaced() | messages.NotifyUnplaced():
             return pb.TenantUpdate(placement=_placement(instruction))
-
-
-def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
-    """Creates the message of an event."""
-    message = pb.EventMessage(
-        kind=event.kind,
-        source=event.source,
-        time=event.time,
-        monotonic=event.monotonic,
-        tenant=event.tenant,
-        slice=None if event.slice is None else str(event.slice),
-        duration_s=event.duration_s,
-        reason=event.reason,
-        snapshot=snapshot,
-    )
-    message.data.update(event.data)
-    return message
 
 
 def _preempting(instruction: messages.NotifyPreempting) -> pb.TenantUpdate:

@@ -15,6 +15,7 @@ import pytest
 
 from harness.carriers import hello
 from harness.processes import DEADLINE_S
+from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.servers.proxy.execution.executor import Executor
@@ -136,6 +137,46 @@ def test_a_proxy_says_that_its_slices_were_taken_back_for_idleness(
             slices.close()
     assert not first.HasField("idle_count")
     assert (again.idle_count if again.HasField("idle_count") else None) == idle_count
+
+
+def test_events_wait_for_a_manager_that_takes_them(own_directories: Path) -> None:
+    class Upgraded(pb_grpc.ResourceManagerServicer):
+        """Takes no events on its first stream, as older versions, and takes them on its second."""
+
+        def TenantSession(  # noqa: N802 - gRPC's name
+            self, requests: Iterator[pb.TenantMessage], context: grpc.ServicerContext
+        ) -> Iterator[pb.TenantUpdate]:
+            hellos.put(next(requests).hello)
+            takes_events = hellos.qsize() == 2
+            yield pb.TenantUpdate(welcome=pb.TenantWelcome(version=2, takes_events=takes_events))
+            if not takes_events:
+                reported.wait(DEADLINE_S)
+                context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
+            for message in requests:
+                messages.put(message)
+
+    hellos: queue.SimpleQueue[pb.TenantHello] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[pb.TenantMessage] = queue.SimpleQueue()
+    reported = threading.Event()
+    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    with _serving(Upgraded(), f"unix:{own_directories / 'rm'}") as address:  # type: ignore[abstract]
+        link = ResourceManagerLink(
+            address, hello(name="ada", incarnation="1"), slices, Ending(""), None
+        )
+        link.start()
+        try:
+            for device in range(20):
+                link.report(MemoryNearLimit(reason="full", device=device))
+            reported.set()
+            received = [messages.get(timeout=DEADLINE_S) for _ in range(8)]
+            link.report(MemoryNearLimit(reason="full", device=20))
+            received.append(messages.get(timeout=DEADLINE_S))
+        finally:
+            reported.set()
+            link.close("done")
+            slices.close()
+    devices = [message.event.data["device"] for message in received]
+    assert devices == list(range(12, 21)), "the newest, in order"
 
 
 class _Pauses(threading.Event):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from shared_pathways_service.scheduling.book.messages.core_events import (
     Claim,
+    ProxyReported,
     ReservationCancelled,
     ReservationMade,
     ResourceManagerEvent,
@@ -46,6 +47,7 @@ __all__ = [
     "Claim",
     "EndTenantStream",
     "Instruction",
+    "ProxyReported",
     "RefusalKind",
     "RefuseTenant",
     "RefuseWorker",

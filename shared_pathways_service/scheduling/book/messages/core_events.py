@@ -10,6 +10,7 @@ from shared_pathways_service.scheduling.book.reserved import Reservation
 
 __all__ = [
     "Claim",
+    "ProxyReported",
     "ReservationCancelled",
     "ReservationMade",
     "ResourceManagerEvent",
@@ -115,6 +116,19 @@ class TenantActivity:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ProxyReported:
+    """A proxy reports an event, which watchers receive and the history records.
+
+    Attributes:
+      event: The event as JSON, without times, which the receiver of the announcement sets.
+    """
+
+    tenant: str
+    incarnation: str
+    event: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantStreamEnded:
     """A proxy's stream broke: its TTL starts.
 
@@ -184,6 +198,7 @@ ResourceManagerEvent = (
     | WorkerEnded
     | TenantAsked
     | TenantActivity
+    | ProxyReported
     | TenantStreamEnded
     | TenantReleased
     | SliceCordoned

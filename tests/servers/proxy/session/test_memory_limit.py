@@ -9,8 +9,9 @@ import pytest
 
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import F32, Failed, single, split
+from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from shared_pathways_service.servers.proxy.memory import Charge
+from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 from tests.servers.proxy.conftest import MakeClient, MakeProxy
 
 EXHAUSTED = 8
@@ -49,6 +50,31 @@ def test_a_limit_of_the_resource_manager_is_named_as_such(
     with pytest.raises(Failed, match=r"of the resource manager\) is 8 bytes") as raised:
         client.fetch(client.put(FOUR, single(0)))
     assert "--device_memory_limit_bytes" not in raised.value.message
+
+
+def test_use_near_the_limit_is_reported_once_until_it_fell_far_below() -> None:
+    memory = DeviceMemory(2, 0)
+    events: list[MemoryNearLimit] = []
+    memory.on_near_limit = events.append
+    assert memory.charge([0], 1000, "no limit, no report") is None
+    memory.lower(100, "--limit")
+    most = [memory.charge([0], 90, "an array")]
+    assert events == [], "90 % is not above 90 %"
+    more = [memory.charge([0, 1], 5, "an array")]
+    assert [(event.device, event.used_bytes, event.limit_bytes) for event in events] == [
+        (0, 95, 100)
+    ]
+    assert events[0].reason == "device 0 has 95 of 100 bytes in use"
+    other = [memory.charge([1], 90, "an array")]
+    more.clear()
+    more.append(memory.charge([0], 5, "an array"))
+    most.clear()
+    more.append(memory.charge([0], 95, "an array"))
+    assert len(events) == 1, "the other device is still near its limit"
+    other.clear()
+    more.clear()
+    more.append(memory.charge([1, 0], 91, "an array"))
+    assert [event.device for event in events] == [0, 1]
 
 
 def test_programs_beyond_the_limit(make_proxy: MakeProxy, connect: MakeClient) -> None:
