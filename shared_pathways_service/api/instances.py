@@ -19,8 +19,8 @@ __all__ = [
     "parse_virtual_slices",
 ]
 
-#: More slices than any service has; guards against typing errors.
-MAX_SLICES: Final = 10_000
+#: More slices than any service has; guards against typing errors and long messages.
+MAX_SLICES: Final = 4096
 
 _MAPPING: Final = "a mapping of instance types to counts, e.g. {'tpuv6e:2x2': 2}"
 _COUNT: Final = re.compile(r"[0-9]{1,9}")

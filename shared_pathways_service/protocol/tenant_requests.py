@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from shared_pathways_service.api.instances import MAX_SLICES
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import (
@@ -21,8 +22,6 @@ __all__ = ["message_of", "read_tenant_request", "tenant_of", "write_older_fields
 #: The messages that carry a tenant's request.
 Carrier = TypeVar("Carrier", resource_manager_pb2.TenantHello, supervisor_pb2.CreateProxyRequest)
 
-#: Far more than any service has; guards against huge messages.
-_MAX_SLICES = 4096
 _FIELDS = frozenset(TenantMessage.DESCRIPTOR.fields_by_name)
 
 
@@ -54,7 +53,7 @@ def read_tenant_request(message: TenantMessage) -> TenantRequest:
     Raises:
       InvalidRequestError: A field has an invalid value; `field` names it.
     """
-    count = check_int("virtual_slices", len(message.virtual_slices), low=1, high=_MAX_SLICES)
+    count = check_int("virtual_slices", len(message.virtual_slices), low=1, high=MAX_SLICES)
     queue_timeout = lifetime = None
     if message.HasField("queue_timeout_s"):
         queue_timeout = check_seconds("queue_timeout_s", message.queue_timeout_s, infinity=True)

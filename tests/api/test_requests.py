@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from shared_pathways_service.api.request_fields import check_proxy_job_name, default_proxy_job_name
 from shared_pathways_service.api.requests import DEFAULT_PROXY_IMAGE, ProxyOptions
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol.tenant_requests import message_of, read_tenant_request
 from tests.api.building import build, refusal
 
 #: Where a request has keywords of connect() that are not its own fields by the same name.
@@ -197,6 +199,13 @@ def test_valid_values_are_accepted(field: str, value: object, kept: object) -> N
 def test_the_default_image_matches_the_service() -> None:
     for value in (None, ""):
         assert build(proxy_server_image=value).proxy_server_image == DEFAULT_PROXY_IMAGE
+
+
+def test_more_slices_than_the_service_accepts_are_refused_before_it_is_asked() -> None:
+    most = build(expected_tpu_instances={"tpuv6e:2x2": 4000, "tpuv5e:2x2": 96}).tenant
+    assert len(read_tenant_request(message_of(most)).virtual_slices) == 4096
+    with pytest.raises(InvalidRequestError, match="at most 4096 slices"):
+        build(expected_tpu_instances={"tpuv6e:2x2": 4000, "tpuv5e:2x2": 97})
 
 
 @pytest.mark.parametrize("bucket", ["my-bucket", "my-bucket/path/x=1", "my.domain.org"])
