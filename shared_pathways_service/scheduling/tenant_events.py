@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
@@ -192,7 +191,7 @@ class Tenants:
             return
         flat = json.loads(event.event)
         self._ledger.decide_tenant(tenant, flat["kind"], flat.get("reason", ""), ends=False)
-        self._speaker.announce(partial(Event.from_dict, flat))
+        self._speaker.announce(lambda: Event.from_dict(flat))
 
     def released(self, event: TenantReleased) -> None:
         """Frees a tenant's slices at once."""
@@ -217,9 +216,10 @@ class Tenants:
 
     def _start_ttl(self, tenant: Tenant) -> None:
         ends = tenant.ttl_at = self._ledger.now + self._ttl_s
+        why = f"its proxy did not come back within {self._ttl_s:g} s"
         self._deadlines.add(
             lambda: ends if tenant.ttl_at == ends and not tenant.gone else None,
-            lambda: self._expired(tenant),
+            lambda: self._end(tenant, RefusalKind.LOST, why),
         )
 
     def _await_end(self, tenant: Tenant) -> None:
@@ -230,18 +230,12 @@ class Tenants:
                 lambda: self._take_back(tenant, "its stated lifetime is over"),
             )
 
-    def _expired(self, tenant: Tenant) -> None:
-        why = f"its proxy did not come back within {self._ttl_s:g} s"
-        self._end(tenant, RefusalKind.LOST, why)
-
     def _end(self, tenant: Tenant, kind: RefusalKind, why: str) -> None:
         self._speaker.announce(announcements.gone(tenant, why))
         self._ledger.remember_end(tenant, kind, why)
         ended = DecisionKind.EXPIRED if kind is RefusalKind.LOST else DecisionKind.RELEASED
         self._ledger.decide_tenant(tenant, ended, why, ends=tenant.is_queued)
         self._ledger.remove_tenant(tenant, why)
-
-    # ---- parts
 
     def _check_claims(self, tenant: Tenant, claims: tuple[Claim, ...]) -> set[int]:
         """Answers a proxy's claims; returns the virtual indices of the valid ones."""
