@@ -11,8 +11,8 @@ from typing import Any
 from harness.processes import ServerProcess, run_async
 from harness.programs import noting_logs, wait_until
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.cli.lookups.embedded_status import read_status
 from shared_pathways_service.homes.embedded.discovery import find
+from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 

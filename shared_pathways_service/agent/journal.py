@@ -13,8 +13,9 @@ from typing import Any
 
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity
+from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["Entry", "Journal", "journal_directory", "journal_entries"]
 
 _VERSION = 1
 _SUFFIX = ".json"
@@ -145,3 +146,14 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def journal_directory(settings: Settings) -> Path:
+    """Returns the directory of this user's journal, which may not exist."""
+    return settings.state_dir / "journal"
+
+
+def journal_entries(settings: Settings) -> list[Entry]:
+    """Returns all sessions in this user's journal, oldest first."""
+    directory = journal_directory(settings)
+    return Journal(directory).entries() if directory.is_dir() else []

@@ -10,7 +10,7 @@ from shared_pathways_service.api.request_fields import check_service_address
 from shared_pathways_service.api.validation import check_dns_label, check_optional_text
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["DEFAULT_NAMESPACE", "HomeName", "ServiceChoice"]
+__all__ = ["DEFAULT_NAMESPACE", "HomeName", "ServiceChoice", "home_of"]
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -48,9 +48,8 @@ class ServiceChoice:
     ) -> ServiceChoice:
         """Checks a GKE cluster with its project and region, or another choice of a service."""
         cluster, project, region = gke
-        given = (value is not None for value in (cluster, context, pathways_service))
         choice = cls(
-            home="kubernetes" if any(given) else "embedded",
+            home=home_of(cluster, context, pathways_service),
             cluster=check_optional_text("cluster", cluster),
             project=check_optional_text("project", project),
             region=check_optional_text("region", region),
@@ -86,3 +85,9 @@ class ServiceChoice:
                 "a cluster, a context or a pathways_service beside it: "
                 "the embedded service has no namespaces",
             )
+
+
+def home_of(cluster: object, context: object, pathways_service: object) -> HomeName:
+    """Returns the home that the given values choose; None: not given."""
+    given = any(value is not None for value in (cluster, context, pathways_service))
+    return "kubernetes" if given else "embedded"

@@ -11,8 +11,8 @@ import pytest
 from harness.processes import run_async
 from harness.programs import DEADLINE_S
 from shared_pathways_service.cli.commands.manager import events
-from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import version_metadata
 from tests.protocol.hearing import HearingStub

@@ -9,7 +9,7 @@ import pytest
 
 from harness.processes import run_async
 from shared_pathways_service.cli.commands.manager import events
-from shared_pathways_service.cli.lookups.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.resource_manager.history_wire import window_of
 from tests.protocol.served import serving_stream

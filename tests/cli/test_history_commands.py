@@ -16,8 +16,8 @@ from harness.embedded import embedded, nothing_left, status
 from harness.processes import run_async
 from harness.programs import DEADLINE_S, program, sps, sps_running, wait_until
 from shared_pathways_service.cli.display.moments import parse_moment
-from shared_pathways_service.cli.lookups.manager_calls import Manager
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from tests.cli.test_embedded_commands import HOLDER, completed, failing

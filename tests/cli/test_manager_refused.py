@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from harness.processes import run_async
+from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.cli.commands.manager import events
-from shared_pathways_service.cli.lookups import open_cluster
-from shared_pathways_service.cli.lookups.manager_calls import manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.paths import port_forward
+from shared_pathways_service.operations.service_readers.kubernetes import open_cluster
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from tests.cluster_state.test_readiness import SERVICE
@@ -32,7 +33,7 @@ def test_each_way_of_asking_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch
         api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
 
         @contextlib.asynccontextmanager
-        async def opened(_place: Place) -> AsyncIterator[Any]:
+        async def opened(_where: ServiceChoice) -> AsyncIterator[Any]:
             yield SimpleNamespace(api=api, service=service)
 
         monkeypatch.setattr(open_cluster, "opened", opened)

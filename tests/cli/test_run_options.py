@@ -78,8 +78,8 @@ def test_a_session_is_at_the_place_that_it_was_made_with() -> None:
 
 
 def test_a_place_is_checked_as_connect_does() -> None:
-    assert not Place().is_cluster
-    assert Place(pathways_service="h:1").is_cluster
+    assert Place().home == "embedded"
+    assert Place(pathways_service="h:1").home == "kubernetes"
     with pytest.raises(InvalidRequestError, match="project"):
         Place(cluster="c").request()
     with pytest.raises(InvalidRequestError, match="namespace"):

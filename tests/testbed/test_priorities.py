@@ -10,7 +10,7 @@ import pytest
 
 from harness.programs import program
 from harness.testbed.clients import PRELUDE, client, deployed, nothing_left
-from shared_pathways_service.cli.lookups.manager_calls import manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings

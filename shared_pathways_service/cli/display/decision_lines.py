@@ -1,7 +1,8 @@
-"""Formats decisions of the resource manager for output."""
+"""Formats decisions of the resource manager, and reservations, for output."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shared_pathways_service.cli.display.moments import shown
@@ -9,7 +10,7 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import decision_of
 from shared_pathways_service.scheduling.book.decisions import Decision, sentence
 
-__all__ = ["decision_dict", "decision_line"]
+__all__ = ["decision_dict", "decision_line", "owner_of", "reservation_line"]
 
 
 def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
@@ -35,3 +36,18 @@ def decision_line(message: pb.EventMessage) -> str:
         began=0.0 if message.HasField("duration_s") else None,
     )
     return f"{shown(message.time)} {message.kind:<17} {sentence(decision)}"
+
+
+def owner_of(reservation: Mapping[str, Any]) -> str:
+    """Returns the owner of a reservation."""
+    user, team = reservation["user"], reservation["team"]
+    return f"user {user}" if user else f"team {team}"
+
+
+def reservation_line(reservation: Mapping[str, Any]) -> str:
+    """Returns a line about a reservation for people."""
+    one = reservation
+    return (
+        f"{one['id']}: {one['count']} x {one['instance_type']} for {owner_of(one)} from "
+        f"{shown(one['starts'])} until {shown(one['ends'])}, {one['held']} in use"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared_pathways_service.cli.lookups.sessions import journal_entries
+from shared_pathways_service.agent.journal import journal_entries
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.runtime.settings import Settings
 

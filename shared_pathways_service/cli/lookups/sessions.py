@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.clean_up import clean_up_sessions
-from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.journal import (
+    Entry,
+    Journal,
+    journal_directory,
+    journal_entries,
+)
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["clean_up_entries", "find_entry", "forget_entry", "journal_entries", "metrics_of"]
-
-
-def journal_entries(settings: Settings) -> list[Entry]:
-    """Returns all sessions in the journal, oldest first."""
-    directory = _journal(settings)
-    return Journal(directory).entries() if directory.is_dir() else []
+__all__ = ["clean_up_entries", "find_entry", "forget_entry", "metrics_of"]
 
 
 def forget_entry(settings: Settings, entry: Entry) -> None:
     """Removes a session from the journal, without deleting anything of it."""
-    Journal(_journal(settings)).remove(entry.session)
+    Journal(journal_directory(settings)).remove(entry.session)
 
 
 def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
@@ -41,12 +39,11 @@ def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[
       place: The place of the connections.
       name: A connection; None: all of them.
     """
-    home = "kubernetes" if place.is_cluster else "embedded"
     return [
         {"name": entry.name, "pid": entry.agent.pid, "metrics": entry.metrics}
         for entry in journal_entries(settings)
         if entry.metrics
-        and entry.home.name == home
+        and entry.home.name == place.home
         and place.has(entry)
         and name in (None, entry.name)
         and entry.agent.is_alive()
@@ -64,8 +61,4 @@ def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupErr
     # (A separate log, because old logs are deleted: a shared one would grow without limit.)
     log = settings.state_dir / "agents" / f"clean-up-{os.getpid()}.log"
     sessions = [entry.session for entry in entries]
-    return clean_up_sessions(_journal(settings), sessions, log)
-
-
-def _journal(settings: Settings) -> Path:
-    return settings.state_dir / "journal"
+    return clean_up_sessions(journal_directory(settings), sessions, log)

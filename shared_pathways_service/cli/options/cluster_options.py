@@ -11,6 +11,7 @@ import typer
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import this_requester
 from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
+from shared_pathways_service.api.service_choice import HomeName, ServiceChoice, home_of
 from shared_pathways_service.cli.options.option_groups import takes_group
 
 __all__ = ["Place", "takes_cluster", "takes_place"]
@@ -41,10 +42,23 @@ class Place:
             **{field.name: options[field.name] for field in _FIELDS if options.get(field.name)}
         )
 
+    @classmethod
+    def of_service(cls, entry: Entry) -> Place:
+        """Returns the place of the service that a session in the journal uses."""
+        place = cls.of(entry)
+        if entry.home.name == "embedded":
+            return place
+        return dataclasses.replace(place, pathways_service=entry.service or None)
+
     @property
-    def is_cluster(self) -> bool:
-        """Whether a cluster is named; otherwise the place is the embedded service."""
-        return any((self.cluster, self.context, self.pathways_service))
+    def home(self) -> HomeName:
+        """The home of the service."""
+        return home_of(self.cluster or None, self.context or None, self.pathways_service or None)
+
+    @property
+    def service(self) -> ServiceChoice:
+        """The place, checked; raises InvalidRequestError."""
+        return self.request().service
 
     def has(self, entry: Entry) -> bool:
         """Whether a session of the journal is at this place; an empty place matches any session."""
@@ -54,14 +68,14 @@ class Place:
         here = self._settled() if there.context else self
         # (The service is not part of the cluster's place.)
         mine, theirs = (dataclasses.replace(p, pathways_service=None) for p in (here, there))
-        return entry.home.name == "kubernetes" and mine == theirs
+        return entry.home.name == self.home and mine == theirs
 
     def _settled(self) -> Place:
         """Returns the place with the context of the ambient cluster, as a session records it."""
         from shared_pathways_service.kube.access import settled  # noqa: PLC0415 - aiohttp
         from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
 
-        if self.cluster or not self.is_cluster:
+        if self.cluster or self.home != "kubernetes":
             return self
         context = settled(ClusterChoice(context=self.context or "")).context
         return dataclasses.replace(self, context=context or None)

@@ -16,7 +16,6 @@ from harness.programs import DEADLINE_S, program, sps, sps_running
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, PRELUDE, nothing_left
 from shared_pathways_service.cli.commands.clusters import upgrade
-from shared_pathways_service.cli.lookups.open_cluster import opened
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cluster_state.service_reading import difference
 from shared_pathways_service.kube.errors import ApiError
@@ -26,6 +25,7 @@ from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
 from shared_pathways_service.operations import deployment
 from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.deployed_service import (
     OUR_SERVER_IMAGE,
@@ -226,7 +226,7 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
         return await create(cluster, inputs)
 
     async def replace() -> None:
-        async with opened(Place(context="testbed", namespace=namespace.name)) as cluster:
+        async with opened(Place(context="testbed", namespace=namespace.name).service) as cluster:
             await upgrade._replace(cluster, old, before, after)
 
     monkeypatch.setattr(deployment, "create", refused)

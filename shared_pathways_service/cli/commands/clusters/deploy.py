@@ -124,10 +124,10 @@ def print_deployed(
 async def _deploy(
     place: Place, inputs: ServiceInputs, *, timeout_s: float | None, look: Look
 ) -> ServiceReadiness | None:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
-    async with opened(place) as cluster:
+    async with opened(place.service) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
         await deployment.create(cluster, inputs)
         if timeout_s is None:

@@ -118,11 +118,11 @@ def hotswap(
 
 
 async def _hotswap(place: Place, options: _Options) -> Report:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.operations import hotswap as hotswap_run  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     high, low = options.high, options.low
-    async with opened(place) as cluster:
+    async with opened(place.service) as cluster:
         if options.create:
             wanted = [*priority_classes(), hotswap_jobset(low), hotswap_jobset(high)]
             for name in await hotswap_run.create_missing(cluster.api, place.namespace, wanted):

@@ -39,11 +39,11 @@ def undeploy(
 async def _undeploy(
     place: Place, name: str, *, drain_timeout_s: float, evict: bool, timeout_s: float
 ) -> None:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
+    from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
-    async with opened(place) as cluster:
+    async with opened(place.service) as cluster:
         jobset, _ = await deployment.jobset_of(cluster, name)
         why = "it is being deleted"
         async with drained(

@@ -105,11 +105,11 @@ def upgrade(
 async def _upgrade(
     place: Place, name: str, fields: dict[str, Any], options: _Options, look: Look
 ) -> _Upgraded:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
+    from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
-    async with opened(place) as cluster:
+    async with opened(place.service) as cluster:
         jobset, service = await deployment.jobset_of(cluster, name)
         before = read_inputs(jobset, service)
         after = dataclasses.replace(before, **fields)

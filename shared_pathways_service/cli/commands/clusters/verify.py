@@ -131,7 +131,7 @@ def _slices(given: Sequence[str] | None, service: ServiceView) -> tuple[str, int
         ((kind, count),) = counts.items()
         return str(kind), count
     found = service.slices()
-    if not found and service.place.is_cluster:
+    if not found and not service.reader.starts_on_demand:
         raise ServiceNotFound("the service has no slices", hint="`sps status` shows it")
     for kind, (_, free) in found.items():
         if free:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
-from shared_pathways_service.cli.lookups.manager_calls import Manager, manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 

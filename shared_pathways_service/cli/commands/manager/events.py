@@ -14,10 +14,11 @@ from shared_pathways_service.cli.display.decision_lines import decision_dict, de
 from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.lookups.completion import connection_names
-from shared_pathways_service.cli.lookups.manager_calls import Manager, manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.runtime.settings import Settings

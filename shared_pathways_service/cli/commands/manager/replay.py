@@ -11,7 +11,7 @@ import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.errors import FAILED
-from shared_pathways_service.cli.lookups.manager_calls import manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb

@@ -8,16 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.api.instances import parse_instance_texts
+from shared_pathways_service.cli.display.decision_lines import owner_of, reservation_line
 from shared_pathways_service.cli.display.moments import parse_coming, shown
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_table
-from shared_pathways_service.cli.display.status_messages import (
-    owner_of,
-    reservation_dict,
-    reservation_line,
-)
-from shared_pathways_service.cli.lookups.manager_calls import manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.operations.service_readers.service_occupancy import reservation_dict
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared_pathways_service.cli.commands.manager.usage import read_usage, utilisation
+from shared_pathways_service.cli.display.decision_lines import reservation_line
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import AsJson, make_console, make_table, print_json
 from shared_pathways_service.cli.display.serve_display import holder_of
-from shared_pathways_service.cli.display.status_messages import occupancy_of, reservation_line
-from shared_pathways_service.cli.lookups.manager_calls import Manager, manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span

@@ -12,9 +12,10 @@ import typer
 
 from shared_pathways_service.cli.display.moments import parse_moment, shown
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_table
-from shared_pathways_service.cli.lookups.manager_calls import Manager, manager_of
+from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span

@@ -14,15 +14,16 @@ from shared_pathways_service.cli.commands.sessions.reap import why_not_reaped
 from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_line
 from shared_pathways_service.cli.errors import FAILED, INTERRUPTED
 from shared_pathways_service.cli.lookups.completion import connection_names
+from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import (
     clean_up_entries,
     find_entry,
     forget_entry,
-    journal_entries,
 )
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
-from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.operations.service_readers.base import ServiceReader
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["delete"]
@@ -63,18 +64,9 @@ def delete(
         deleted = False
     elif entry is not None:
         deleted = _delete_own(settings, entry, yes=yes)
-    elif place.is_cluster:
-        deleted = asyncio.run(_delete_in_cluster(settings, name, place, yes=yes))
     else:
-        place.request()
-        names = sorted(e.name for e in journal_entries(settings))
-        raise ServiceNotFound(
-            f"you have no connection {name} on this machine",
-            candidates=names,
-            hint=f"your connections are {', '.join(names)}"
-            if names
-            else "--cluster or --context selects a cluster",
-        )
+        reader = reader_of(place, settings)
+        deleted = asyncio.run(_delete_by_name(settings, name, reader, yes=yes))
     if as_json:
         print_json({"name": name, "deleted": deleted} | ({"forgotten": True} if forget else {}))
     elif forget:
@@ -102,14 +94,14 @@ def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:
     return True
 
 
-async def _delete_in_cluster(settings: Settings, name: str, place: Place, *, yes: bool) -> bool:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
-
-    async with opened(place) as cluster:
-        proxy = await cluster.proxy(name)
+async def _delete_by_name(
+    settings: Settings, name: str, reader: ServiceReader, *, yes: bool
+) -> bool:
+    async with reader.proxies() as proxies:
+        proxy = await proxies.proxy(name)
         if not yes:
             _confirm_proxy(settings, proxy)
-        return await cluster.delete(proxy)
+        return await proxies.delete(proxy)
 
 
 def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:

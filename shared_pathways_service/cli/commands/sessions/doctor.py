@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -12,12 +11,12 @@ import typer
 from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.api.proxy_options import split_options
-from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.display.output import AsJson, print_json
 from shared_pathways_service.cli.errors import exit_code
-from shared_pathways_service.cli.lookups.local_checks import embedded_checks, machine_checks
+from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.operations.service_readers.machine_checks import machine_checks
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["doctor"]
@@ -82,10 +81,6 @@ def doctor(
     """
     if not 0 < timeout < float("inf"):
         raise InvalidRequestError("--timeout", timeout, "seconds, more than 0")
-    if proxy_job_name is not None and not place.is_cluster:
-        raise InvalidRequestError(
-            "--proxy-job-name", proxy_job_name, "a proxy in a cluster, with --context or --cluster"
-        )
     settings = Settings.load()
     given: dict[str, Any] = {
         "gcs_bucket": gcs_bucket,
@@ -97,11 +92,7 @@ def doctor(
         given["expected_tpu_instances"] = parse_instance_texts(slices)
     checks = machine_checks(settings)
     request = place.request(**given)
-    if place.is_cluster:
-        checks += _cluster_checks(place, request, settings, proxy_job_name, timeout)
-    else:
-        wanted = request.tenant.type_names
-        checks += asyncio.run(embedded_checks(settings, wanted, timeout))
+    checks += reader_of(place, settings).checks(request, timeout, proxy_job_name)
     if as_json:
         print_json({"ok": not _failed(checks), "checks": [_as_data(check) for check in checks]})
     else:
@@ -109,27 +100,6 @@ def doctor(
     if failed := _failed(checks):
         error = failed[0].error
         raise typer.Exit(exit_code(error) if error is not None else 1)
-
-
-def _cluster_checks(
-    place: Place,
-    request: SessionRequest,
-    settings: Settings,
-    proxy_job_name: str | None,
-    timeout: float,
-) -> list[Check]:
-    from shared_pathways_service.cli.lookups.cluster_checks import cluster_checks  # noqa: PLC0415 - aiohttp
-
-    checks = [*asyncio.run(cluster_checks(place, request, timeout))]
-    if proxy_job_name is not None:
-        from shared_pathways_service.cli.lookups.proxy_credentials import proxy_credentials_check  # noqa: PLC0415 - aiohttp
-
-        is_plaintext = request.proxy_options.use_insecure_credentials
-        check = proxy_credentials_check(
-            place, proxy_job_name, settings, timeout, is_plaintext=is_plaintext
-        )
-        checks.append(asyncio.run(check))
-    return checks
 
 
 def _failed(checks: Sequence[Check]) -> list[Check]:

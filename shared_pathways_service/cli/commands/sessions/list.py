@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.journal import Entry, journal_entries
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import (
@@ -20,9 +20,11 @@ from shared_pathways_service.cli.display.output import (
     print_line,
     print_table,
 )
-from shared_pathways_service.cli.lookups.sessions import clean_up_entries, journal_entries
+from shared_pathways_service.cli.lookups.place_readers import reader_of
+from shared_pathways_service.cli.lookups.sessions import clean_up_entries
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
+from shared_pathways_service.operations.service_readers.base import ServiceReader
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["ListedConnection", "list_connections"]
@@ -67,11 +69,11 @@ class ListedConnection:
         )
 
     @classmethod
-    def of_proxy(cls, proxy: KnownProxy) -> ListedConnection:
-        """Converts the Job of a proxy."""
+    def of_proxy(cls, proxy: KnownProxy, home: str) -> ListedConnection:
+        """Converts a proxy of a home."""
         return cls(
             name=proxy.name,
-            home="kubernetes",
+            home=home,
             namespace=proxy.namespace,
             service=proxy.holder.service or None,
             slices=proxy.slices or None,
@@ -100,23 +102,23 @@ def list_connections(
         print_error(str(error))
     entries = journal_entries(settings)
     listed = [ListedConnection.of(entry) for entry in entries]
-    if place.is_cluster:
-        proxies = asyncio.run(_proxies(place, "" if everybody else user_name()))
-        known = {entry.session for entry in entries}
-        listed += [ListedConnection.of_proxy(p) for p in proxies if p.session not in known]
-    else:
-        place.request()
+    reader = reader_of(place, settings)
+    proxies = asyncio.run(_proxies(reader, "" if everybody else user_name()))
+    known = {entry.session for entry in entries}
+    listed += [
+        ListedConnection.of_proxy(proxy, place.home)
+        for proxy in proxies
+        if proxy.session not in known
+    ]
     if as_json:
         print_json([dataclasses.asdict(item) for item in listed])
     else:
         _print_table(listed)
 
 
-async def _proxies(place: Place, user: str) -> list[KnownProxy]:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
-
-    async with opened(place) as cluster:
-        return await cluster.proxies(user)
+async def _proxies(reader: ServiceReader, user: str) -> Sequence[KnownProxy]:
+    async with reader.proxies() as proxies:
+        return await proxies.proxies(user)
 
 
 def _print_table(listed: Sequence[ListedConnection]) -> None:

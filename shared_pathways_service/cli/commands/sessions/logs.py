@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import enum
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.lookups.completion import connection_names
-from shared_pathways_service.cli.lookups.log_files import Component, find_logs, read_logs
+from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import find_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["logs"]
@@ -59,46 +57,14 @@ def logs(
         )
     place.request()
     settings = Settings.load()
-    wanted: Component = component.value
-    show = _printer(as_json=as_json)
+    wanted = LogRequest(name=name or "", component=component.value, lines=lines, follow=follow)
     entry = find_entry(settings, name, place) if name else None
-    if entry is not None and entry.home.name == "kubernetes":
-        place = Place.of(entry)
-    if place.is_cluster:
-        service = entry.service if entry is not None else ""
-        reading = _Reading(name=name or "", component=wanted, lines=lines, follow=follow)
-        asyncio.run(_show_pods(place, reading, service, show))
-    else:
-        found = find_logs(settings, name or "", wanted)
-        read_logs(found, lines, show, follow=follow)
+    if entry is not None:
+        place = Place.of_service(entry)
+    reader_of(place, settings).show_logs(wanted, _printer(as_json=as_json))
 
 
-#: Called with the line's source (empty if there is only one) and the line.
-_Show = Callable[[str, str], None]
-
-
-def _printer(*, as_json: bool) -> _Show:
+def _printer(*, as_json: bool) -> ShowLine:
     if as_json:
         return lambda source, line: print_json({"source": source, "line": line})
     return lambda source, line: print_line(f"{source}: {line}" if source else line)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Reading:
-    """The logs to read."""
-
-    name: str
-    component: Component
-    lines: int
-    follow: bool
-
-
-async def _show_pods(place: Place, wanted: _Reading, service: str, show: _Show) -> None:
-    # Slow imports that only a cluster needs.
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415
-    from shared_pathways_service.cli.lookups.pod_logs import PodLogs, pods_of  # noqa: PLC0415
-
-    async with opened(place) as cluster:
-        pods = await pods_of(cluster, wanted.component, name=wanted.name, service=service)
-        reader = PodLogs(cluster.api, cluster.namespace, pods, show)
-        await (reader.follow(wanted.lines) if wanted.follow else reader.read(wanted.lines))

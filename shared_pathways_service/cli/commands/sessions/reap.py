@@ -10,12 +10,15 @@ from typing import Annotated
 
 import typer
 
+from shared_pathways_service.agent.journal import journal_entries
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
-from shared_pathways_service.cli.lookups.sessions import clean_up_entries, journal_entries
+from shared_pathways_service.cli.lookups.place_readers import reader_of
+from shared_pathways_service.cli.lookups.sessions import clean_up_entries
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy, why_kept
 from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.operations.service_readers.base import ServiceReader
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 
@@ -53,10 +56,9 @@ def reap(
     were created here for a process that has ended are deleted, too.
     """
     settings = Settings.load()
-    place.request()
+    reader = reader_of(place, settings)
     found, left = _reap_journal(settings, dry_run=dry_run)
-    if place.is_cluster:
-        found += asyncio.run(_reap_cluster(settings, place, dry_run=dry_run))
+    found += asyncio.run(_reap_proxies(settings, reader, place.home, dry_run=dry_run))
     if as_json:
         print_json([dataclasses.asdict(item) for item in found])
     else:
@@ -103,22 +105,22 @@ def _reap_journal(
     return found, left
 
 
-async def _reap_cluster(settings: Settings, place: Place, *, dry_run: bool) -> list[_Reaped]:
-    from shared_pathways_service.cli.lookups.open_cluster import opened  # noqa: PLC0415 - aiohttp
-
+async def _reap_proxies(
+    settings: Settings, reader: ServiceReader, home: str, *, dry_run: bool
+) -> list[_Reaped]:
     known = {entry.session for entry in journal_entries(settings)}
     found = []
-    async with opened(place) as cluster:
-        for proxy in await cluster.proxies(user_name()):
+    async with reader.proxies() as proxies:
+        for proxy in await proxies.proxies(user_name()):
             if proxy.holder.host != platform.node() or proxy.session in known:
                 continue
             why = why_not_reaped(settings, proxy)
             outcome = "kept" if why else "would be deleted"
             if not why and not dry_run:
-                outcome = "deleted" if await cluster.delete(proxy) else "gone"
+                outcome = "deleted" if await proxies.delete(proxy) else "gone"
             item = _Reaped(
                 name=proxy.name,
-                home="kubernetes",
+                home=home,
                 namespace=proxy.namespace,
                 outcome=outcome,
                 reason=why or f"its owner, process {proxy.pid}, has ended",

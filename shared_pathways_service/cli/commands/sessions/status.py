@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shared_pathways_service.cli.display.decision_lines import reservation_line
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import AsJson, make_table, print_json, print_line
 from shared_pathways_service.cli.display.serve_display import holder_of
-from shared_pathways_service.cli.display.status_messages import reservation_line
 from shared_pathways_service.cli.lookups.completion import connection_names
-from shared_pathways_service.cli.lookups.embedded_status import read_status
+from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import find_entry, metrics_of
-from shared_pathways_service.cli.lookups.status_counters import (
-    Counters,
-    late_callbacks_of,
-    proxies_of,
-    read_counters,
-    text_of,
-)
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.runtime.settings import Settings
@@ -65,27 +56,21 @@ def status(
     settings = Settings.load()
     place.request()
     entry = find_entry(settings, name, place) if name else None
-    counters: Counters = {}
-    if entry is not None and entry.home.name == "kubernetes":
-        place = dataclasses.replace(Place.of(entry), pathways_service=entry.service or None)
-    if openmetrics and (as_json or place.is_cluster):
+    if entry is not None:
+        place = Place.of_service(entry)
+    reader = reader_of(place, settings)
+    if openmetrics and (as_json or not reader.has_counters):
         raise InvalidRequestError(
             "--openmetrics",
             "with --json" if as_json else "of a cluster",
             "the embedded service without --json: proxies in a cluster are not asked",
         )
-    if place.is_cluster:
-        from shared_pathways_service.cli.lookups.cluster_status import read_cluster_status  # noqa: PLC0415 - aiohttp
-
-        data = asyncio.run(read_cluster_status(place, settings, name, wait_s=wait))
-    else:
-        data = read_status(settings, name, wait_s=wait)
-        counters = asyncio.run(read_counters(settings, name))
-        data["proxies"] = proxies_of(counters)
-        data["late_callbacks"] = late_callbacks_of(counters)
+    data = reader.status(name, wait_s=wait)
+    counters, text = reader.counters(name)
+    data |= counters
     data["agents"] = metrics_of(settings, place, name)
     if openmetrics:
-        print_line(text_of(counters).removesuffix("\n"))
+        print_line(text.removesuffix("\n"))
     elif as_json:
         print_json(data)
     else:

@@ -20,7 +20,6 @@ import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_line
 from shared_pathways_service.cli.errors import DONE, FAILED, INTERRUPTED, TERMINATED
-from shared_pathways_service.cli.lookups.embedded_link import embedded_link
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.events import rfc3339
@@ -33,6 +32,7 @@ from shared_pathways_service.operations.disruptions import (
     Strike,
     moments,
 )
+from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.grpc_errors import error_of
@@ -127,7 +127,7 @@ def chaos(
     The exit code is 0 after --duration, 130 on Ctrl-C, 143 on SIGTERM.
     """
     place.request()
-    if place.is_cluster:
+    if place.home != "embedded":
         raise InvalidRequestError(
             "--context",
             place.context or place.cluster or place.pathways_service,

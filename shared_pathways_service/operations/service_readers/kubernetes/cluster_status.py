@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import grpc.aio
 
-from shared_pathways_service.cli.display.output import print_aside
-from shared_pathways_service.cli.display.status_messages import occupancy_of, only
-from shared_pathways_service.cli.lookups.open_cluster import opened
-from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.cluster_state.overview import occupancy, processes
 from shared_pathways_service.cluster_state.readiness import ServiceReadiness, read_readiness
 from shared_pathways_service.cluster_state.services import Service, find_service
@@ -23,6 +21,8 @@ from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.manifests import names
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.manager_link import link_to_manager
+from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
+from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of, only
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.rmclient.failures import translate
 from shared_pathways_service.runtime.settings import Settings
@@ -31,7 +31,12 @@ __all__ = ["read_cluster_status"]
 
 
 async def read_cluster_status(
-    place: Place, settings: Settings, name: str | None = None, *, wait_s: float = 0.0
+    where: ServiceChoice,
+    settings: Settings,
+    name: str | None,
+    *,
+    wait_s: float,
+    warn: Callable[[str], object],
 ) -> dict[str, Any]:
     """Returns the output of ``sps status --json`` for a service in a cluster.
 
@@ -39,23 +44,28 @@ async def read_cluster_status(
     with its images pods and labels are the only source.
 
     Args:
-      place: The cluster and the service.
+      where: The cluster and the service.
       settings: For the connection to the resource manager.
       name: A connection; None: all of them.
       wait_s: Seconds to wait for all slices to be ready; 0: do not wait.
+      warn: Called with the reason if the resource manager could not be asked.
 
     Raises:
       ServiceNotFound: There is no service, or no connection of that name.
       ServiceNotReady: Not all slices were ready in time.
     """
-    async with opened(place) as cluster:
+    async with opened(where) as cluster:
         if wait_s:
-            await _wait_until_ready(cluster, place.pathways_service or "", wait_s)
-        return await _read(cluster, place, settings, name)
+            await _wait_until_ready(cluster, where.pathways_service or "", wait_s)
+        return await _read(cluster, where, settings, name, warn)
 
 
 async def _read(
-    cluster: Cluster, place: Place, settings: Settings, name: str | None
+    cluster: Cluster,
+    where: ServiceChoice,
+    settings: Settings,
+    name: str | None,
+    warn: Callable[[str], object],
 ) -> dict[str, Any]:
     jobsets, servers, clients, proxies = await asyncio.gather(
         cluster.items("jobsets"),
@@ -63,7 +73,7 @@ async def _read(
         cluster.items("pods", names.PROXY_SELECTOR),
         cluster.proxies(),
     )
-    service = find_service(jobsets, place.pathways_service or "", namespace=place.namespace)
+    service = find_service(jobsets, where.pathways_service or "", namespace=where.namespace)
     found = read_readiness(service, servers)
     mine = [proxy for proxy in proxies if proxy.holder.service in ("", service.name)]
     data = {
@@ -83,7 +93,7 @@ async def _read(
             data |= occupancy_of(status)
             data["service"]["spares"] = status.spares
         except SharedPathwaysError as error:
-            print_aside(f"warning: {error}; the following is derived from pods and labels")
+            warn(f"{error}; the following is derived from pods and labels")
     known = {proxy.name for proxy in mine}
     return data if name is None else only(data, name, known)
 

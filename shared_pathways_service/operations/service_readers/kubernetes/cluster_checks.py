@@ -8,30 +8,32 @@ import aiohttp
 
 from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.api.requests import SessionRequest
-from shared_pathways_service.cli.lookups.open_cluster import opened
-from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.cluster_state.preflight_checks import Examined
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import SharedPathwaysError, TunnelError
 from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
 from shared_pathways_service.tunnel.websocket_upgrade import upgraded
 
 __all__ = ["cluster_checks"]
 
 
-async def cluster_checks(place: Place, request: SessionRequest, timeout_s: float) -> list[Check]:
+async def cluster_checks(
+    where: ServiceChoice, request: SessionRequest, timeout_s: float
+) -> list[Check]:
     """Makes the preflight's checks, and opens a tunnel.
 
     Args:
-      place: The cluster and the service.
+      where: The cluster and the service.
       request: The proxy that would be requested.
       timeout_s: Seconds for the preflight.
     """
     try:
-        async with opened(place) as cluster:
-            preflight = Preflight(cluster.api, cluster.namespace, place.pathways_service or "")
+        async with opened(where) as cluster:
+            preflight = Preflight(cluster.api, cluster.namespace, where.pathways_service or "")
             examined = await preflight.examine(request, timeout_s)
             return [*examined.checks, *await _tunnel_check(cluster.api, examined)]
     except SharedPathwaysError as error:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
-from shared_pathways_service.cli.lookups.open_cluster import opened
-from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.cluster_state.proxy_progress import Stage, read_progress
 from shared_pathways_service.constants import PROXY_PORT
 from shared_pathways_service.errors import (
@@ -25,6 +24,7 @@ from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.kube.paths import item
 from shared_pathways_service.manifests.names import PROXY_CONTAINER
 from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
 from shared_pathways_service.protocol.ifrt.probe import probe
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.relay import Relay
@@ -39,19 +39,19 @@ _SILENT_S = 2.0
 
 
 async def proxy_credentials_check(
-    place: Place, job_name: str, settings: Settings, timeout_s: float, *, is_plaintext: bool
+    where: ServiceChoice, job_name: str, settings: Settings, timeout_s: float, *, is_plaintext: bool
 ) -> Check:
     """Connects to a proxy, without JAX's client, and compares its credentials with the client's.
 
     Args:
-      place: The proxy's cluster.
+      where: The proxy's cluster.
       job_name: The proxy's Job.
       settings: The user's settings.
       timeout_s: Seconds for each answer.
       is_plaintext: Whether the client uses plaintext.
     """
     try:
-        async with opened(place) as cluster:
+        async with opened(where) as cluster:
             job, pod = await _running(cluster, job_name)
             setting = _setting(job)
             relay = Relay(

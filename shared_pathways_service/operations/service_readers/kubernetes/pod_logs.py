@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from shared_pathways_service.cli.lookups.log_files import Component
 from shared_pathways_service.cluster_state.log_cursor import LogCursor
 from shared_pathways_service.cluster_state.readiness import service_selector
 from shared_pathways_service.errors import ServiceNotFound
@@ -18,6 +17,7 @@ from shared_pathways_service.kube.paths import collection, pod_log
 from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests import names
 from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.operations.service_readers.base import Component
 
 __all__ = ["PodLogs", "PodSelection", "pods_of"]
 
@@ -45,16 +45,13 @@ class PodSelection:
     ends: bool = False
 
 
-async def pods_of(
-    cluster: Cluster, component: Component, *, name: str, service: str = ""
-) -> PodSelection:
+async def pods_of(cluster: Cluster, component: Component, *, name: str) -> PodSelection:
     """Selects the pods of a component.
 
     Args:
       cluster: The cluster.
       component: The component.
       name: A connection; may be empty, except for a proxy.
-      service: The address of its service, if known.
 
     Raises:
       ServiceNotFound: There is no such connection, or service.
@@ -66,7 +63,7 @@ async def pods_of(
             container=names.PROXY_CONTAINER,
             ends=True,
         )
-    found = await cluster.service(service)
+    found = await cluster.service()
     jobs = [group.name for group in found.workers] if component == "worker" else [names.HEAD_JOB]
     is_rm = component == "rm"
     return PodSelection(

@@ -7,19 +7,18 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from shared_pathways_service.cli.lookups.embedded_status import read_status
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
+from shared_pathways_service.operations.service_readers.base import Component
+from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, read_state
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["Component", "LogFile", "find_logs", "read_logs"]
-
-Component = Literal["proxy", "rm", "worker"]
+__all__ = ["LogFile", "find_logs", "read_logs"]
 
 #: Seconds between two polls of files that did not grow; change notification is not portable.
 _POLL_S = 0.2

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from shared_pathways_service.cli.display.status_messages import occupancy_of, only
-from shared_pathways_service.cli.lookups.embedded_link import embedded_link
-from shared_pathways_service.cli.lookups.status_counters import limits_of
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded.discovery import ServiceLink
+from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
+from shared_pathways_service.operations.service_readers.embedded.status_counters import limits_of
+from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of, only
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.grpc_errors import error_of

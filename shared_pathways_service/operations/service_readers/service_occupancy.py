@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shared_pathways_service.cli.display.moments import shown
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 
-__all__ = ["occupancy_of", "only", "owner_of", "reservation_dict", "reservation_line"]
+__all__ = ["occupancy_of", "only", "reservation_dict"]
 
 
 def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
@@ -64,21 +63,6 @@ def reservation_dict(one: rm_pb.ReservationStatus) -> dict[str, Any]:
         "starts": rfc3339(one.starts),
         "ends": rfc3339(one.ends),
     }
-
-
-def owner_of(reservation: Mapping[str, Any]) -> str:
-    """Returns the owner of a reservation."""
-    user, team = reservation["user"], reservation["team"]
-    return f"user {user}" if user else f"team {team}"
-
-
-def reservation_line(reservation: Mapping[str, Any]) -> str:
-    """Returns a line about a reservation for people."""
-    one = reservation
-    return (
-        f"{one['id']}: {one['count']} x {one['instance_type']} for {owner_of(one)} from "
-        f"{shown(one['starts'])} until {shown(one['ends'])}, {one['held']} in use"
-    )
 
 
 def _slice(item: rm_pb.SliceStatus) -> dict[str, Any]:

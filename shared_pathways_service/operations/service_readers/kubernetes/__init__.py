@@ -1,0 +1,1 @@
+"""Reads a service in a cluster: its status, checks, proxies and logs."""
