@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import Home
+from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["HomeChoice", "make_home"]
+__all__ = ["HomeChoice", "choose_home", "make_home"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,16 @@ class HomeChoice:
 
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def choose_home(service: ServiceChoice, settings: Settings) -> HomeChoice:
+    """Returns the home of a service, with options that stay valid in other processes and later."""
+    directories = ("runtime_dir", "state_dir", "cache_dir", "config")
+    options: dict[str, Any] = {name: str(getattr(settings, name)) for name in directories}
+    options["profile"] = settings.profile
+    if service.home == "kubernetes":
+        options |= _cluster_options(service, settings)
+    return HomeChoice(name=service.home, options=options)
 
 
 def make_home(choice: HomeChoice) -> Home:
@@ -41,3 +53,25 @@ def make_home(choice: HomeChoice) -> Home:
 
         return KubernetesHome(**choice.options)
     raise InvalidRequestError("home", choice.name, "'embedded' or 'kubernetes'")
+
+
+def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, Any]:
+    """Returns arguments of `KubernetesHome` that stay valid in other processes and later."""
+    # Imported here because only requests with a cluster need it.
+    from shared_pathways_service.kube.access import settled  # noqa: PLC0415
+    from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
+
+    choice = settled(
+        ClusterChoice(
+            cluster=service.cluster or "",
+            project=service.project or "",
+            region=service.region or "",
+            context=service.context or "",
+        )
+    )
+    return {
+        **dataclasses.asdict(choice),
+        "pathways_service": service.pathways_service or "",
+        "namespace": service.namespace,
+        "proxy_deadline_s": settings.proxy_deadline_s,
+    }

@@ -4,6 +4,7 @@
 - `draining`: waits for the end of connections
 - `hotswap`: measures how JobSets move between node pools
 - `disruptions`: the failures of `sps chaos`
+- `service_readers`: reads a service of each home, for commands
 - `cluster_access`, `manager_link`: access to the cluster and to the resource manager
 
 No terminal, no options: commands (`cli.commands`) and other programs call these.
