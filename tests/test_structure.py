@@ -89,6 +89,16 @@ def test_that_modules_have_a_limit(check: Check) -> None:
     assert check({"one": "pass\n" * 350}) == []
 
 
+def test_that_modules_outside_of_the_package_have_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "inner").mkdir(parents=True)
+    function = "def test_long():\n" + "    pass\n" * 349
+    for name, text in {"test_one": function, "inner/test_two": f"{function}    pass\n"}.items():
+        (tmp_path / "tests" / f"{name}.py").write_text(text)
+    assert list(_SCRIPT["long_modules"](tmp_path, ["tests"])) == [
+        "tests.inner.test_two has 351 lines; the limit is 350"
+    ]
+
+
 def test_that_exceptions_may_only_shrink(check: Check) -> None:
     assert check({"one": "pass\n" * 360}, larger={"tried.one": 360}) == []
     assert check({"one": "pass\n" * 361}, larger={"tried.one": 360}) == [
