@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared_pathways_service.scheduling.book.actions import Actions
@@ -113,7 +113,7 @@ class ResourceManagerCore:
         for policy in self._policies:
             self._carry_out(policy.begin(restored or Restored()))
         self._recovery.begin(restored or Restored())
-        self._take_in: Mapping[type[ResourceManagerEvent], Callable[[Any], None]] = {
+        self._take_in: dict[type[ResourceManagerEvent], Callable[[Any], None]] = {
             WorkerBeat: self._workers.beat,
             WorkerJoined: self._joined,
             WorkerEnded: self._workers.ended,
@@ -123,9 +123,9 @@ class ResourceManagerCore:
             TenantReleased: self._tenants.released,
             Tick: self._ticked,
         }
-        self._events = {
-            kind: act for policy in self._policies for kind, act in policy.events.items()
-        }
+        for policy in self._policies:
+            for kind, act in policy.events.items():
+                self._take_in[kind] = self._carrying_out(act)
 
     def handle(self, event: ResourceManagerEvent, now: float) -> list[Instruction]:
         """Handles an event.
@@ -142,8 +142,10 @@ class ResourceManagerCore:
           ValueError: The event is invalid; the server should have rejected it.
         """
         self._ledger.now = now
-        self._take_in_event(event)
-        if type(event) is WorkerBeat and not self._speaker.gathered:
+        kind = type(event)
+        if (take_in := self._take_in.get(kind)) is not None:
+            take_in(event)
+        if kind is WorkerBeat and not self._speaker.gathered:
             return []
         self._settle()
         return self._speaker.take()
@@ -227,13 +229,9 @@ class ResourceManagerCore:
 
     # ---- events
 
-    def _take_in_event(self, event: ResourceManagerEvent) -> None:
-        kind = type(event)
-        take_in = self._take_in.get(kind)
-        if take_in is not None:
-            take_in(event)
-        elif (act := self._events.get(kind)) is not None:
-            self._carry_out(act(event))
+    def _carrying_out(self, act: Callable[[Any], Actions]) -> Callable[[Any], None]:
+        """Returns a function that carries out the actions of a policy at an event."""
+        return lambda event: self._carry_out(act(event))
 
     def _carry_out(self, actions: Actions) -> None:
         if not actions:

@@ -130,35 +130,40 @@ class Journal:
 
     def take_unwritten(self) -> Persist | None:
         """Returns the changes to persist before any message is sent; None: no changes."""
-        changed = self._unwritten or self._forgotten or self._unwritten_marks
-        reservations = self._unwritten_reservations
-        is_news = bool(changed or self._counters_changed or reservations)
-        decisions = self._decisions
+        unwritten, decisions = self._unwritten, self._decisions
+        has_rest = bool(
+            self._unwritten_marks or self._unwritten_reservations or self._counters_changed
+        )
+        is_news = bool(unwritten or self._forgotten or has_rest)
         if not is_news and not decisions:
             return None
         persist = Persist(
-            grants=tuple([_grant_of(tenant) for tenant in self._unwritten.values()]),
-            forgotten=tuple(self._forgotten),
-            last_generation=self.last_generation,
-            last_order=self.last_order,
-            state_lost=self._state_lost,
-            marks=tuple(map(self._mark_of, self._unwritten_marks)),
-            reservations=tuple(filter(None, reservations.values())) if reservations else (),
-            reservations_over=tuple(n for n, one in reservations.items() if one is None)
-            if reservations
-            else (),
+            tuple([_grant_of(tenant) for tenant in unwritten.values()]),
+            tuple(self._forgotten),
+            self.last_generation,
+            self.last_order,
+            self._state_lost,
             decisions=tuple(decisions),
             can_wait=not is_news and not any(one.tenant for one in decisions),
         )
-        for tenant in self._unwritten.values():
+        for tenant in unwritten.values():
             tenant.persisted = True
-        self._counters_changed = False
-        self._unwritten_marks.clear()
-        reservations.clear()
-        self._unwritten.clear()
+        unwritten.clear()
         self._forgotten.clear()
         decisions.clear()
+        if has_rest:
+            self._take_rest(persist)
         return persist
+
+    def _take_rest(self, persist: Persist) -> None:
+        """Moves changes that few events make to a record: marks and reservations."""
+        marks, reservations = self._unwritten_marks, self._unwritten_reservations
+        persist.marks = tuple(map(self._mark_of, marks))
+        persist.reservations = tuple(filter(None, reservations.values()))
+        persist.reservations_over = tuple(n for n, one in reservations.items() if one is None)
+        self._counters_changed = False
+        marks.clear()
+        reservations.clear()
 
     def _mark_of(self, slice_id: str) -> PersistedMark:
         mark = self.marks.get(slice_id, SliceMark.NONE)
