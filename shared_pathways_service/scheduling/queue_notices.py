@@ -8,6 +8,7 @@ sent that long after the last batch. A tenant that joins the line is notified at
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 
@@ -32,6 +33,14 @@ __all__ = ["QueueNotices"]
 _PROMPT = 8
 
 
+@dataclasses.dataclass(slots=True)
+class _Line:
+    """When the line of a pool was last notified, and is to be notified as a whole."""
+
+    notified_at: float = float("-inf")
+    due_at: float | None = None
+
+
 class QueueNotices:
     """Its state: tenants and pools' lines to notify, and when each was last notified."""
 
@@ -44,8 +53,7 @@ class QueueNotices:
         self._deadlines = deadlines
         self._newcomers: list[Tenant] = []
         self._outdated: dict[Pool, None] = {}
-        self._notified_at: dict[Pool, float] = {}
-        self._due_at: dict[Pool, float] = {}
+        self._lines = {pool: _Line() for pool in ledger.pools.values()}
 
     @property
     def consumes(self) -> Mapping[type[Change], Consumer]:
@@ -67,7 +75,7 @@ class QueueNotices:
         while outdated:
             pool = next(iter(outdated))
             del outdated[pool]
-            if pool.waiting.entries and pool not in self._due_at:
+            if pool.waiting.entries and self._lines[pool].due_at is None:
                 self._notify(pool)
 
     def _changed(self, change: LineChanged | PoolChanged) -> None:
@@ -80,20 +88,20 @@ class QueueNotices:
             self._ledger.decide_tenant(tenant, DecisionKind.QUEUED, why, ends=False)
 
     def _notify(self, pool: Pool) -> None:
-        now = self._ledger.now
-        due = self._notified_at.get(pool, float("-inf")) + self._pause
+        now, line = self._ledger.now, self._lines[pool]
+        due = line.notified_at + self._pause
         if due <= now:
-            self._notified_at[pool] = now
+            line.notified_at = now
             self._notify_line(pool, _PROMPT)
             if len(pool.waiting.entries) <= _PROMPT:
                 return
             due = now + self._pause
-        self._due_at[pool] = due
-        self._deadlines.add(lambda: self._due_at.get(pool), lambda: self._notify_all(pool))
+        line.due_at = due
+        self._deadlines.add(lambda: line.due_at, lambda: self._notify_all(pool, line))
 
-    def _notify_all(self, pool: Pool) -> None:
-        self._notified_at[pool] = self._ledger.now
-        del self._due_at[pool]
+    def _notify_all(self, pool: Pool, line: _Line) -> None:
+        line.notified_at = self._ledger.now
+        line.due_at = None
         self._notify_line(pool, None)
 
     def _notify_line(self, pool: Pool, first: int | None) -> None:

@@ -36,7 +36,7 @@ class Publisher:
         )
         # A gang has many slices: a repetition of the last change is skipped.
         self._last_freed: Pool | None = None
-        self._last_held: tuple[Pool | None, Tenant | None] = None, None
+        self._last_held: HoldingChanged | None = None
 
     def subscribe(self, consumers: Mapping[type[Change], Consumer]) -> None:
         """Has changes of some kinds delivered to their consumers from now on."""
@@ -52,7 +52,7 @@ class Publisher:
         if not self._pending:
             return
         changes, self._pending = self._pending, {}
-        self._last_freed, self._last_held = None, (None, None)
+        self._last_freed = self._last_held = None
         consumers = self._consumers
         for change in changes:
             for consume in consumers[type(change)]:
@@ -87,6 +87,6 @@ class Publisher:
     def holding_changed(self, pool: Pool, tenant: Tenant) -> None:
         """Publishes `HoldingChanged`."""
         last = self._last_held
-        if last[0] is not pool or last[1] is not tenant:
-            self._last_held = pool, tenant
-            self._pending[HoldingChanged(pool, tenant)] = None
+        if last is None or last.pool is not pool or last.tenant is not tenant:
+            self._last_held = last = HoldingChanged(pool, tenant)
+            self._pending[last] = None

@@ -103,7 +103,7 @@ class Backfill(Policy):
         Only the first tenants behind the head are considered.
         """
         line = pool.waiting.entries
-        if len(line) < 2 or pool.repairs or pool.drains:
+        if len(line) < 2 or pool.repairs.entries or pool.drains:
             return None
         brief = self._brief[pool]
         if not brief and len(self._ledger.pools) == 1:
@@ -137,13 +137,13 @@ class Backfill(Policy):
 
     def _left(self, pool: Pool, heads: list[Tenant]) -> int:
         """Returns how many free slices of a pool the heads and other earlier tenants cannot use."""
-        if pool.repairs or pool.drains:
+        if pool.repairs.entries or pool.drains:
             return 0
         wanted = sum(head.wants.get(pool, 0) for head in heads)
         return pool.grantable - wanted - len(pool.fills)
 
     def _over_in_time(self, tenant: Tenant, pool: Pool, heads: list[Tenant]) -> bool:
-        if pool.repairs or pool.drains:
+        if pool.repairs.entries or pool.drains:
             return False
         ends_at = tenant.ends_at
         assert ends_at is not None

@@ -20,7 +20,7 @@ takes slices from. So gangs that share no type never wait for each other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shared_pathways_service.scheduling.book.actions import (
     Action,
@@ -79,8 +79,9 @@ class Placement:
             del unserved[pool]
             if not pool.free and not pool.drains:
                 continue
-            while pool.free and (lost := pool.repairs.first()):
-                yield PlaceMissing(lost[-1], lost[2], pool)
+            while pool.free and pool.repairs.entries:
+                *_, index, tenant = pool.repairs.entries[0]
+                yield PlaceMissing(tenant, index, pool)
             for serve in self._first:
                 yield from serve(pool)
             if pool.waiting.entries or pool.fills.entries:
@@ -91,8 +92,11 @@ class Placement:
             yield from serve(pool)
         while pool.grantable:
             first, fill = pool.first_open(), _next_fill(pool)
-            if pool.planned.entries and (yield from self._serve_promised(pool, first, fill)):
-                continue
+            if pool.planned.entries:
+                actions = self._serve_promised(pool, first, fill)
+                if actions is not None:
+                    yield from actions
+                    continue
             if (action := _serve_next(first, fill, pool)) is None:
                 break
             yield action
@@ -102,18 +106,17 @@ class Placement:
 
     def _serve_promised(
         self, pool: Pool, first: Entry[Tenant] | None, fill: Entry[Tenant] | None
-    ) -> Generator[Action, None, bool]:
-        """Gives free slices to a tenant with a promise; returns whether it could use any."""
+    ) -> Actions | None:
+        """Gives free slices to a tenant with a promise; None: no such tenant can use any."""
         for entry in pool.planned.entries[:_PROMISED]:
             if (first is not None and first < entry) or (fill is not None and fill < entry):
                 break
             if (granted := startable(entry[-1])) is not None:
-                yield Start(entry[-1], granted)
-                return True
+                return (Start(entry[-1], granted),)
             for relieve in self._relieve:
-                if (yield from relieve(entry[-1], pool)):
-                    return True
-        return False
+                if (actions := relieve(entry[-1], pool)) is not None:
+                    return actions
+        return None
 
 
 def _serve_next(
@@ -147,18 +150,20 @@ def grantable_to(tenant: Tenant, pool: Pool) -> int:
     # A line that has not been served yet may still have free slices for the tenants before it.
     if pool.repairs.entries or pool.drains:
         return 0
-    first, fill = pool.first_open(), pool.fills.first()
+    first, fills = pool.first_open(), pool.fills.entries
     if first is not None and first[-1] is not tenant and first[:2] < tenant.rank:
         return 0
-    if fill is not None and fill[:2] < tenant.rank:
+    if fills and fills[0][:2] < tenant.rank:
         return _room_past_fills(tenant, pool)
     return pool.room_for(tenant)
 
 
 def _next_fill(pool: Pool) -> Entry[Tenant] | None:
     """Returns the first elastic slice that may be placed now; None: there is none."""
-    fill = pool.fills.first()
-    if fill is None or pool.room_for(fill[-1]):
+    if not pool.fills.entries:
+        return None
+    fill = pool.fills.entries[0]
+    if pool.room_for(fill[-1]):
         return fill
     first_of_each = {entry[-1]: entry for entry in reversed(pool.fills.entries)}
     behind = sorted(first_of_each.values())[1 : 1 + _PASSED]

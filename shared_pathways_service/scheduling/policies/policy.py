@@ -5,11 +5,11 @@ The core is created with a list of policies, and runs without any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
-from shared_pathways_service.scheduling.book.actions import Action, Actions
+from shared_pathways_service.scheduling.book.actions import Actions
 from shared_pathways_service.scheduling.book.changes import Change, Consumer
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
@@ -86,10 +86,9 @@ class Policy:
         """Gives free slices of a pool to tenants that have a right to them, before its line."""
         return ()
 
-    def relieve(self, tenant: Tenant, pool: Pool) -> Generator[Action, None, bool]:
-        """Gives free slices to a tenant that has a promise; returns whether it did."""
-        yield from ()
-        return False
+    def relieve(self, tenant: Tenant, pool: Pool) -> Actions | None:
+        """Gives free slices to a tenant that has a promise; None: it needs none of them."""
+        return None
 
     def serve_rest(self, pool: Pool) -> Actions:
         """Uses free slices that the first tenants in line cannot use."""

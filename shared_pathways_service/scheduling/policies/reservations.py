@@ -171,7 +171,7 @@ class Reservations(Policy):
 
 def _own_room(tenant: Tenant, pool: Pool) -> int:
     """Returns how many free slices are reserved for a tenant, whatever its place in line."""
-    if pool.reserved is None or pool.repairs or pool.drains:
+    if pool.reserved is None or pool.repairs.entries or pool.drains:
         return 0
     return pool.reserved.own_room(tenant)
 

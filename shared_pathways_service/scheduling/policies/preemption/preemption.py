@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 
 from shared_pathways_service.api.priorities import describe_priority
-from shared_pathways_service.scheduling.book.actions import Action, Actions, Start
+from shared_pathways_service.scheduling.book.actions import Actions, Start
 from shared_pathways_service.scheduling.book.changes import (
     Change,
     Consumer,
@@ -126,22 +126,22 @@ class Preemption(Policy):
         # just considered do not need them.
         self._to_plan.clear()
 
-    def relieve(self, tenant: Tenant, pool: Pool) -> Generator[Action, None, bool]:
+    def relieve(self, tenant: Tenant, pool: Pool) -> Actions | None:
         """Has a tenant with a plan take free slices of a pool, if that spares a victim."""
         plan = self._plans.of.get(tenant)
         free = grantable_to(tenant, pool)
         if plan is None or not free:
-            return False
+            return None
         most = min(free, tenant.wants[pool] - len(tenant.promised.get(pool, ())))
         if not superfluous_victims(plan, {pool: most}):
-            return False  # nor would fewer slices spare any
-        for count in range(1, most + 1):
-            if superfluous_victims(plan, {pool: count}):
-                for _ in range(count):
-                    yield KeepFree(pool, tenant)
-                self._prune(plan)
-                return True
-        return False
+            return None  # nor would fewer slices spare any
+        enough = (some for some in range(1, most + 1) if superfluous_victims(plan, {pool: some}))
+        return self._keep_some(plan, pool, next(enough))
+
+    def _keep_some(self, plan: Plan, pool: Pool, count: int) -> Actions:
+        for _ in range(count):
+            yield KeepFree(pool, plan.preemptor)
+        self._prune(plan)
 
     def returned(self, tenant: Tenant) -> Actions:
         """Gives a victim time to receive its notice; resumes a plan that waited for its proxy."""

@@ -51,7 +51,7 @@ class Victims:
 
     def below(self, priority: int) -> int:
         """Returns how many slices tenants of lower priority would yield together."""
-        return sum(count for of, count in self._sums.items() if of < priority)
+        return sum([count for of, count in self._sums.items() if of < priority])
 
     def in_order(self, priority: int) -> Iterator[tuple[int, int, Tenant]]:
         """Yields tenants of lower priority after their sort keys, the first victim first."""
@@ -73,8 +73,9 @@ class Victims:
         if not held or tenant.notice is not None or not tenant.running:
             return 0
         # (A tenant is never preempted in part: a reservation shelters all of its slices.)
-        if any(pool.reserved and pool.reserved.shelters(tenant) for pool in tenant.wants):
-            return 0
+        for pool in tenant.wants:
+            if pool.reserved is not None and pool.reserved.shelters(tenant):
+                return 0
         return _useful(self._pool, tenant, held)
 
     def _set(self, tenant: Tenant, count: int) -> None:
@@ -112,21 +113,22 @@ def choose_victims(
 
     `noticed` are the tenants that are under notice for no plan.
     """
+    wants = attainable(tenant)
     has = {
         pool: min(count, len(tenant.promised.get(pool, ())) + grantable_to(tenant, pool))
-        for pool, count in attainable(tenant).items()
+        for pool, count in wants.items()
     }
     for victim in chosen_before:
-        _add(has, tenant, victim)
+        _add(has, wants, victim)
     missing = tenant.gang - sum(has.values())
     if missing <= 0:
         return []
     lower = [one for one in noticed if one.request.priority < tenant.request.priority]
-    if not _may_suffice(tenant, has, lower, index):
+    if not _may_suffice(tenant, has, wants, lower, index):
         return None
     chosen = []
     for victim in _candidates(tenant, lower, index):
-        gained = _add(has, tenant, victim)
+        gained = _add(has, wants, victim)
         if gained:
             chosen.append(victim)
             missing -= gained
@@ -150,21 +152,27 @@ def _useful(pool: Pool, tenant: Tenant, held: int) -> int:
 
 def attainable(tenant: Tenant) -> dict[Pool, int]:
     """Returns the slices that a tenant wants, up to the number that reservations leave to it."""
-    if all(pool.reserved is None for pool in tenant.wants):
-        return tenant.wants
-    return {pool: min(count, pool.most_for(tenant)) for pool, count in tenant.wants.items()}
+    wants = tenant.wants
+    for pool in wants:
+        if pool.reserved is not None:
+            return {pool: min(count, pool.most_for(tenant)) for pool, count in wants.items()}
+    return wants
 
 
 def _may_suffice(
-    tenant: Tenant, has: dict[Pool, int], noticed: list[Tenant], index: Mapping[Pool, Victims]
+    tenant: Tenant,
+    has: dict[Pool, int],
+    wants: Mapping[Pool, int],
+    noticed: list[Tenant],
+    index: Mapping[Pool, Victims],
 ) -> bool:
     """Whether all tenants of lower priority together may suffice; a check before the search."""
-    could, wants = 0, attainable(tenant)
+    could = 0
     for pool, count in has.items():
         victims = index[pool]
         victims.refresh()
         below = victims.below(tenant.request.priority)
-        below += sum(yield_of(pool, one) for one in noticed)
+        below += sum([yield_of(pool, one) for one in noticed])
         could += min(wants[pool], count + below)
     return could >= tenant.gang
 
@@ -182,9 +190,9 @@ def _candidates(
             yield victim
 
 
-def _add(has: dict[Pool, int], tenant: Tenant, victim: Tenant) -> int:
+def _add(has: dict[Pool, int], wants: Mapping[Pool, int], victim: Tenant) -> int:
     """Adds the slices gained from a victim to those that a tenant has; returns their number."""
-    gained, wants = 0, attainable(tenant)
+    gained = 0
     for pool, count in has.items():
         more = min(yield_of(pool, victim), wants[pool] - count)
         if more > 0:
