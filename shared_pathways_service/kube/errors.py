@@ -65,14 +65,7 @@ _UNAUTHORIZED = re.compile(r'forbidden: User ".*" cannot \S+ (resource|path) ')
 def error_of_answer(
     target: Target, status: int, body: Mapping[str, Any], *, retry_after_s: float | None = None
 ) -> SharedPathwaysError:
-    """Returns the error for an answer.
-
-    Args:
-      target: The request's target.
-      status: The HTTP status, 400 or more.
-      body: A ``Status`` of Kubernetes, or other JSON; empty if the body was not JSON.
-      retry_after_s: From the answer's header.
-    """
+    """Returns the error for an answer; `body` is a ``Status``, other JSON, or empty."""
     # (Google's APIs wrap their error in one field.)
     inner = body.get("error") or body
     text = inner.get("message") if isinstance(inner, Mapping) else inner

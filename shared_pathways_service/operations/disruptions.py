@@ -103,12 +103,7 @@ def moments(options: ChaosOptions) -> Iterator[Moment]:
 
 
 class Chaos:
-    """Decides the effect of each planned failure. All times are seconds since the beginning.
-
-    Attributes:
-      next: The next planned failure.
-      passed_over: The number of skipped failures.
-    """
+    """Decides the effect of each planned failure (`next`); times are seconds since the start."""
 
     def __init__(self, options: ChaosOptions) -> None:
         self._options = options

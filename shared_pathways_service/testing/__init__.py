@@ -5,5 +5,4 @@
 - `fake_home`: a home without a service
 - `google`, `google_monitoring`, `google_images`: stand-ins for Google's services and images
 - `testbed`: a Kubernetes control plane on this machine
-- `jaxlib_schemas`: the protobuf schemas of the installed jaxlib
 """

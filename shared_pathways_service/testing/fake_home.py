@@ -23,12 +23,7 @@ from shared_pathways_service.events.session import (
     ServiceWarning,
 )
 from shared_pathways_service.events.tenants import SlicePlaced, TenantRunning
-from shared_pathways_service.homes.base import (
-    HomeCounters,
-    ProxyHandle,
-    ServiceInfo,
-    Tell,
-)
+from shared_pathways_service.homes.base import HomeCounters, ProxyHandle, ServiceInfo, Tell
 from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["FakeHome", "placed_news"]
@@ -39,17 +34,11 @@ _LOOK_S = 0.01
 def placed_news(virtual_slices: Sequence[str]) -> list[Event]:
     """Returns the events of a proxy that serves and whose slices are all placed."""
     placed = [
-        SlicePlaced(
-            virtual_index=index,
-            slice_id=f"slice-{index}",
-            generation=index + 1,
-            instance_type=name,
-        )
-        for index, name in enumerate(virtual_slices)
+        SlicePlaced(virtual_index=i, slice_id=f"slice-{i}", generation=i + 1, instance_type=name)
+        for i, name in enumerate(virtual_slices)
     ]
     count = len(virtual_slices)
-    running = TenantRunning(placed=count, wanted=count)
-    return [ProxyServing(), *placed, running]
+    return [ProxyServing(), *placed, TenantRunning(placed=count, wanted=count)]
 
 
 class FakeHome:
@@ -89,8 +78,6 @@ class FakeHome:
         self._place = place
         self._warning = warning
 
-    # ---- for the test
-
     @property
     def proxies(self) -> list[str]:
         """Sessions that have a proxy."""
@@ -105,8 +92,6 @@ class FakeHome:
     def tell(self, session: str, kind: str, reason: str = "", /, **data: Scalar) -> None:
         """Sends an event of a session's proxy to its followers."""
         self._append(session, Event.of(kind, reason=reason, data=data))
-
-    # ---- the interface
 
     async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
         """Reports that it waits if it is scripted to hang, and returns as scripted."""
@@ -136,16 +121,16 @@ class FakeHome:
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Yields the proxy's events, until it is deleted or can no longer be watched."""
-        told = 0
+        sent = 0
         while self._proxy(handle.uid).exists():
             path = self._news(handle.uid)
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            for line in lines[told:]:
+            for line in lines[sent:]:
                 news = Event.from_dict(json.loads(line))
                 yield news
                 if isinstance(news, HomeLost):
                     return
-            told = len(lines)
+            sent = len(lines)
             await asyncio.sleep(_LOOK_S)
         yield ProxyDeleted(reason="its file is gone")
 

@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cryptography.hazmat.primitives import serialization
@@ -42,10 +41,9 @@ class FakeCluster:
 
     Attributes:
       authority: PEM certificate of the authority of the address endpoints.
-      dns_endpoint: Host, with a port unless it is 443.
+      dns_endpoint: Host, with a port unless it is 443; the other endpoints: address, in the same
+        way. Empty: the cluster has none.
       dns_is_open: Whether it admits traffic from outside Google's network.
-      public_endpoint: Address, with a port unless it is 443; empty: the cluster has none.
-      private_endpoint: The same for the private endpoint.
     """
 
     name: str
@@ -117,22 +115,13 @@ class FakeGoogle:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def write_credentials(self, path: Path) -> None:
-        """Writes a service account's key file, for ``GOOGLE_APPLICATION_CREDENTIALS``.
-
-        Args:
-          path: Of the file.
-        """
+        """Writes a service account's key file, for ``GOOGLE_APPLICATION_CREDENTIALS``."""
         key = self._key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -180,9 +169,8 @@ class FakeGoogle:
         found = [c for c in self._clusters if c.project == project and region in {c.region, "-"}]
         if name is None:
             return HTTPStatus.OK, {"clusters": [c.to_json() for c in found]} if found else {}
-        for cluster in found:
-            if cluster.name == name:
-                return HTTPStatus.OK, cluster.to_json()
+        if cluster := next((c for c in found if c.name == name), None):
+            return HTTPStatus.OK, cluster.to_json()
         where = f"projects/{project}/locations/{region}/clusters/{name}"
         return _error(HTTPStatus.NOT_FOUND, "NOT_FOUND", f"Not found: {where}.")
 

@@ -10,7 +10,6 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
@@ -91,12 +90,7 @@ class FakeMonitoring:
         self._server.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         stop_blocking_server(self._server)
         self._pool.shutdown()
 
@@ -262,7 +256,7 @@ class FakeMonitoring:
                 self.calls.append(name)
                 self._changed.notify_all()
                 if (status := self._fail(name)) is not None:
-                    context.abort(status, f"{name} fails, as told")
+                    context.abort(status, f"{name} fails, as scripted")
                 if not str(shown.get("authorization", "")).startswith("Bearer "):
                     context.abort(grpc.StatusCode.UNAUTHENTICATED, "no access token")
                 try:

@@ -13,7 +13,7 @@ from google.protobuf import descriptor, descriptor_pb2
 
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
-from shared_pathways_service.testing.jaxlib_schemas import jaxlib_messages, jaxlib_schemas
+from tests.protocol.jaxlib_schemas import jaxlib_messages, jaxlib_schemas
 
 #: Our packages, and jaxlib's that they stand for.
 PACKAGES = {

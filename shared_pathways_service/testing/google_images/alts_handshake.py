@@ -30,12 +30,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextlib.contextmanager
 def serving_alts(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serves for the length of the block; yields ``host:port``.
-
-    Args:
-      host: The address to bind.
-      port: 0: any.
-    """
+    """Serves for the length of the block, by default on any free port; yields ``host:port``."""
     with _Server((host, port), _Handshake) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

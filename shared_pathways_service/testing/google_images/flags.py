@@ -43,14 +43,14 @@ def accepted(
       takes_xla: Whether every ``--xla_…`` is accepted as well.
     """
     taken = []
-    passed_on, passed_over = known
+    passed_on, ignored = known
     for word in argv:
         name = word.removeprefix("--").partition("=")[0]
         if not word.startswith("--") or "=" not in word:
             _end(f"ERROR: the stand-in takes flags of the form --name=value, not {word!r}")
         if name in passed_on or (takes_xla and name.startswith(_XLA)):
             taken.append(word)
-        elif name not in passed_over:
+        elif name not in ignored:
             _end(f"ERROR: Unknown command line flag '{name}'")
     return taken
 

@@ -21,18 +21,13 @@ _NOBODY: Final = 65534
 #: In an image all users may read the server's files; on this machine ``nobody`` needs this.
 _READING: Final = "-all,+dac_read_search"
 #: Signals to forward to the server. Pathways' documents use SIGILL to make a worker fail.
-_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGILL)
-#: This project's variables for the address that a server binds, and for its end.
-_KEPT: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGILL)
+#: This project's variables that a server gets: the address that it binds, and its exit code.
+_PASSED: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
 
 
 def become_nobody(module: str, argv: Sequence[str]) -> None:
-    """Runs a module as the user ``nobody`` in this process; returns if that is not possible.
-
-    Args:
-      module: The module to run again then, by ``python -m``.
-      argv: Its arguments.
-    """
+    """Runs a module (``python -m``) again as the user ``nobody`` in this process, if possible."""
     if os.geteuid() != 0 or not _has_nobody() or shutil.which("setpriv") is None:
         return
     words = [
@@ -53,7 +48,7 @@ def without_our_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith("SPS_") or name in _KEPT
+        if not name.startswith("SPS_") or name in _PASSED
     }
 
 
@@ -70,25 +65,19 @@ def log_arguments(argv: Sequence[str]) -> None:
 def run_server(module: str, argv: Sequence[str], *, passed: Sequence[int] = ()) -> int:
     """Runs a server to its end, and writes its log in the images' format.
 
-    Args:
-      module: The server's module.
-      argv: Its flags.
-      passed: Descriptors that the server inherits.
-
-    Returns:
-      Its exit code; 128 + N for a signal.
+    The server inherits the `passed` descriptors. Returns its exit code; 128 + N for a signal.
     """
     server: subprocess.Popen[str] | None = None
     early: list[int] = []
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
         if server is None:
             early.append(number)
         else:
             server.send_signal(number)
 
-    for passed_on in _PASSED_ON:
-        signal.signal(passed_on, pass_on)
+    for forwarded in _FORWARDED:
+        signal.signal(forwarded, forward)
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *argv, f"--parent_pid={os.getpid()}"],
         env=without_our_variables(os.environ),

@@ -28,9 +28,6 @@ def googles_form(line: str) -> str | None:
 
     Lines that are not in glog's format, such as a crash's stack, are unchanged. Warnings and errors
     keep their text, which is for people.
-
-    Args:
-      line: The line, without its newline.
     """
     prefix = _GLOG.match(line)
     if prefix is None:

@@ -9,21 +9,19 @@ from typing import Final
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS
 from shared_pathways_service.testing.google_images import MACHINE_VARIABLE
 
 __all__ = ["SECRET", "credentials", "instance_type", "token_file"]
 
 #: Guards against mistakes of this project's clients, not against attacks.
 SECRET: Final = "of-the-stand-ins"  # noqa: S105
-_PLAINTEXT: Final = "plaintext"
-_ALTS: Final = "alts"
-_OVERRIDE: Final = ("PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS", "grpc_insecure_override")
 
 
 def credentials(environment: Mapping[str, str]) -> str:
     """Returns which gRPC credentials a server uses towards the other servers."""
-    name, value = _OVERRIDE
-    return _PLAINTEXT if environment.get(name) == value else _ALTS
+    name, value = INSECURE_SERVERS
+    return "plaintext" if environment.get(name) == value else "alts"
 
 
 def instance_type(environment: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from shared_pathways_service.testing.testbed.supervisor import Supervisor, Testb
 _log = logging.getLogger(__name__)
 
 
-def _tell(ready_fd: int | None, outcome: dict[str, str]) -> None:
+def _report(ready_fd: int | None, outcome: dict[str, str]) -> None:
     if ready_fd is None:
         return
     # The caller may have stopped waiting.
@@ -41,11 +41,11 @@ async def _run(options: TestbedOptions) -> None:
             def on_end() -> None:
                 # No other process is left to do it.
                 stack.callback(shutil.rmtree, options.directory, ignore_errors=True)
-                loop.call_soon_threadsafe(supervisor.stop, "who started it has ended")
+                loop.call_soon_threadsafe(supervisor.stop, "the process that started it has ended")
 
             watch = ProcessWatch(identity_of(options.parent_pid), on_end)
             stack.callback(watch.close)
-        await supervisor.run(lambda: _tell(options.ready_fd, {}))
+        await supervisor.run(lambda: _report(options.ready_fd, {}))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         asyncio.run(_run(options))
     except SharedPathwaysError as error:
         _log.error("%s", error)
-        _tell(options.ready_fd, {"error": str(error)})
+        _report(options.ready_fd, {"error": str(error)})
         return 1
     except ProcessLookupError:
         return 0  # the parent had already ended

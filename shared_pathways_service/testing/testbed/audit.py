@@ -40,12 +40,7 @@ class AuditEntry:
 
 
 def read_audit_log(path: Path, user: str) -> list[AuditEntry]:
-    """Returns a user's requests in the order of their arrival.
-
-    Args:
-      path: The log.
-      user: The user's name in the API server.
-    """
+    """Returns the requests of a user, by name, in the order of their arrival."""
     # Long requests are logged when they begin and when they end.
     requests: dict[str, AuditEntry] = {}
     for line in path.read_text(encoding="utf-8").splitlines():

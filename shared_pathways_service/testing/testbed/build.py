@@ -33,18 +33,13 @@ _GO = (1, 26)
 _BUILD_S = 3600.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Program:
-    module: str
-    package: str
-
-
+#: By program: the directory in ``modules``, and the Go package.
 _PROGRAMS = {
-    "etcd": _Program(module="etcd", package="go.etcd.io/etcd/server/v3"),
-    "kwok": _Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok"),
-    "jobset": _Program(module="jobset", package="sigs.k8s.io/jobset"),
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "jobset": ("jobset", "sigs.k8s.io/jobset"),
     **{
-        name: _Program(module="kubernetes", package=f"k8s.io/kubernetes/cmd/{name}")
+        name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     },
 }
@@ -107,7 +102,7 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
             return Programs(built[-1].parent)
         raise TestbedUnavailable(
             "the testbed's control plane is built with Go, and there is no program `go`",
-            hint=f"install Go {_GO[0]}.{_GO[1]} or newer, once: what is built is kept",
+            hint=f"install Go {_GO[0]}.{_GO[1]} or newer, once: the built programs stay",
         )
     if _release(version) < _GO:
         raise TestbedUnavailable(
@@ -143,7 +138,7 @@ def _key() -> str:
 
 def _program_key(name: str) -> str:
     digest = hashlib.sha256(f"{platform.system()} {platform.machine()}".encode())
-    module = _PROGRAMS[name].module
+    module, _ = _PROGRAMS[name]
     for file in (_MODULES / module / "go.mod", _MODULES / module / "go.sum"):
         digest.update(file.read_bytes())
     digest.update(repr(PATCHES.get(module)).encode())
@@ -152,9 +147,9 @@ def _program_key(name: str) -> str:
 
 def _build(directory: Path, version: str, report: Callable[[str], None]) -> None:
     """Creates a directory with all programs, and builds those that are new."""
-    kept = directory.parent / "programs"
-    kept.mkdir(exist_ok=True)
-    files = {name: kept / f"{_program_key(name)}-{version}" for name in _PROGRAMS}
+    programs = directory.parent / "programs"
+    programs.mkdir(exist_ok=True)
+    files = {name: programs / f"{_program_key(name)}-{version}" for name in _PROGRAMS}
     missing = [name for name, file in files.items() if not file.exists()]
     if missing:
         report(
@@ -191,17 +186,17 @@ def _module_files(name: str, cwd: Path) -> Path:
 
 
 def _build_one(name: str, modules: Path, file: Path) -> None:
-    program = _PROGRAMS[name]
-    directory = modules / program.module
-    if (patch := PATCHES.get(program.module)) is not None:
+    module, package = _PROGRAMS[name]
+    directory = modules / module
+    if (patch := PATCHES.get(module)) is not None:
         source = _module_files(patch.module, directory)
-        replaced = patch.apply(source, modules / f"{program.module}-source")
+        replaced = patch.apply(source, modules / f"{module}-source")
         _go(["mod", "edit", f"-replace={patch.module}={replaced}"], directory)
     made = file.with_name(f"{file.name}.partial")
     flags = ["-mod=readonly", "-trimpath", "-ldflags", "-s -w", "-o", str(made)]
     with contextlib.ExitStack() as stack:
         stack.callback(made.unlink, missing_ok=True)
-        _go(["build", *flags, program.package], directory)
+        _go(["build", *flags, package], directory)
         made.replace(file)
 
 

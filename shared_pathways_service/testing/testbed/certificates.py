@@ -31,14 +31,9 @@ _FOR_SIGNING = x509.KeyUsage(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certificates:
-    """Key and certificate files (PEM).
+    """Key and certificate files (PEM): clients trust `authority`, all servers have `certificate`.
 
-    Attributes:
-      authority: The certificate that clients must trust.
-      certificate: Of every server on loopback.
-      key: Its key.
-      account_key: Signs the tokens of service accounts.
-      account_public_key: Checks them.
+    The API server signs the tokens of service accounts with `account_key`.
     """
 
     authority: Path
@@ -58,29 +53,21 @@ def make_certificates(directory: Path) -> Certificates:
         account_public_key=directory / "accounts.pub",
     )
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign(
-        _name("testbed"),
-        authority_key.public_key(),
-        _name("testbed"),
-        authority_key,
-        [x509.BasicConstraints(ca=True, path_length=0), _FOR_SIGNING],
-    )
+    of_authority = [x509.BasicConstraints(ca=True, path_length=0), _FOR_SIGNING]
+    authority = _sign("testbed", authority_key.public_key(), authority_key, of_authority)
     key = ec.generate_private_key(ec.SECP256R1())
     here = x509.SubjectAlternativeName(
         [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
     )
-    certificate = _sign(_name("server"), key.public_key(), _name("testbed"), authority_key, [here])
+    certificate = _sign("server", key.public_key(), authority_key, [here])
     _write(files.authority, authority.public_bytes(serialization.Encoding.PEM))
     _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
     _write(files.key, _private(key))
     account = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     _write(files.account_key, _private(account))
-    _write(
-        files.account_public_key,
-        account.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        ),
-    )
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public = account.public_key().public_bytes(serialization.Encoding.PEM, form)
+    _write(files.account_public_key, public)
     return files
 
 
@@ -89,9 +76,8 @@ def _name(common: str) -> x509.Name:
 
 
 def _sign(
-    subject: x509.Name,
+    subject: str,
     key: ec.EllipticCurvePublicKey,
-    issuer: x509.Name,
     issuer_key: ec.EllipticCurvePrivateKey,
     extensions: Sequence[x509.ExtensionType],
 ) -> x509.Certificate:
@@ -99,8 +85,8 @@ def _sign(
     of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(subject))
+        .issuer_name(_name("testbed"))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         # One machine has one clock, but setting it back must not invalidate the certificate.
@@ -117,11 +103,8 @@ def _sign(
 
 
 def _private(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(pem, pkcs8, serialization.NoEncryption())
 
 
 def _write(path: Path, data: bytes) -> None:

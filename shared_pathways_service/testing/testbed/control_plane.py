@@ -101,14 +101,10 @@ class ControlPlane:
             f"--authentication-token-webhook-cache-ttl={webhook_cache_s}s",
             "--authentication-token-webhook-version=v1",
         )
+        common = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0")
         self._controllers = (
-            daemon("kube-controller-manager", *_manager_flags(self.kubeconfig, certificates)),
-            daemon(
-                "kube-scheduler",
-                f"--kubeconfig={self.kubeconfig}",
-                "--leader-elect=false",
-                "--secure-port=0",
-            ),
+            daemon("kube-controller-manager", *common, *_manager_flags(certificates)),
+            daemon("kube-scheduler", *common),
         )
 
     @property
@@ -162,20 +158,13 @@ class ControlPlane:
     def _policy(self) -> Path:
         """Writes the audit policy: log the requests of users, not those of the control plane."""
         path = self._directory / "audit-policy.json"
-        path.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "audit.k8s.io/v1",
-                    "kind": "Policy",
-                    "omitStages": ["RequestReceived"],
-                    "rules": [
-                        {"level": "Metadata", "userGroups": [AUDITED_GROUP]},
-                        {"level": "None"},
-                    ],
-                }
-            ),
-            encoding="utf-8",
-        )
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "userGroups": [AUDITED_GROUP]}, {"level": "None"}],
+        }
+        path.write_text(json.dumps(policy), encoding="utf-8")
         return path
 
     def _api_server_flags(self, tokens: Path, policy: Path) -> list[str]:
@@ -222,13 +211,10 @@ def _etcd_flags(directory: Path) -> list[str]:
     ]
 
 
-def _manager_flags(kubeconfig: Path, certificates: Certificates) -> list[str]:
+def _manager_flags(certificates: Certificates) -> list[str]:
     return [
-        f"--kubeconfig={kubeconfig}",
         f"--service-account-private-key-file={certificates.account_key}",
         "--use-service-account-credentials=false",
-        "--leader-elect=false",
-        "--secure-port=0",
         f"--controllers={','.join(_CONTROLLERS)}",
         f"--node-monitor-grace-period={NODE_GRACE_S}s",
         # For each controller; the default limits of 20 and 30 would delay whole JobSets.

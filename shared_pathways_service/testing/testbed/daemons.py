@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shared_pathways_service.testing.testbed.errors import TestbedError
@@ -31,23 +31,15 @@ class Daemon:
       command: The program and its arguments.
       log: The file to which both its outputs are appended.
       report: Called when it ended by itself.
-      env: Variables in addition to those of every program.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        log: Path,
-        report: Callable[[str], None],
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, log: Path, report: Callable[[str], None]) -> None:
         self.name = Path(command[0]).name
         self.log = log
         self._command = command
         self._report = report
         # Not the environment of the testbed's creator, which is a test's or a user's.
-        self._env = {"PATH": os.environ.get("PATH", ""), "HOME": str(log.parent), **(env or {})}
+        self._env = {"PATH": os.environ.get("PATH", ""), "HOME": str(log.parent)}
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
 

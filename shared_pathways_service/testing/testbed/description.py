@@ -21,7 +21,6 @@ class Description:
     Attributes:
       server: The API server's URL.
       authority: The file with the certificate to trust.
-      admin_token: The administrator's.
       control: The socket that takes commands.
       process: The testbed's own process; all others end with it.
     """

@@ -13,11 +13,7 @@ from typing import Any
 
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed.api import WAIT_S, Api
-from shared_pathways_service.testing.testbed.audit import (
-    AUDIT_LOG,
-    AuditEntry,
-    read_audit_log,
-)
+from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, AuditEntry, read_audit_log
 from shared_pathways_service.testing.testbed.control import call
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.errors import TestbedError
@@ -138,13 +134,8 @@ class Testbed:
             added again, for another token.
         """
         user = new_user(name)
-        self.command(
-            "add_user",
-            name=name,
-            token=user.token,
-            groups=user.groups,
-            lifetime_s=lifetime_s,
-        )
+        new = {"name": name, "token": user.token, "groups": user.groups, "lifetime_s": lifetime_s}
+        self.command("add_user", **new)
         return user
 
     def end_token(self, user: User) -> None:

@@ -51,8 +51,8 @@ def launch(
     ]
     with contextlib.ExitStack() as stack:
         ours, theirs = os.pipe()
-        outcome = stack.enter_context(os.fdopen(ours, "rb"))
-        with os.fdopen(theirs, "wb") as told:
+        answers = stack.enter_context(os.fdopen(ours, "rb"))
+        with os.fdopen(theirs, "wb") as report_pipe:
             # Not `subprocess`, which warns about a child that outlives this process.
             pid = os.posix_spawn(
                 sys.executable,
@@ -62,7 +62,7 @@ def launch(
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
                     (os.POSIX_SPAWN_DUP2, 1, 2),
-                    (os.POSIX_SPAWN_DUP2, told.fileno(), _READY_FD),
+                    (os.POSIX_SPAWN_DUP2, report_pipe.fileno(), _READY_FD),
                 ],
                 setsid=True,
             )
@@ -70,12 +70,12 @@ def launch(
             undo.callback(os.waitpid, pid, 0)
             undo.callback(os.kill, pid, signal.SIGTERM)
             # It always answers or ends, because its own waits have deadlines.
-            line = outcome.readline()
+            line = answers.readline()
             undo.pop_all()
-    said = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
-    if "error" in said:
+    outcome = json.loads(line) if line else {"error": f"it ended: {log.read_text()[-2000:]}"}
+    if "error" in outcome:
         os.waitpid(pid, 0)
-        raise TestbedError(f"the testbed did not come up: {said['error']}")
+        raise TestbedError(f"the testbed did not come up: {outcome['error']}")
     return pid
 
 
@@ -88,5 +88,5 @@ def _check_machine() -> None:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the testbed's environment, without variables of JAX programs and of tests."""
-    kept = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
-    return {**kept, "PYTHONPATH": PARENT_DIRECTORY, "PYTHONUNBUFFERED": "1"}
+    passed = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in environ}
+    return {**passed, "PYTHONPATH": PARENT_DIRECTORY, "PYTHONUNBUFFERED": "1"}

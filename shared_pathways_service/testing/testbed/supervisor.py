@@ -137,6 +137,6 @@ class Supervisor:
             "processes": agent.processes,
             "remove_nodes": agent.remove_nodes,
             "start_api_server": self._control_plane.start_api_server,
-            "stop": lambda: self.stop("it was told to"),
+            "stop": lambda: self.stop("by command"),
             "vanish": agent.vanish,
         }

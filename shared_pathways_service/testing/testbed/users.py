@@ -9,13 +9,7 @@ from collections.abc import Sequence
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed.api import Object
 
-__all__ = [
-    "AUDITED_GROUP",
-    "User",
-    "new_user",
-    "role_objects",
-    "usual_rules",
-]
+__all__ = ["ADMIN_GROUP", "AUDITED_GROUP", "User", "new_user", "role_objects", "usual_rules"]
 
 #: The group of users whose requests are audited.
 AUDITED_GROUP = "testbed:users"
@@ -24,13 +18,7 @@ ADMIN_GROUP = "system:masters"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class User:
-    """A user with a token.
-
-    Attributes:
-      name: The name in the API server.
-      token: The bearer token.
-      groups: The user's groups.
-    """
+    """A user of the API server, with a bearer token."""
 
     name: str
     token: str = dataclasses.field(repr=False)
@@ -53,17 +41,12 @@ def role_objects(namespace: str, user: str, rules: Sequence[Object]) -> dict[str
     """Returns the Role with these rules and its binding to a user, by resource."""
     metadata = {"name": f"testbed-{user}", "namespace": namespace}
     group = "rbac.authorization.k8s.io"
+    common = {"apiVersion": f"{group}/v1", "metadata": metadata}
     return {
-        "roles": {
-            "apiVersion": f"{group}/v1",
-            "kind": "Role",
-            "metadata": metadata,
-            "rules": list(rules),
-        },
+        "roles": {**common, "kind": "Role", "rules": list(rules)},
         "rolebindings": {
-            "apiVersion": f"{group}/v1",
+            **common,
             "kind": "RoleBinding",
-            "metadata": metadata,
             "roleRef": {"apiGroup": group, "kind": "Role", "name": metadata["name"]},
             "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
         },

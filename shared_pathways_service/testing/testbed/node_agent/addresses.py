@@ -61,13 +61,7 @@ class AddressBook:
     def of_names_in(
         self, texts: Iterable[str], namespace: str, services: Iterable[str]
     ) -> Mapping[str, str]:
-        """Returns the addresses of all host names in texts, by the name as it is written.
-
-        Args:
-          texts: Arguments and variables of a container.
-          namespace: The pod's.
-          services: Names of the namespace's services, which may follow the dot.
-        """
+        """Returns the addresses of all host names (``NAME.SERVICE``) in texts, by name."""
         known = "|".join(map(re.escape, services))
         if not known:
             return {}

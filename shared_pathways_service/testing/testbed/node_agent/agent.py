@@ -86,8 +86,6 @@ class NodeAgent:
         await self._endpoint.stop()
         self._addresses.close()
 
-    # ---- commands
-
     async def add_pools(self, pools: Iterable[NodePool]) -> list[str]:
         """Creates ready node pools; returns the names of their nodes."""
         added = []
@@ -144,9 +142,8 @@ class NodeAgent:
         gone = {taint["key"] for taint in UNREACHABLE_TAINTS}
         taints = [t for t in found["spec"].get("taints") or () if t["key"] not in gone]
         await self._api.patch(f"{_NODES}/{node}", {"spec": {"taints": taints}})
-        pods = await self._api.get(
-            "/api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"}
-        )
+        on_node = {"fieldSelector": f"spec.nodeName={node}"}
+        pods = await self._api.get("/api/v1/pods", params=on_node)
         for pod in pods["items"]:
             self._take(WatchEvent(kind="ADDED", object=pod))
 
@@ -158,14 +155,12 @@ class NodeAgent:
             if life.namespace == namespace and life.pids
         }
 
-    # ---- pods
-
     async def _follow_pods(self) -> None:
         while True:
             with contextlib.suppress(SharedPathwaysError):
-                news = watch(self._api, "/api/v1/pods", give_up_after_s=math.inf)
-                async with contextlib.aclosing(news):
-                    async for event in news:
+                events = watch(self._api, "/api/v1/pods", give_up_after_s=math.inf)
+                async with contextlib.aclosing(events):
+                    async for event in events:
                         self._take(event)
             await asyncio.sleep(_PAUSE_S)
 
@@ -190,7 +185,7 @@ class NodeAgent:
             if not is_deleted:
                 life.start()
         elif _is_misjudged(pod):
-            life.tell()
+            life.report()
         if is_deleted:
             life.delete(float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
 
@@ -200,8 +195,6 @@ class NodeAgent:
         life = PodLife(pod, reporter, self._surroundings, self._nodes[node])
         self._lives[pod["metadata"]["uid"]] = life
         return life
-
-    # ---- nodes
 
     async def _keep_nodes(self) -> None:
         while True:

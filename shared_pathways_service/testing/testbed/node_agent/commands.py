@@ -26,6 +26,8 @@ from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
 
 __all__ = ["Commands"]
 
+_TERMINATION_LOG = "/dev/termination-log"
+
 
 class Commands:
     """Creates the commands of one pod's containers."""
@@ -63,9 +65,9 @@ class Commands:
         )
         return await self._placed(specification, command, variables)
 
-    def last_words(self, specification: Object) -> Path:
+    def termination_file(self, specification: Object) -> Path:
         """Returns the file of a container's termination message."""
-        return self._directory / f"{specification['name']}.last-words"
+        return self._directory / f"{specification['name']}.termination"
 
     async def _variables(self, specification: Object) -> dict[str, str]:
         values = {}
@@ -96,10 +98,11 @@ class Commands:
             env["SPS_BIND_ADDRESS"] = self._record.address
         texts = [*argv, *env.values()]
         services = await self._reporter.services()
+        termination_path = str(specification.get("terminationMessagePath") or _TERMINATION_LOG)
         places = {
             **self._addresses.of_names_in(texts, self._namespace, services),
             **self._volumes.places(specification),
-            _path_of_last_words(specification): str(self.last_words(specification)),
+            termination_path: str(self.termination_file(specification)),
         }
         placed = replace_names(texts, places)
         argv, values = placed[: len(argv)], placed[len(argv) :]
@@ -115,7 +118,3 @@ class Commands:
             "PYTHONPATH": PARENT_DIRECTORY,
             "PYTHONUNBUFFERED": "1",
         }
-
-
-def _path_of_last_words(specification: Object) -> str:
-    return str(specification.get("terminationMessagePath") or "/dev/termination-log")

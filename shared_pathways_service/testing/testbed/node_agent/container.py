@@ -75,11 +75,7 @@ def find_isolation() -> Isolation:
 
 @dataclasses.dataclass(frozen=True)
 class LogFile:
-    """The log of a container, over all its runs.
-
-    Attributes:
-      path: The log of the current or last run.
-    """
+    """The log of a container, over all its runs; `path` is that of the current or last run."""
 
     path: Path
 
@@ -102,11 +98,7 @@ class LogFile:
 
 
 class Container:
-    """A running container, created by `start`.
-
-    Attributes:
-      started_at: RFC 3339.
-    """
+    """A running container, created by `start`."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, isolation: Isolation, log: LogFile
@@ -129,14 +121,7 @@ class Container:
         log: LogFile,
         isolation: Isolation,
     ) -> Container:
-        """Starts a container.
-
-        Args:
-          argv: The program and its arguments.
-          env: All its variables.
-          directory: Its working directory.
-          log: Rotated first.
-          isolation: Its isolation.
+        """Starts a container, after rotating its log.
 
         Raises:
           OSError: There is no such program.

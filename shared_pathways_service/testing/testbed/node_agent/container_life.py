@@ -28,30 +28,24 @@ from shared_pathways_service.testing.testbed.node_agent.readiness_probes import 
 
 __all__ = ["ContainerLife", "PodParts"]
 
-#: Increasing seconds before restarts of a container that keeps ending.
-#: The kubelet's are 10 to 300, too long for a test.
+#: Seconds before restarts of a container; the kubelet's are 10 to 300, too long for a test.
 _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 #: Seconds before the first restart, so that followers of the log see its end before.
 _RESTART_S = 0.1
 #: Seconds of running after which the back-off starts anew.
 _BACK_OFF_RESET_S = 30.0
 _PULL_BACK_OFF_S = 1.0
-#: Of a container's termination message.
-_LAST_WORDS_BYTES = 4096
+#: The maximum size of a container's termination message.
+_TERMINATION_BYTES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodParts:
-    """What the containers of one pod share.
+    """The parts that the containers of one pod share.
 
     Attributes:
       pod: The pod as it was bound.
-      record: Its status.
-      commands: Creates the containers' command lines.
-      reporter: Reports to the API server.
-      directory: The pod's directory.
-      isolation: The isolation of processes.
-      ending: Set once the pod ends: nothing is started any more.
+      ending: Set once the pod ends: no container is started any more.
     """
 
     pod: Object
@@ -66,13 +60,7 @@ class PodParts:
 class ContainerLife:
     """Runs one container until its policy or the end of its pod ends it.
 
-    Args:
-      specification: The container, of the pod's specification.
-      record: Its status.
-      pod: The shared parts.
-
     Attributes:
-      record: As given.
       log: The log of its output.
       enter: The script that enters it.
     """
@@ -101,11 +89,7 @@ class ContainerLife:
             self._running.kill()
 
     async def run(self, started: asyncio.Event) -> None:
-        """Runs it, again and again as its policy says.
-
-        Args:
-          started: Set once it runs for the first time, or never will.
-        """
+        """Runs it, and restarts it by its policy; sets `started` once it runs or never will."""
         record = self.record
         failures = 0
         while not self._pod.ending.is_set():
@@ -119,12 +103,12 @@ class ContainerLife:
             ready.cancel()
             self._running = None
             self.enter.close()
-            last_words = self._pod.commands.last_words(self._specification)
-            ended = _terminated(code, container, self._specification, last_words)
+            termination_file = self._pod.commands.termination_file(self._specification)
+            ended = _terminated(code, container, self._specification, termination_file)
             record.ready = False
             if self._pod.ending.is_set() or not restarts(record.policy, code):
                 record.state = ended
-                self._pod.reporter.tell(self._pod.record)
+                self._pod.reporter.report(self._pod.record)
                 break
             lasted = asyncio.get_running_loop().time() - began
             failures = 1 if lasted > _BACK_OFF_RESET_S else failures + 1
@@ -143,12 +127,12 @@ class ContainerLife:
                 f"pod={identity['name']}_{identity['namespace']}({identity['uid']})"
             )
             record.state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-            self._pod.reporter.tell(self._pod.record)
+            self._pod.reporter.report(self._pod.record)
             self._pod.reporter.event("Warning", "BackOff", message)
             await self._pause(pause)
         if self._pod.ending.is_set():
             record.state = ended
-            self._pod.reporter.tell(self._pod.record)
+            self._pod.reporter.report(self._pod.record)
         else:
             record.restarts += 1
 
@@ -163,7 +147,7 @@ class ContainerLife:
             except CannotConfigure as error:
                 waiting = {"reason": "CreateContainerConfigError", "message": str(error)}
                 record.state = {"waiting": waiting}
-                self._pod.reporter.tell(self._pod.record)
+                self._pod.reporter.report(self._pod.record)
                 await self._pause(_PULL_BACK_OFF_S)
             except OSError as error:
                 code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -176,15 +160,15 @@ class ContainerLife:
                         "finishedAt": now(),
                     }
                 }
-                self._pod.reporter.tell(self._pod.record)
+                self._pod.reporter.report(self._pod.record)
                 return None
         return None
 
     async def _try_to_start(self) -> Container:
         argv, env = await self._pod.commands.of(self._specification)
-        last_words = self._pod.commands.last_words(self._specification)
-        last_words.write_bytes(b"")
-        last_words.chmod(0o666)
+        termination_file = self._pod.commands.termination_file(self._specification)
+        termination_file.write_bytes(b"")
+        termination_file.chmod(0o666)
         container = await Container.start(
             argv,
             env=env,
@@ -201,7 +185,7 @@ class ContainerLife:
             self.enter.open(pid, entering, env, self._pod.directory)
         self.record.state = {"running": {"startedAt": container.started_at}}
         self.record.ready = not self._specification.get("readinessProbe")
-        self._pod.reporter.tell(self._pod.record)
+        self._pod.reporter.report(self._pod.record)
         return container
 
     async def _cannot_pull(self, image: str) -> None:
@@ -217,7 +201,7 @@ class ContainerLife:
                 await self._pause(_PULL_BACK_OFF_S)
                 return
             record.state = {"waiting": {"reason": reason, "message": text}}
-            self._pod.reporter.tell(self._pod.record)
+            self._pod.reporter.report(self._pod.record)
             if reason == "ErrImagePull":
                 self._pod.reporter.event("Warning", "Failed", f"Failed to pull image: {text}")
                 self._pod.reporter.event("Warning", "Failed", "Error: ErrImagePull")
@@ -229,7 +213,7 @@ class ContainerLife:
         if probe := self._specification.get("readinessProbe"):
             await until_ready(probe, self._pod.record.address)
             self.record.ready = True
-            self._pod.reporter.tell(self._pod.record)
+            self._pod.reporter.report(self._pod.record)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -237,14 +221,16 @@ class ContainerLife:
                 await self._pod.ending.wait()
 
 
-def _terminated(code: int, container: Container, specification: Object, last_words: Path) -> Object:
+def _terminated(
+    code: int, container: Container, specification: Object, termination_file: Path
+) -> Object:
     terminated: Object = {
         "exitCode": code,
         "reason": "Completed" if code == 0 else "Error",
         "startedAt": container.started_at,
         "finishedAt": now(),
     }
-    if message := last_words.read_bytes()[-_LAST_WORDS_BYTES:].decode(errors="replace"):
+    if message := termination_file.read_bytes()[-_TERMINATION_BYTES:].decode(errors="replace"):
         terminated["message"] = message
     elif code and specification.get("terminationMessagePolicy") == "FallbackToLogsOnError":
         terminated["message"] = container.tail

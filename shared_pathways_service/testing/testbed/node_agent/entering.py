@@ -28,8 +28,8 @@ class EnterScript:
 
         Args:
           pid: The id of the container's process 1 on this machine.
-          namespaces: Its own namespaces, as flags of `nsenter`; none: commands are refused, because
-            its process 1 would be this machine's.
+          namespaces: Its own namespaces, as flags of `nsenter`; empty: commands are refused,
+            because its process 1 would be this machine's.
           env: The container's variables.
           directory: The working directory of a command.
         """
@@ -38,8 +38,8 @@ class EnterScript:
             return
         variables = [f"{name}={value}" for name, value in env.items()]
         into = ["nsenter", f"--target={pid}", *namespaces, "--"]
-        told = ["env", "-i", f"--chdir={directory}", *variables]
-        self._write(f'exec {shlex.join([*into, *told])} "$@"')
+        run = ["env", "-i", f"--chdir={directory}", *variables]
+        self._write(f'exec {shlex.join([*into, *run])} "$@"')
 
     def close(self) -> None:
         """Makes the script fail, because the container is not running."""

@@ -32,7 +32,7 @@ _SERVERS = "shared_pathways_service.servers"
 _EXIT = "import sys; print('this image ends with', sys.argv[1]); sys.exit(int(sys.argv[1]))"
 
 
-class CannotPull(Exception):  # noqa: N818 - it is the image's fault, not an error of ours
+class CannotPull(Exception):  # noqa: N818 - named for the event
     """There is no such image."""
 
 
@@ -52,13 +52,10 @@ class ImageCommand:
 
 
 def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> ImageCommand:
-    """Returns the command of a container.
+    """Returns the command of a container, which may replace that of its image.
 
-    Args:
-      image: Its image. This project's servers run as they are, Google's as the stand-ins of
-        `shared_pathways_service.testing.google_images`; see also `COMMAND_IMAGE`.
-      command: The container's, which is run instead of the image's where there is one.
-      arguments: The container's.
+    This project's servers run as they are, Google's as the stand-ins of
+    `shared_pathways_service.testing.google_images`; see also `COMMAND_IMAGE`.
 
     Raises:
       CannotPull: There is no such image.

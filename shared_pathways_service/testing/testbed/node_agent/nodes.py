@@ -41,11 +41,9 @@ _LEASE_S = 40
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike.
+    """A number of nodes that are alike.
 
     Attributes:
-      name: Unique in the testbed.
-      nodes: How many.
       namespace: The only namespace whose pods run there; empty: any.
       instance_type: Of the one slice whose hosts the nodes are; None: they have no TPUs.
     """

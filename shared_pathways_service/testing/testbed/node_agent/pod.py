@@ -40,11 +40,7 @@ class Surroundings:
 class PodLife:
     """Runs a pod from its binding to a node until its removal.
 
-    Args:
-      pod: As it was bound.
-      reporter: Reports to the API server.
-      surroundings: The parts shared by all pods.
-      node_address: For pods on their node's network.
+    A pod on its node's network has the node's address.
     """
 
     def __init__(
@@ -92,15 +88,13 @@ class PodLife:
         self._mounting: asyncio.Task[None] | None = None
         self._end: asyncio.Task[None] | None = None
 
-    # ---- what the node agent does
-
     def start(self) -> None:
         """Begins."""
         self._life = asyncio.create_task(self._live(), name=f"pod-{self.pod['metadata']['name']}")
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Reports its status again."""
-        self._reporter.tell(self._record)
+        self._reporter.report(self._record)
 
     def delete(self, grace_s: float) -> None:
         """Begins to end it, because its deletion was requested; only the first call counts."""
@@ -121,8 +115,6 @@ class PodLife:
     def pids(self) -> dict[str, int]:
         """Process ids of the running containers on this machine."""
         return {life.record.name: life.pid for life in self._lives if life.pid is not None}
-
-    # ---- its life
 
     async def _live(self) -> None:
         self._directory.mkdir(parents=True, mode=0o700)
@@ -160,8 +152,6 @@ class PodLife:
             self._ending.set()
             self._terminate()  # sidecars are left
 
-    # ---- its end
-
     async def _delete(self, grace_s: float) -> None:
         self._reporter.event("Normal", "Killing", "Stopping its containers")
         await self._stop(grace_s)
@@ -189,8 +179,6 @@ class PodLife:
     def _terminate(self) -> None:
         for life in self._lives:
             life.terminate()
-
-    # ---- what it has
 
     def _address(self, node_address: str) -> str:
         name, service = self._spec.get("hostname"), self._spec.get("subdomain")

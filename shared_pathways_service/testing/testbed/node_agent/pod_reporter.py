@@ -36,21 +36,16 @@ _PAUSE_S = 0.2
 
 
 class PodReporter:
-    """Writes one pod's latest status, one write at a time, with retries.
-
-    Args:
-      api: The API server, as the administrator.
-      endpoint: The kubelet endpoint.
-      pod: The pod.
-    """
+    """Writes one pod's latest status as the administrator, one write at a time, with retries."""
 
     def __init__(self, api: KubeApi, endpoint: KubeletEndpoint, pod: Object) -> None:
         self._api = api
         self._endpoint = endpoint
         self._known: asyncio.Task[None] | None = None
-        self._metadata: Mapping[str, Any] = pod["metadata"]
-        self._namespace: str = self._metadata["namespace"]
-        self._name: str = self._metadata["name"]
+        metadata: Mapping[str, Any] = pod["metadata"]
+        self._namespace: str = metadata["namespace"]
+        self._name: str = metadata["name"]
+        self._uid: str = metadata["uid"]
         self._node: str = pod["spec"]["nodeName"]
         self._path = f"/api/v1/namespaces/{self._namespace}/pods/{self._name}"
         self._latest: Object | None = None
@@ -93,7 +88,7 @@ class PodReporter:
         known = self._endpoint.until_known(self._namespace, self._name, next(iter(logs)))
         self._known = asyncio.create_task(known)
 
-    def tell(self, record: PodRecord) -> None:
+    def report(self, record: PodRecord) -> None:
         """Schedules a write of the status."""
         self._latest = status_of(record, now())
         if self._writer is None or self._writer.done():
@@ -107,7 +102,7 @@ class PodReporter:
 
     async def delete(self, record: PodRecord) -> None:
         """Writes the last status, and deletes the pod from the API server."""
-        self.tell(record)
+        self.report(record)
         assert self._writer is not None
         await self._writer
         # The parameter of the query would be ignored, because there is a body.
@@ -115,7 +110,7 @@ class PodReporter:
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "gracePeriodSeconds": 0,
-            "preconditions": {"uid": self._metadata["uid"]},
+            "preconditions": {"uid": self._uid},
         }
         await self._persist("DELETE", self._path, body, "application/json")
 
@@ -153,7 +148,7 @@ class PodReporter:
             if self._known is not None and status["phase"] != "Pending":
                 await self._known
             # Never for a later pod of the same name.
-            body = {"metadata": {"uid": self._metadata["uid"]}, "status": status}
+            body = {"metadata": {"uid": self._uid}, "status": status}
             await self._persist("PATCH", f"{self._path}/status", body, _STRATEGIC)
 
     async def _write_event(self, kind: str, reason: str, message: str) -> None:
@@ -164,7 +159,7 @@ class PodReporter:
                 "kind": "Pod",
                 "name": self._name,
                 "namespace": self._namespace,
-                "uid": self._metadata["uid"],
+                "uid": self._uid,
             },
             "type": kind,
             "reason": reason,
@@ -178,12 +173,7 @@ class PodReporter:
         await self._persist("POST", path, body, "application/json")
 
     async def _describe(self, kind: str, resource: str, spec: Object) -> None:
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": self._name,
-            "uid": self._metadata["uid"],
-        }
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": self._name, "uid": self._uid}
         body = {
             "apiVersion": "kwok.x-k8s.io/v1alpha1",
             "kind": kind,

@@ -16,14 +16,10 @@ class ContainerRecord:
     """The state of one container.
 
     Attributes:
-      name: The container's.
-      image: Its image.
       policy: When it is restarted: ``Always``, ``OnFailure`` or ``Never``.
       initial: Whether it is an init container.
       state: As in a status: ``waiting``, ``running`` or ``terminated``, with its fields.
       last_state: The state of its previous run.
-      restarts: The number of restarts.
-      ready: Whether it is ready.
     """
 
     name: str
@@ -54,8 +50,6 @@ class PodRecord:
 
     Attributes:
       containers: In the order of its spec, init containers first.
-      address: Of the pod.
-      node_address: Of its node.
       started_at: RFC 3339.
       initialized: Whether the init containers are done, sidecars aside.
       ending: Whether it is being deleted, so that no container restarts.
@@ -92,12 +86,7 @@ def restarts(policy: str, exit_code: int) -> bool:
 
 
 def status_of(pod: PodRecord, now: str) -> Object:
-    """Returns the status as a patch, which leaves other conditions unchanged.
-
-    Args:
-      pod: The pod's state.
-      now: For conditions that change; RFC 3339.
-    """
+    """Returns the status as a patch, which leaves other conditions unchanged; `now` is RFC 3339."""
     phase = pod.phase
     main = [c for c in pod.containers if not c.initial]
     ready = phase == "Running" and all(c.ready for c in main) and not pod.ending
