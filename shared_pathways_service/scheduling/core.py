@@ -267,12 +267,13 @@ class ResourceManagerCore:
             return
         self._tenants.welcome(event, recovering=recovering)
         ran, again = self._recovery.concerns(event), self._recovery.waits_again(event)
-        if self._tenants.refuses_at_once(event, ran=ran or again):
+        pools = self._tenants.pools_for(event, ran=ran or again)
+        if pools is None:
             return
         if ran:
-            self._recovery.claimed(event)
+            self._recovery.claimed(event, pools)
         else:
-            tenant = self._tenants.enter(event, again=again)
+            tenant = self._tenants.enter(event, pools, again=again)
             self._greet(tenant)
 
     def _greet(self, tenant: Tenant) -> None:

@@ -30,7 +30,7 @@ from shared_pathways_service.scheduling.book.messages import (
     WorkerJoined,
 )
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Restored
-from shared_pathways_service.scheduling.book.records import Slice, Tenant
+from shared_pathways_service.scheduling.book.records import Pool, Slice, Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.book.states import SliceState
 from shared_pathways_service.scheduling.tenant_events import Tenants
@@ -149,15 +149,20 @@ class Recovery:
             self._accepts_claims and not event.claims and 0 < event.last_generation <= self._latest
         )
 
-    def claimed(self, event: TenantAsked) -> None:
-        """Handles the request of a proxy that ran and whose tenant is not known."""
+    def claimed(self, event: TenantAsked, pools: tuple[Pool, ...]) -> None:
+        """Handles the request of a proxy that ran and whose tenant is not known.
+
+        Args:
+          event: The request.
+          pools: The pool of each virtual slice.
+        """
         standing = [claim for claim in event.claims if self._stands(event, claim)]
         if event.claims and not standing:
             why = "its time to live has run out: its slices are others'"
             self._tenants.refuse(event, RefusalKind.LOST, why)
             return
         self._had_a_past = True
-        tenant = self._tenants.enter(event, running=True)
+        tenant = self._tenants.enter(event, pools, running=True)
         self._ledger.decide_tenant(tenant, DecisionKind.ADOPTED, _CLAIM_REASON, ends=False)
         # The latest first: an older claim for the same slice is then invalid.
         for claim in sorted(event.claims, key=lambda claim: claim.generation, reverse=True):

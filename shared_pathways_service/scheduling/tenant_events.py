@@ -26,7 +26,7 @@ from shared_pathways_service.scheduling.book.messages import (
     WelcomeTenant,
 )
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant
-from shared_pathways_service.scheduling.book.records import Tenant
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.policies.aging import rank_of
 from shared_pathways_service.scheduling.policies.policy import Policy, overrides
@@ -80,15 +80,18 @@ class Tenants:
             self._speaker.notify_running(tenant)
         self._speaker.send_notices(tenant)
 
-    def refuses_at_once(self, event: TenantAsked, *, ran: bool) -> bool:
-        """Refuses a new request that can never be met; returns whether it did.
+    def pools_for(self, event: TenantAsked, *, ran: bool) -> tuple[Pool, ...] | None:
+        """Refuses a new request that can never be met.
 
         Current limits do not end running work: they do not apply to a proxy that `ran`.
+
+        Returns:
+          The pool of each virtual slice; None: the request was refused.
         """
         request = event.request
         if (ended := self._ledger.ended.get(event.incarnation)) and ended[0] == request.name:
             self.refuse(event, ended[1], ended[2])
-            return True
+            return None
         known = self._ledger.pools
         pools = tuple(filter(None, map(known.get, request.virtual_slices)))
         if len(pools) < len(request.virtual_slices):
@@ -96,32 +99,39 @@ class Tenants:
             types = tuple(pool.name for pool in known.values())
             message = f"{', '.join(sorted(unknown))}: the service has {', '.join(types)}"
             self.refuse(event, RefusalKind.UNKNOWN_TYPE, message, types=types)
-            return True
+            return None
         for forbids in () if ran else self._forbids:
             if above := forbids(request):
                 self.refuse(event, RefusalKind.LIMIT, above)
-                return True
+                return None
         wants = _count(pools)
         if not could_fit(wants, request.gang):
             spares = spares_out_of_reach(wants, request.gang)
             self.refuse(event, RefusalKind.TOO_MANY, too_many(wants), spares=spares)
-            return True
-        return False
+            return None
+        return pools
 
     def could_fit(self, request: TenantRequest) -> bool:
         """Returns whether a gang could start if all slices of the service were free."""
         wants = _count(self._ledger.pools[kind] for kind in request.virtual_slices)
         return could_fit(wants, request.gang)
 
-    def enter(self, event: TenantAsked, *, running: bool = False, again: bool = False) -> Tenant:
+    def enter(
+        self,
+        event: TenantAsked,
+        pools: tuple[Pool, ...],
+        *,
+        running: bool = False,
+        again: bool = False,
+    ) -> Tenant:
         """Enters a new tenant, as waiting or as running with its slices, or some of them.
 
-        If `again`, it waits for slices that were taken from it; if they were taken because it was
-        idle, it waits in no line until it works.
+        `pools` has the pool of each virtual slice. If `again`, it waits for slices that were taken
+        from it; if they were taken because it was idle, it waits in no line until it works.
         """
         ledger, lifetime_s = self._ledger, event.request.max_lifetime_s
         ledger.last_order += 1
-        tenant = self._made(event, ledger.last_order, ledger.now, running=running)
+        tenant = self._made(event, pools, ledger.last_order, ledger.now, running=running)
         tenant.connected = True
         tenant.preempted = again
         if lifetime_s is not None:
@@ -138,7 +148,8 @@ class Tenants:
 
     def restore(self, grant: PersistedGrant) -> Tenant:
         """Enters a tenant that was persisted before a restart; the caller enters its slices."""
-        tenant = self._made(grant, grant.order, grant.asked_at, running=grant.running)
+        pools = tuple([self._ledger.pools[kind] for kind in grant.request.virtual_slices])
+        tenant = self._made(grant, pools, grant.order, grant.asked_at, running=grant.running)
         tenant.persisted = tenant.was_queued = True
         tenant.preempted, tenant.idled = grant.preempted, grant.idled
         if grant.parked is not None:
@@ -157,10 +168,15 @@ class Tenants:
         return tenant
 
     def _made(
-        self, of: TenantAsked | PersistedGrant, order: int, asked_at: float, *, running: bool
+        self,
+        of: TenantAsked | PersistedGrant,
+        pools: tuple[Pool, ...],
+        order: int,
+        asked_at: float,
+        *,
+        running: bool,
     ) -> Tenant:
         request = of.request
-        pools = tuple([self._ledger.pools[kind] for kind in request.virtual_slices])
         return Tenant(
             request=request,
             incarnation=of.incarnation,
@@ -273,7 +289,7 @@ class Tenants:
         spares: Mapping[str, int] | None = None,
     ) -> None:
         """Refuses a proxy whose tenant was not entered."""
-        self._decide(event, DecisionKind.REFUSED, message)
+        self._ledger.decide(_decision(event, DecisionKind.REFUSED, message, self._ledger.now))
         self._speaker.refuse(
             RefuseTenant(
                 tenant=event.request.name,
@@ -294,25 +310,24 @@ class Tenants:
         if owner.ttl_at is not None:
             left = owner.ttl_at - self._ledger.now
             reason = f"{name} is another proxy's, which may come back for {left:.1f} s"
-        self._decide(event, DecisionKind.TURNED_AWAY, reason)
+        self._ledger.decide(_decision(event, DecisionKind.TURNED_AWAY, reason, self._ledger.now))
         self._speaker.say(
             EndTenantStream(tenant=name, incarnation=event.incarnation, reason=reason)
         )
 
-    def _decide(self, event: TenantAsked, kind: DecisionKind, reason: str) -> None:
-        """Records a decision about a proxy whose tenant was not entered."""
-        request, wanted = event.request, _count(event.request.type_names)
-        self._ledger.decide(
-            Decision(
-                time=self._ledger.now,
-                kind=kind,
-                tenant=request.name,
-                user=request.user,
-                team=request.team,
-                instance_type=",".join(f"{name}={count}" for name, count in wanted.items()),
-                reason=reason,
-            )
-        )
+
+def _decision(event: TenantAsked, kind: DecisionKind, reason: str, now: float) -> Decision:
+    """Returns the record of a decision about a proxy whose tenant was not entered."""
+    request, wanted = event.request, _count(event.request.type_names)
+    return Decision(
+        time=now,
+        kind=kind,
+        tenant=request.name,
+        user=request.user,
+        team=request.team,
+        instance_type=",".join(f"{name}={count}" for name, count in wanted.items()),
+        reason=reason,
+    )
 
 
 def _count(things: Iterable[T]) -> dict[T, int]:

@@ -8,7 +8,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
@@ -31,7 +31,7 @@ def to_plain(value: object) -> Any:  # noqa: PLR0911 - one of each type
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: to_plain(getattr(value, name)) for name in _field_names(type(value))}
     if isinstance(value, Mapping):
         return {str(to_plain(key)): to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -59,29 +59,60 @@ def from_plain(kind: type[T], data: Any) -> T:
     return made
 
 
-def _made(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one of each type
+Maker = Callable[[Any], Any]
+
+
+def _made(kind: Any, data: Any) -> Any:
+    return _maker(kind)(data)
+
+
+@functools.cache
+def _maker(kind: Any) -> Maker:
+    """Returns what makes values of a type: annotations are looked at once."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
-        (some,) = (one for one in arguments if one is not types.NoneType)
-        return None if data is None else _made(some, data)
+        (some,) = (_maker(one) for one in arguments if one is not types.NoneType)
+        return lambda data: None if data is None else some(data)
     if origin is tuple:
-        if arguments[1:] == (...,):
-            return tuple(_made(arguments[0], item) for item in data)
-        return tuple(_made(one, item) for one, item in zip(arguments, data, strict=True))
+        return _tuple_maker(*arguments)
     if origin is not None and issubclass(origin, Mapping):
-        key, item = arguments
+        return _mapping_maker(*map(_maker, arguments))
+    if kind is InstanceType:
+        return InstanceType.parse
+    if hasattr(kind, "__dataclass_fields__"):
+        return _dataclass_maker(kind)
+    # (Scalars are converted: a number given as text is accepted.)
+    return kind  # type: ignore[no-any-return]
+
+
+def _tuple_maker(*arguments: Any) -> Maker:
+    if arguments[1:] == (...,):
+        each = _maker(arguments[0])
+        return lambda data: tuple(map(each, data))
+    makers = tuple(map(_maker, arguments))
+    return lambda data: tuple(make(item) for make, item in zip(makers, data, strict=True))
+
+
+def _mapping_maker(key: Maker, item: Maker) -> Maker:
+    def make(data: Any) -> Any:
         if isinstance(data, list):  # the placements in state files of the first releases
             data = {first: others for first, *others in data}
-        return {_made(key, name): _made(item, value) for name, value in data.items()}
-    if kind is InstanceType:
-        return InstanceType.parse(data)
-    if hasattr(kind, "__dataclass_fields__"):
-        hints = _hints(kind)
-        if hints.get("request") is TenantRequest and "request" not in data:
+        return {key(name): item(value) for name, value in data.items()}
+
+    return make
+
+
+def _dataclass_maker(kind: Any) -> Maker:
+    hints = typing.get_type_hints(kind)
+    makers = {field.name: _maker(hints[field.name]) for field in dataclasses.fields(kind)}
+    has_request = hints.get("request") is TenantRequest
+
+    def make(data: Any) -> Any:
+        if has_request and "request" not in data:
             data = _with_request(data)
-        return kind(**{name: _made(hints[name], value) for name, value in data.items()})
-    # (Scalars are converted: a number given as text is accepted.)
-    return kind(data)
+        return kind(**{name: makers[name](value) for name, value in data.items()})
+
+    return make
 
 
 def _with_request(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,5 +124,5 @@ def _with_request(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind)
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
