@@ -22,6 +22,10 @@ from shared_pathways_service.cli.verification import (
 from shared_pathways_service.cli.verification.service_state import ServiceView, count_slices
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
+from shared_pathways_service.operations.service_readers.embedded.embedded_reader import (
+    EmbeddedReader,
+)
+from shared_pathways_service.runtime.settings import Settings
 
 HOLDER = f"""
 with isc_pathways.connect(expected_tpu_instances={{"{KIND}": 1}}) as connection:
@@ -140,7 +144,7 @@ class FakeService:
         self.leaving = 0
         self.most_held = 0
         self.tenants: list[FakeTenant] = []
-        self.place = Place()
+        self.reader = EmbeddedReader(Settings.load())
 
     def checks(self, *_: object) -> list[object]:
         return []

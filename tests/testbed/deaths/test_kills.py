@@ -97,7 +97,10 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
     [ending] = [event for event in told if event.kind == "connect.ending"]
     if step != "delete":
         assert kinds.index(f"connect.{step}") < kinds.index("connect.ending")
-        assert ending.reason in ("its owner has ended", "the client let go of its agent")
+        assert ending.reason in (
+            "its owner has ended",
+            "the client closed its connection to the agent",
+        )
 
 
 def test_a_client_killed_in_the_queue_leaves_nothing(service: DeployedService) -> None:
