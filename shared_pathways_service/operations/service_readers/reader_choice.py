@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.operations.service_readers.base import ServiceReader
@@ -28,8 +29,10 @@ def make_reader(
         )
 
         return EmbeddedReader(settings)
-    from shared_pathways_service.operations.service_readers.kubernetes.cluster_reader import (  # noqa: PLC0415
-        ClusterReader,
-    )
+    if where.home == "kubernetes":
+        from shared_pathways_service.operations.service_readers.kubernetes.cluster_reader import (  # noqa: PLC0415
+            ClusterReader,
+        )
 
-    return ClusterReader(where, settings, warn)
+        return ClusterReader(where, settings, warn)
+    assert_never(where.home)
