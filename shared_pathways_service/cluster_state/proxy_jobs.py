@@ -93,7 +93,7 @@ def why_kept(
 
     Args:
       proxy: The proxy.
-      user: The user who asks; proxies of others are not deleted.
+      user: The requesting user, whose own proxies alone are deleted.
       host: This machine's name.
       is_alive: Returns whether a process of that id runs on this machine.
       now: Seconds since 1970.

@@ -64,7 +64,7 @@ def tenant_rbac(namespace: str, subjects: Sequence[Subject] = (TENANTS,)) -> lis
 def operator_rbac(
     namespace: str, subjects: Sequence[Subject] = (OPERATORS,)
 ) -> list[dict[str, Any]]:
-    """Returns the roles of an operator, who may use all commands, and their bindings."""
+    """Returns an operator's roles, which permit all commands, and their bindings."""
     inside = [
         *needed(ours=True),
         *permissions("jobset.x-k8s.io", "jobsets", "create", "patch", "delete"),

@@ -3,7 +3,6 @@
 - `blocking_stream`: the stream of one process (worker, proxy), kept open on a thread
 - `event_stream`: events in asyncio
 - `unary_calls`: single calls
-- `backoff`: the policy of reconnects
 - `failures`: the table of final errors
 - `channels`: gRPC settings
 """

@@ -16,10 +16,10 @@ import grpc
 
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.rmclient.backoff import Backoff
 from shared_pathways_service.rmclient.channels import STREAM_CHANNEL
 from shared_pathways_service.rmclient.failures import Refusal, is_final, reason_of, translate
 from shared_pathways_service.rmclient.outgoing import Outgoing
+from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["BlockingStream", "StreamOwner"]

@@ -12,8 +12,8 @@ import grpc.aio
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.versions import is_open
-from shared_pathways_service.rmclient.backoff import Backoff
 from shared_pathways_service.rmclient.failures import is_final
+from shared_pathways_service.runtime.backoff import Backoff
 
 __all__ = ["EventStream"]
 

@@ -3,6 +3,7 @@
 - `settings`: settings from arguments, variables, the profile, or defaults
 - `processes`: identifies and signals processes
 - `glog`, `terminal`: logs of servers, and output for people
+- `backoff`: pauses between tries to connect again
 - `descriptors`, `allocator`: limits and memory of a process
 - `last_requests`: the record of what a process was doing when it ended
 - `embedded`: the files of the embedded service

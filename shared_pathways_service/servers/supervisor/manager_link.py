@@ -15,11 +15,11 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.event_messages import event_of
-from shared_pathways_service.rmclient.backoff import Backoff
 from shared_pathways_service.rmclient.channels import LOCAL_CHANNEL
 from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.rmclient.failures import is_final, reason_of
 from shared_pathways_service.rmclient.unary_calls import ManagerCalls
+from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["ManagerLink"]

@@ -27,7 +27,7 @@ _PASSED: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
 
 
 def become_nobody(module: str, argv: Sequence[str]) -> None:
-    """Runs a module (``python -m``) again as the user ``nobody`` in this process, if possible."""
+    """Runs a module (``python -m``) in this process again as user ``nobody``, if possible."""
     if os.geteuid() != 0 or not _has_nobody() or shutil.which("setpriv") is None:
         return
     words = [

@@ -111,6 +111,8 @@ class PingKeeper:
 
     def answers(self, now: float) -> list[bytes]:
         """Returns the answers to PINGs that have waited too long, as frames."""
+        if self.due_at is None or now < self.due_at:
+            return []
         answers = []
         for each in self._asked:
             if not each.is_answered and each.at + self._answer_after_s <= now:

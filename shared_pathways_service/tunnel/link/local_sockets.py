@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections import deque
 from typing import Protocol as Interface
@@ -190,7 +191,7 @@ class Bridge:
         is_delivered = False
         try:
             while self._pending:
-                buffers = [view for view, _ in list(self._pending)[:_BUFFERS]]
+                buffers = [view for view, _ in itertools.islice(self._pending, _BUFFERS)]
                 sent = self._local.sendmsg(buffers) if any(buffers) else 0
                 is_delivered = self._drop_written(sent) or is_delivered
         finally:

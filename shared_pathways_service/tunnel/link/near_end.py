@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
-import random
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
 
+from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
@@ -80,8 +80,7 @@ class NearEnd:
 
     Attributes:
       state: The present state.
-      lost_at: Since when there is no carrier, in the loop's time.
-      attempts: Failed dials since then.
+      attempts: Failed dials since the last carrier.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class NearEnd:
         self._dialers: list[asyncio.Task[None]] = []
         self._greeters: set[asyncio.Task[None]] = set()
         self.state = LinkState.CONNECTING
-        self.lost_at: float | None = None
         self.attempts = 0
         self.last_error = ""
 
@@ -151,14 +149,14 @@ class NearEnd:
     # ---- carriers
 
     async def _keep_carrier(self) -> None:
-        backoff = _FIRST_BACKOFF_S
+        backoff = Backoff(first_s=_FIRST_BACKOFF_S, longest_s=self._options.max_backoff_s)
         while self.state is not LinkState.OVER:
             approach = _Approach(self._end, self._credentials, self._on_carrier)
             try:
                 async with asyncio.timeout(self._options.dial_s):
                     await self._dial(approach)
                     await approach.accepted
-                backoff = _FIRST_BACKOFF_S
+                backoff.reset()
                 self.last_error = await approach.lost
             except (SessionOver, LinkViolation) as error:
                 self._on_over(str(error))
@@ -170,16 +168,14 @@ class NearEnd:
             finally:
                 approach.close()
             self._note_loss()
-            await asyncio.sleep(random.uniform(backoff / 2, backoff))  # noqa: S311 - no secret
-            backoff = min(2 * backoff, self._options.max_backoff_s)
+            await asyncio.sleep(backoff.next_pause_s())
 
     def _on_carrier(self) -> None:
-        self.lost_at, self.attempts = None, 0
+        self.attempts = 0
         self._set_state(LinkState.UP, "")
 
     def _note_loss(self) -> None:
         if self.state is LinkState.UP and not self._end.carriers:
-            self.lost_at = self._loop.time()
             self._set_state(LinkState.LOST, self.last_error)
 
     def _on_over(self, reason: str) -> None:
@@ -219,7 +215,7 @@ class _Approach:
         self.lost: asyncio.Future[str] = loop.create_future()
 
     def close(self) -> None:
-        """Closes the carrier, and forgets errors that nobody waits for any more."""
+        """Closes the carrier, and drops errors of waits that were given up."""
         if self._carrier is not None:
             self._carrier.close()
         self.accepted.cancel()

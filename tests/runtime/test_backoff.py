@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared_pathways_service.rmclient.backoff import Backoff
+from shared_pathways_service.runtime.backoff import Backoff
 
 
 def test_pauses_double_up_to_the_limit() -> None:
