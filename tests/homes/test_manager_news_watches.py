@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.protocol.event_messages import event_message
 from shared_pathways_service.protocol.grpc_errors import abort
 from shared_pathways_service.protocol.versions import version_metadata
-from shared_pathways_service.rmclient import backoff
+from shared_pathways_service.rmclient import event_stream
+from shared_pathways_service.runtime.backoff import Backoff
 from tests.homes.tenant_events import placed
 from tests.protocol.hearing import HearingStub
 
@@ -199,7 +201,7 @@ def test_a_silent_watch_is_not_a_failed_attempt(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Doubled each time, the pauses before the last would be half an hour together.
-    monkeypatch.setattr(backoff, "_LONGEST_S", 3600.0)
+    monkeypatch.setattr(event_stream, "Backoff", partial(Backoff, longest_s=3600.0))
 
     async def test() -> None:
         manager = RestlessManager(16)  # type: ignore[abstract]
