@@ -15,6 +15,9 @@ __all__ = [
     "CreateStarted",
     "DeleteStarted",
     "HomeLost",
+    "LinkDialFailed",
+    "LinkLost",
+    "LinkResumed",
     "MetricsUnavailable",
     "PlaceDone",
     "PlaceStarted",
@@ -255,3 +258,32 @@ class HomeLost(AgentEvent, ProxyLost, name="home.lost"):
     """
 
     error: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+# ---- the link to the proxy, where it is resumable
+
+
+class LinkLost(AgentEvent, name="link.lost"):
+    """The last connection of the link to the proxy broke, for the given `reason`; work waits."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinkDialFailed(AgentEvent, name="link.dial_failed"):
+    """The agent could not resume the lost link, for the given `reason`, and will try again.
+
+    Attributes:
+      attempt: Number of the attempt since the loss, from 1.
+    """
+
+    attempt: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinkResumed(AgentEvent, name="link.resumed"):
+    """The link works again, `duration_s` after its loss; nothing was lost.
+
+    Attributes:
+      attempts: Number of attempts, with the one that succeeded.
+    """
+
+    attempts: int = 0

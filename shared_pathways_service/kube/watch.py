@@ -13,9 +13,12 @@ from typing import Any, Literal
 
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.errors import CONNECT_VERB, ApiError, ApiUnreachable
 
-__all__ = ["WatchEvent", "watch"]
+__all__ = ["GIVE_UP_AFTER_S", "WatchEvent", "watch"]
+
+#: Default seconds of failing connections.
+GIVE_UP_AFTER_S = 120.0
 
 #: The server ends a watch after this many seconds; a range, so that clients do not return at once.
 _WATCH_S = (240, 300)
@@ -48,7 +51,7 @@ async def watch(
     params: Mapping[str, str] | None = None,
     resource_version: str | None = None,
     known: Sequence[Mapping[str, Any]] = (),
-    give_up_after_s: float = 120.0,
+    give_up_after_s: float = GIVE_UP_AFTER_S,
     on_trouble: Callable[[str], object] = lambda _: None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yields the changes of a collection's objects, endlessly.
@@ -62,7 +65,7 @@ async def watch(
       params: E.g. ``{"labelSelector": "…"}``.
       resource_version: Start here, without a list; None: list first.
       known: The objects that the caller knows as of `resource_version`.
-      give_up_after_s: Seconds without a connection until it is an error.
+      give_up_after_s: Seconds from the first failed connection until failing is an error.
       on_trouble: Called with the reason when a connection fails for the second time in a row, and
         with ``""`` when there is one again; must not block.
 
@@ -70,9 +73,10 @@ async def watch(
       The events. Close the generator (`contextlib.aclosing`) to close its connection.
 
     Raises:
-      AccessDenied: 401 or 403, also later on.
+      AccessDenied: 403, also later on; 401 at the beginning. (Later, credentials have expired, and
+        their owner may renew them: then it is raised after `give_up_after_s`.)
       ApiError: Another final answer, e.g. 404 for a resource that does not exist.
-      ApiUnreachable: No connection for `give_up_after_s`.
+      ApiUnreachable: Connections have failed for `give_up_after_s`.
     """
     watching = _Watching(api, path, params or {}, give_up_after_s, on_trouble)
     watching.version = resource_version or ""
@@ -107,7 +111,11 @@ class _Watching:
         self._failures = 0
         self._objects: dict[str, Mapping[str, Any]] = {}
         self._pause_s = _FIRST_PAUSE_S
-        self._received_at = self._requested_at = time.monotonic()
+        self._requested_at = time.monotonic()
+        # When the first of the connections failed that have failed since; None: the last one did
+        # not.
+        self._failing_since: float | None = None
+        self._has_connected = False
         self.version = ""
 
     def remember(self, objects: Sequence[Mapping[str, Any]]) -> None:
@@ -158,7 +166,7 @@ class _Watching:
             finally:
                 # A silent connection is not a failure; one that broke at once is.
                 if time.monotonic() - opened_at > _LAST_PAUSE_S:
-                    self._received_at = time.monotonic()
+                    self._failing_since = None
 
     def _parsed(self, line: bytes | bytearray) -> Mapping[str, Any]:
         with contextlib.suppress(ValueError):
@@ -189,13 +197,15 @@ class _Watching:
         return WatchEvent(kind=message["type"], object=item)
 
     def _received(self) -> None:
-        self._received_at = time.monotonic()
+        self._failing_since = None
+        self._has_connected = True
         self._pause_s = _FIRST_PAUSE_S
 
     def _connected(self) -> None:
         if self._failures >= _TROUBLE:
             self._on_trouble("")
         self._failures = 0
+        self._has_connected = True
 
     async def judge(self, error: AccessDenied | ApiError | ApiUnreachable) -> None:
         """Raises the error if it is final."""
@@ -204,12 +214,19 @@ class _Watching:
             return
         if await self._api.is_settling(error, self._requested_at):
             return
-        is_final = isinstance(error, AccessDenied) or error.is_final
-        if is_final or time.monotonic() - self._received_at > self._give_up_after_s:
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        if self._is_final(error) or now - self._failing_since >= self._give_up_after_s:
             raise error
         self._failures += 1
         if self._failures == _TROUBLE:
             self._on_trouble(str(error))
+
+    def _is_final(self, error: AccessDenied | ApiError | ApiUnreachable) -> bool:
+        if isinstance(error, AccessDenied):
+            return error.verb != CONNECT_VERB or not self._has_connected
+        return error.is_final
 
     async def pause(self) -> None:
         """Waits before the next connection, longer after each one without events."""

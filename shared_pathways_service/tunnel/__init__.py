@@ -1,6 +1,8 @@
 """Forwards a local socket to a port of a pod, through the API server's port-forward.
 
-- `relay`: listens on a local socket
+- `relay`: one port-forward for each local connection, which ends with it
+- `resumable_relay`: a link for all of them, over port-forwards (`websocket_carrier`)
+- `local_listener`: listens on a local socket
 - `pump`: connects one socket with one port-forward
 - `websocket`, `frames`: the protocols, without I/O
 - `liveness`: decides when the far end is dead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["TunnelCounters"]
+__all__ = ["LinkCounters", "TunnelCounters"]
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -24,3 +24,20 @@ class TunnelCounters:
     redials: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class LinkCounters:
+    """Counters of a link.
+
+    Attributes:
+      losses: How often no WebSocket was left.
+      carriers: WebSockets that work.
+      failed_dials: Dials that failed.
+      replay_bytes: Bytes that are kept because the other end has not acknowledged them.
+    """
+
+    losses: int = 0
+    carriers: int = 0
+    failed_dials: int = 0
+    replay_bytes: int = 0

@@ -16,17 +16,14 @@ import aiohttp
 import tenacity
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
-from shared_pathways_service.runtime.settings import private_directory
 from shared_pathways_service.tunnel.counters import TunnelCounters
-from shared_pathways_service.tunnel.places import socket_place
+from shared_pathways_service.tunnel.local_listener import LocalListener
 from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
 from shared_pathways_service.tunnel.websocket import WebSocketViolation
 from shared_pathways_service.tunnel.websocket_upgrade import Dial, Upgraded, upgraded
 
-__all__ = ["FailureKind", "Relay", "RelayOptions", "TunnelFailure", "ignore_failure"]
+__all__ = ["FailureKind", "Relay", "RelayOptions", "TunnelFailure", "ignore_failure", "is_final"]
 
-_BACKLOG = 128
-_ACCEPT_AGAIN_S = 0.1
 #: Status codes 4xx that ask for a retry: too slow, too many requests.
 _NOT_FINAL = (408, 429)
 _SETUP_ERRORS = (SharedPathwaysError, aiohttp.ClientError, OSError)
@@ -41,6 +38,7 @@ class FailureKind(enum.Enum):
       UNREACHABLE: No dial succeeded in time. A later connection dials again.
       PORT: The pod did not accept the connection, or lost it. A later connection dials again.
       BROKEN: An open port-forward broke. A later connection dials again.
+      OVER: The session of a link cannot be resumed. The relay has ended.
     """
 
     REFUSED = "refused"
@@ -48,6 +46,7 @@ class FailureKind(enum.Enum):
     UNREACHABLE = "unreachable"
     PORT = "port"
     BROKEN = "broken"
+    OVER = "over"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,7 @@ class TunnelFailure:
     @property
     def is_final(self) -> bool:
         """Whether it ended the relay, so that every later connection is refused."""
-        return self.kind in (FailureKind.REFUSED, FailureKind.POD_DIED)
+        return self.kind in (FailureKind.REFUSED, FailureKind.POD_DIED, FailureKind.OVER)
 
 
 def ignore_failure(failure: TunnelFailure) -> None:
@@ -114,32 +113,16 @@ class Relay:
         self.counters = TunnelCounters()
         self._dial = dial
         self._pod = pod
-        self._runtime_dir = runtime_dir
-        self._local_port = local_port
+        self._listener = LocalListener(runtime_dir, local_port, self._accept)
         self._on_failure = on_failure
         self._options = options or RelayOptions()
-        self._stack = contextlib.ExitStack()
         self._loop = asyncio.get_running_loop()
-        self._again: asyncio.TimerHandle | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._ended: TunnelError | None = None
 
     async def start(self) -> str:
-        """Listens.
-
-        Returns:
-          ``unix:/path`` or ``127.0.0.1:port``.
-
-        Raises:
-          AccessDenied: `runtime_dir` is accessible to others.
-          OSError: The port is taken.
-        """
-        listener, address = self._listen()
-        listener.setblocking(False)
-        self._stack.callback(listener.close)
-        self._stack.callback(self._loop.remove_reader, listener.fileno())
-        self._accept_from(listener)
-        return address
+        """Listens; returns and raises as `LocalListener.start`."""
+        return self._listener.start()
 
     def pod_died(self, reason: str) -> None:
         """Ends every connection at once and refuses later ones; calls `on_failure`."""
@@ -148,9 +131,7 @@ class Relay:
 
     async def close(self) -> None:
         """Ends every connection and stops listening; leaves no task, socket or file."""
-        self._stack.close()
-        if self._again is not None:
-            self._again.cancel()
+        self._listener.close()
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -161,34 +142,7 @@ class Relay:
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
 
-    def _listen(self) -> tuple[socket.socket, str]:
-        if self._local_port is not None:
-            listener = socket.create_server(("127.0.0.1", self._local_port), backlog=_BACKLOG)
-            return listener, f"127.0.0.1:{listener.getsockname()[1]}"
-        directory = private_directory(self._runtime_dir, "SPS_RUNTIME_DIR")
-        path = self._stack.enter_context(socket_place(directory))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
-        listener.listen(_BACKLOG)
-        return listener, f"unix:{path}"
-
-    def _accept_from(self, listener: socket.socket) -> None:
-        # Not `sock_accept`, which loses a connection when it is cancelled at the wrong moment.
-        self._loop.add_reader(listener.fileno(), self._accept, listener)
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            local, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError:
-            # Out of descriptors. The client waits until some are free.
-            self._loop.remove_reader(listener.fileno())
-            self._again = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from, listener)
-            return
-        local.setblocking(False)
-        if local.family == socket.AF_INET:
-            local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def _accept(self, local: socket.socket) -> None:
         connection = self._loop.create_task(self._forward(local))
         self._connections.add(connection)
         connection.add_done_callback(functools.partial(self._forget, local))
@@ -242,7 +196,7 @@ class Relay:
             f"no connection to pod {self._pod}: {cause}", pod=self._pod, cause=cause
         )
         failure.__cause__ = error
-        if _is_final(error):
+        if is_final(error):
             self._end(FailureKind.REFUSED, failure)
         else:
             self._on_failure(TunnelFailure(kind=FailureKind.UNREACHABLE, error=failure))
@@ -265,7 +219,8 @@ class Relay:
         self._on_failure(TunnelFailure(kind=kind, error=error))
 
 
-def _is_final(error: BaseException) -> bool:
+def is_final(error: BaseException) -> bool:
+    """Whether the API server's answer to a dial is final."""
     if isinstance(error, AccessDenied) or getattr(error, "is_final", False):
         return True
     if not isinstance(error, aiohttp.ClientResponseError):
@@ -274,4 +229,4 @@ def _is_final(error: BaseException) -> bool:
 
 
 def _is_transient(error: BaseException) -> bool:
-    return isinstance(error, _SETUP_ERRORS) and not _is_final(error)
+    return isinstance(error, _SETUP_ERRORS) and not is_final(error)

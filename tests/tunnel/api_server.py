@@ -54,13 +54,14 @@ class ApiServer:
     """Answers dials, one behaviour or status after the other; the last one again and again.
 
     Attributes:
+      answers: The answers to the next dials; may be replaced.
       dials: The headers of each dial.
       heard: What `keeps` has taken, without channels.
       ended: Set when a port-forward has ended, by whichever side.
     """
 
     def __init__(self, *answers: Behaviour | int, autoping: bool = True) -> None:
-        self._answers = list(answers)
+        self.answers = list(answers)
         self._autoping = autoping
         self._url = ""
         self._tls: ssl.SSLContext | bool = True
@@ -107,7 +108,7 @@ class ApiServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.dials.append(request.headers)
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, int):
             return web.Response(status=answer)
         socket = web.WebSocketResponse(

@@ -81,7 +81,7 @@ def test_the_end_of_the_pods_side_comes_after_its_last_byte(rigs: Rigs) -> None:
 
 def test_a_closing_local_side_has_sent_everything(rigs: Rigs) -> None:
     server = ApiServer()
-    server._answers.append(server.keeps)
+    server.answers.append(server.keeps)
 
     async def test(rig: Rig) -> None:
         _, writer = await rig.connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -11,11 +12,14 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.manifests.lifetime import deadline_patch, deadline_s
+from shared_pathways_service.runtime.backoff import Backoff
 
 __all__ = ["DeadlineKeeper"]
 
 #: Status codes of the API server for a deleted Job, and for a new one of the same name.
 _ANOTHER_OR_NONE = ("NotFound", "Invalid")
+#: Seconds, the limits of the pauses after failures.
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +49,13 @@ class DeadlineKeeper:
         self._max_lifetime_s = max_lifetime_s
         # The cluster's clock continues while this machine sleeps; the monotonic one does not.
         self._began, self._began_at = time.monotonic(), time.time()
+        self._hurry = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._note_failure)
+
+    def extend_now(self) -> None:
+        """Extends it at once: after a sleep of this machine little of it may be left."""
+        self._hurry.set()
 
     async def close(self) -> None:
         """Stops extending the deadline."""
@@ -54,10 +63,16 @@ class DeadlineKeeper:
         await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        pause = self._ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S
+        regular = pause = self._ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S
+        backoff = Backoff(
+            first_s=min(_FIRST_RETRY_S, regular), longest_s=min(_LONGEST_RETRY_S, regular)
+        )
         deadline = 0
         while True:
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._hurry.wait()
+            self._hurry.clear()
             # (The Job counts from its start, a moment after ours.)
             age = max(time.monotonic() - self._began, time.time() - self._began_at)
             wanted = deadline_s(age, self._max_lifetime_s, ahead_s=self._ahead_s)
@@ -65,14 +80,16 @@ class DeadlineKeeper:
                 return
             try:
                 patch = deadline_patch(wanted, self._uid)
-                await self._api.patch(self._path, patch, timeout_s=pause)
+                await self._api.patch(self._path, patch, timeout_s=regular)
                 deadline, self.moved_at = wanted, time.time()
+                pause = regular
+                backoff.reset()
             except SharedPathwaysError as error:
-                # Several attempts remain before the deadline, and the watch of the Job notices
-                # more.
+                # (The watch of the Job notices more.)
                 _log.warning("the deadline of %s was not extended: %s", self._path, error)
                 if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
                     return
+                pause = backoff.next_pause_s()
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):

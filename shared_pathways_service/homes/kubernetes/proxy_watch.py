@@ -24,7 +24,7 @@ from shared_pathways_service.homes.kubernetes.placement_watch import PlacementWa
 from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.paths import collection, item
-from shared_pathways_service.kube.watch import WatchEvent, watch
+from shared_pathways_service.kube.watch import GIVE_UP_AFTER_S, WatchEvent, watch
 from shared_pathways_service.manifests.names import LABEL_SESSION
 
 __all__ = ["ProxyFollower"]
@@ -48,6 +48,8 @@ class ProxyFollower:
       tell: Called with events.
       silent_service: The service, if its resource manager does not report placements: then the
         proxy's log and other proxies' pods are read.
+      patience_s: Seconds without an API server after which the proxy counts as lost, if they are
+        more than a watch's own.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ProxyFollower:
         *,
         tell: Tell,
         silent_service: Service | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         self._api = api
         self._namespace = namespace
@@ -68,6 +71,7 @@ class ProxyFollower:
         self._uid = str(job["metadata"]["uid"])
         self._tell = tell
         self._silent_service = silent_service
+        self._patience_s = max(patience_s, GIVE_UP_AFTER_S)
         self._pods: dict[str, Object] = {}
         self._hints: dict[str, Object] = {}
         self._running = asyncio.Event()
@@ -143,6 +147,7 @@ class ProxyFollower:
             params=params,
             resource_version=str(known["metadata"]["resourceVersion"]) if known else None,
             known=[known] if known else [],
+            give_up_after_s=self._patience_s,
             on_trouble=self._on_trouble,
         )
         async with contextlib.aclosing(changes):

@@ -6,5 +6,6 @@ The standard library alone: the far end also runs as a sidecar of a proxy whose 
 - `link_connections`, `link_streams`, `pacing`, `link_frames`, `control_frames`: its parts
 - `token_handshake`: mutual proof of the session's token
 - `http2_pings`: answers gRPC's PINGs while the way is interrupted
-- `near_end`, `far_end`: the two ends; `link_end`, `local_sockets`, `carriers`: what they share
+- `near_end` (with `near_handshake`), `far_end`: the two ends
+- `link_end`, `local_sockets`, `carriers`: what they share
 """

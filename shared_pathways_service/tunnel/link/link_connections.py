@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from shared_pathways_service.tunnel.link.link_frames import Buffer
+from shared_pathways_service.tunnel.link.control_frames import ack_frame
+from shared_pathways_service.tunnel.link.link_frames import Buffer, Frame, FrameKind, LinkViolation
 from shared_pathways_service.tunnel.link.link_streams import ReceiveStream, SendStream
 
-__all__ = ["Connection", "KnownNumbers"]
+__all__ = ["MAX_MESSAGE_BYTES", "Connection", "KnownNumbers"]
+
+#: A frame of HTTP/2 has at most 2**24 - 1 bytes, and 9 of header.
+MAX_MESSAGE_BYTES = (16 << 20) + 64
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -41,6 +45,25 @@ class Connection:
         """Whether both directions have ended and everything is passed on."""
         is_delivered = self.delivered_to == self.arrived_to
         return self.send.is_acked and self.receive.has_ended and is_delivered
+
+    def ack(self, number: int) -> bytes:
+        """Returns an ACK; `number` is the connection's."""
+        return ack_frame(number, self.acked, self.receive.received)
+
+    def assemble(self, frame: Frame) -> list[Buffer]:
+        """Adds the bytes of a frame; returns the message that ends with them, or nothing.
+
+        Raises:
+          LinkViolation: The message is too long.
+        """
+        self.parts.append(frame.payload)
+        self.parts_bytes += len(frame.payload)
+        if self.parts_bytes > MAX_MESSAGE_BYTES:
+            raise LinkViolation("a message of a connection is too long")
+        if frame.kind is FrameKind.PART:
+            return []
+        whole, self.parts, self.parts_bytes = self.parts, [], 0
+        return whole
 
 
 class KnownNumbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable
 
 from shared_pathways_service.tunnel.link.carriers import Carrier
@@ -29,6 +30,8 @@ _TURN_BYTES = 256 << 10
 _TICK_S = 1.0
 #: Seconds without a byte after which a carrier is asked for a sign of life, and then given up.
 _PING_S, _PONG_S = 10.0, 10.0
+#: Seconds by which a look is late when this machine slept, or this process was stopped.
+_ASLEEP_S = 30.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,15 +47,24 @@ class LinkEnd:
       link: The end of the link.
       on_opened: Called when the peer opens a connection.
       on_over: Called when the peer ends the session or violates the protocol.
+      on_awake: Called when this machine slept, or this process was stopped.
     """
 
     def __init__(
-        self, link: Link, *, on_opened: Callable[[Opened], None], on_over: Callable[[str], None]
+        self,
+        link: Link,
+        *,
+        on_opened: Callable[[Opened], None],
+        on_over: Callable[[str], None],
+        on_awake: Callable[[], None] = lambda: None,
     ) -> None:
         self.link = link
         self._loop = asyncio.get_running_loop()
         self._on_opened = on_opened
         self._on_over = on_over
+        self._on_awake = on_awake
+        # Of the clock that goes on while the machine sleeps.
+        self._looked_at = time.time()
         self._carriers: dict[Carrier, _Attached] = {}
         self._bridges: dict[int, Bridge] = {}
         self._numbers = itertools.count(1)
@@ -76,6 +88,11 @@ class LinkEnd:
         if (attached := self._carriers.pop(carrier, None)) is not None:
             self.link.detach(attached.number)
             self.move()
+
+    def drop_carriers(self) -> None:
+        """Closes all carriers."""
+        for carrier in list(self._carriers):
+            carrier.close()
 
     def add_bridge(self, connection: int, bridge: Bridge, early: bytes = b"") -> None:
         """Connects a local socket."""
@@ -126,8 +143,7 @@ class LinkEnd:
         self._tick.cancel()
         for bridge in list(self._bridges.values()):
             bridge.close()
-        for carrier in list(self._carriers):
-            carrier.close()
+        self.drop_carriers()
 
     # ---- a bridge's owner
 
@@ -159,6 +175,9 @@ class LinkEnd:
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
         now = self._loop.time()
+        asleep_s, self._looked_at = time.time() - self._looked_at, time.time()
+        if asleep_s > _ASLEEP_S:
+            self._on_awake()
         for bridge in list(self._bridges.values()):
             bridge.answer_pings(now)
         for carrier, attached in list(self._carriers.items()):

@@ -9,7 +9,7 @@ The first frame on a carrier (SYNC) says what the sender has of each connection,
 missing bytes are sent again, and a connection that one end gave up ends at the other.
 
 Memory is bounded. Per connection, an end holds at most `window_bytes` that are not acknowledged,
-as much that was received but not passed on, and one incomplete message (`MAX_MESSAGE_BYTES`).
+as much that was received but not passed on, and one incomplete message (16 MiB).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections import deque
 
 from shared_pathways_service.tunnel.link.control_frames import (
     SyncEntry,
-    ack_frame,
     parse_ack,
     parse_sync,
     parse_text,
@@ -48,12 +47,10 @@ from shared_pathways_service.tunnel.link.link_frames import (
 from shared_pathways_service.tunnel.link.link_streams import ReceiveStream, SendStream
 from shared_pathways_service.tunnel.link.pacing import Pacing
 
-__all__ = ["MAX_CONNECTIONS", "MAX_MESSAGE_BYTES", "WINDOW_BYTES", "Link"]
+__all__ = ["MAX_CONNECTIONS", "WINDOW_BYTES", "Link"]
 
 #: Default of the window.
 WINDOW_BYTES = 8 << 20
-#: A frame of HTTP/2 has at most 2**24 - 1 bytes, and 9 of header.
-MAX_MESSAGE_BYTES = (16 << 20) + 64
 #: Open connections; JAX makes a handful.
 MAX_CONNECTIONS = 64
 
@@ -64,6 +61,10 @@ class Link:
     Args:
       is_near: Whether this end opens connections.
       window_bytes: The window of each connection, the same at both ends.
+
+    Attributes:
+      sent_bytes: Bytes of connections that the peer has to get, each once.
+      received_bytes: Bytes of connections that came, each once.
     """
 
     def __init__(self, *, is_near: bool, window_bytes: int = WINDOW_BYTES) -> None:
@@ -79,6 +80,7 @@ class Link:
         self._under_way = 0
         self._pacing = Pacing(window_bytes)
         self._events: list[LinkEvent] = []
+        self.sent_bytes = self.received_bytes = 0
 
     # ---- connections
 
@@ -86,6 +88,11 @@ class Link:
     def connections(self) -> tuple[int, ...]:
         """The open connections."""
         return tuple(self._connections)
+
+    @property
+    def opened(self) -> int:
+        """How many connections were opened so far."""
+        return self._known.all_to
 
     @property
     def replay_bytes(self) -> int:
@@ -178,7 +185,7 @@ class Link:
         """
         frames: list[Buffer] = list(self._first[carrier])
         self._first[carrier].clear()
-        frames += [self._ack(number, self._connections[number]) for number in self._acks]
+        frames += [self._connections[number].ack(number) for number in self._acks]
         self._acks.clear()
         frames += self._control
         self._control.clear()
@@ -221,6 +228,7 @@ class Link:
         if not known.send.has_waiting:
             self._ready.append(number)
         known.send.append(kind, payload)
+        self.sent_bytes += len(payload) if kind is not FrameKind.OPEN else 0
 
     def _may_send(self) -> bool:
         return bool(self._ready) and self._under_way < self._pacing.limit_bytes
@@ -272,17 +280,11 @@ class Link:
             self._events.append(Opened(number, parse_protocol(frame.payload)))
         elif frame.kind is FrameKind.END:
             self._events.append(Ended(number))
-        elif frame.kind is FrameKind.PART:
-            known.parts.append(frame.payload)
-            known.parts_bytes += len(frame.payload)
-            if known.parts_bytes > MAX_MESSAGE_BYTES:
-                raise LinkViolation(f"a message of connection {number} is too long")
         else:
-            end = frame.offset + len(frame.payload)
-            self._events.append(Arrived(number, [*known.parts, frame.payload], end))
-            known.parts = []
-            known.parts_bytes = 0
-            known.arrived_to = end
+            self.received_bytes += len(frame.payload)
+            if whole := known.assemble(frame):
+                known.arrived_to = frame.offset + len(frame.payload)
+                self._events.append(Arrived(number, whole, known.arrived_to))
 
     def _take_ack(self, number: int, passed_on: int, received: int, now: float) -> None:
         if (known := self._connections.get(number)) is None:
@@ -311,7 +313,7 @@ class Link:
     def _forget_if_done(self, number: int) -> None:
         if (known := self._connections[number]).is_done:
             # The last acknowledgement; if it is lost, a SYNC tells the peer.
-            self._control.append(self._ack(number, known))
+            self._control.append(known.ack(number))
             self._forget(number)
 
     def _forget(self, number: int) -> bool:
@@ -323,10 +325,6 @@ class Link:
         if number in self._ready:
             self._ready.remove(number)
         return True
-
-    @staticmethod
-    def _ack(number: int, known: Connection) -> bytes:
-        return ack_frame(number, known.acked, known.receive.received)
 
     # ---- what the two ends have, on a new carrier
 

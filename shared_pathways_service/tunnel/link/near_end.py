@@ -1,48 +1,38 @@
 """The near end of a link, in the agent: accepts local connections, and keeps carriers open.
 
 Each carrier is dialled again, with jittered backoff, when it breaks. A local connection stays open
-while there is none; it is closed when the session is over.
+while there is none; it is closed when the session is over. While there is none, one dial at a time
+is made: the others follow when it has succeeded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import enum
-import secrets
 import socket
+import time
 from collections.abc import Awaitable, Callable
+from typing import Protocol as Interface
 
 from shared_pathways_service.runtime.backoff import Backoff
-from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner
+from shared_pathways_service.tunnel.link.carriers import CarrierOwner
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
 from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
 from shared_pathways_service.tunnel.link.link_frames import LinkViolation
 from shared_pathways_service.tunnel.link.link_state import Link
 from shared_pathways_service.tunnel.link.local_sockets import Bridge
-from shared_pathways_service.tunnel.link.token_handshake import (
-    ANSWER_BYTES,
-    GREETING_BYTES,
-    ID_BYTES,
-    Greeting,
-    Hello,
-    Result,
-    check_answer,
-    hello,
-)
+from shared_pathways_service.tunnel.link.near_handshake import Approach, Credentials, SessionOver
 
-__all__ = ["DialCarrier", "LinkState", "NearEnd", "NearOptions", "SessionOver"]
+__all__ = ["DialCarrier", "LinkState", "NearEnd", "NearOptions", "NearOwner"]
 
-#: Opens one carrier that reports to this owner. An error with a true ``is_final`` ends the session.
+#: Opens one carrier that reports to this owner.
 DialCarrier = Callable[[CarrierOwner], Awaitable[None]]
 
 _FIRST_BACKOFF_S = 0.2
 _FIRST_BYTES = 4096
-
-
-class SessionOver(Exception):  # noqa: N818 - reads as what happened
-    """The session has ended and cannot be resumed."""
 
 
 class LinkState(enum.Enum):
@@ -62,11 +52,26 @@ class NearOptions:
       carriers: Carriers at once.
       dial_s: Seconds for a dial with its handshake.
       max_backoff_s: Limit of the pause between two dials.
+      keep_s: Seconds without a carrier after which the session is over.
     """
 
     carriers: int = 2
     dial_s: float = 15.0
     max_backoff_s: float = 5.0
+    keep_s: float = 600.0
+
+
+class NearOwner(Interface):
+    """What a near end reports; none of these may block."""
+
+    def is_final(self, error: Exception) -> bool:
+        """Whether no later dial can succeed after this error of a dial."""
+
+    def link_changed(self, state: LinkState, reason: str) -> None:
+        """The state is another one now, for this reason (empty for `UP`)."""
+
+    def dial_failed(self, attempt: int, reason: str) -> None:
+        """A dial failed while there is no carrier: the first, second, … since the last one."""
 
 
 class NearEnd:
@@ -75,47 +80,68 @@ class NearEnd:
     Args:
       dial: Opens a carrier.
       token: The token of the proxy's tenant.
-      on_state: Called with each change of the state and its reason.
+      owner: Is notified.
       options: The numbers.
 
     Attributes:
       state: The present state.
-      attempts: Failed dials since the last carrier.
+      failed_dials: How many dials failed so far.
+      losses: How often there was no carrier any more.
     """
 
     def __init__(
         self,
         dial: DialCarrier,
         token: bytes,
-        *,
-        on_state: Callable[[LinkState, str], object],
+        owner: NearOwner,
         options: NearOptions | None = None,
     ) -> None:
         self._dial = dial
-        self._on_state = on_state
+        self._owner = owner
         self._options = options or NearOptions()
         self._loop = asyncio.get_running_loop()
         self._end = LinkEnd(
-            Link(is_near=True), on_opened=self._refuse_opened, on_over=self._on_over
+            Link(is_near=True),
+            on_opened=self._refuse_opened,
+            on_over=self._on_over,
+            on_awake=self._on_awake,
         )
-        self._credentials = _Credentials(token)
+        self._credentials = Credentials(token)
         self._dialers: list[asyncio.Task[None]] = []
         self._greeters: set[asyncio.Task[None]] = set()
+        self._is_up = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._attempt = 0
+        # Of the clock that goes on while this machine sleeps, as those of others do.
+        self._lost_at: float | None = None
         self.state = LinkState.CONNECTING
-        self.attempts = 0
-        self.last_error = ""
+        self.failed_dials = 0
+        self.losses = 0
+
+    @property
+    def link(self) -> Link:
+        """The end of the link, for its counters."""
+        return self._end.link
+
+    @property
+    def carriers(self) -> int:
+        """The number of carriers that work."""
+        return self._end.carriers
 
     def start(self) -> None:
         """Begins to dial."""
-        self._dialers = [
-            self._loop.create_task(self._keep_carrier()) for _ in range(self._options.carriers)
-        ]
+        numbers = range(self._options.carriers)
+        self._dialers = [self._loop.create_task(self._keep_carrier(n)) for n in numbers]
 
     def accept(self, local: socket.socket) -> None:
         """Takes over a connected, non-blocking local socket."""
         greeter = self._loop.create_task(self._accept(local))
         self._greeters.add(greeter)
         greeter.add_done_callback(self._greeters.discard)
+
+    def end(self, reason: str) -> None:
+        """Ends the session's connections at once; `close` must follow."""
+        self._on_over(reason)
 
     async def close(self) -> None:
         """Ends the session."""
@@ -148,35 +174,62 @@ class NearEnd:
 
     # ---- carriers
 
-    async def _keep_carrier(self) -> None:
+    async def _keep_carrier(self, number: int) -> None:
         backoff = Backoff(first_s=_FIRST_BACKOFF_S, longest_s=self._options.max_backoff_s)
         while self.state is not LinkState.OVER:
-            approach = _Approach(self._end, self._credentials, self._on_carrier)
+            if number and not self._end.carriers:
+                await self._is_up.wait()
+            approach = Approach(self._end, self._credentials, self._on_carrier)
             try:
                 async with asyncio.timeout(self._options.dial_s):
                     await self._dial(approach)
                     await approach.accepted
                 backoff.reset()
-                self.last_error = await approach.lost
+                self._note_loss(await approach.lost)
             except (SessionOver, LinkViolation) as error:
                 self._on_over(str(error))
             except Exception as error:  # noqa: BLE001 - whatever a dial raises, it is tried again
-                if getattr(error, "is_final", False):
-                    self._on_over(str(error))
-                self.attempts += 1
-                self.last_error = str(error) or type(error).__name__
+                self._on_failed_dial(error)
             finally:
                 approach.close()
-            self._note_loss()
-            await asyncio.sleep(backoff.next_pause_s())
+            await self._pause(backoff.next_pause_s())
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits for so long, or until this machine is awake again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        self._hurry.clear()
 
     def _on_carrier(self) -> None:
-        self.attempts = 0
+        self._attempt = 0
+        self._lost_at = None
+        self._is_up.set()
         self._set_state(LinkState.UP, "")
 
-    def _note_loss(self) -> None:
+    def _note_loss(self, reason: str) -> None:
         if self.state is LinkState.UP and not self._end.carriers:
-            self._set_state(LinkState.LOST, self.last_error)
+            self.losses += 1
+            self._lost_at = time.time()
+            self._is_up.clear()
+            self._set_state(LinkState.LOST, reason)
+
+    def _on_failed_dial(self, error: Exception) -> None:
+        reason = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
+        reason = reason or type(error).__name__
+        self.failed_dials += 1
+        if self._owner.is_final(error):
+            self._on_over(reason)
+        elif not self._end.carriers:
+            self._attempt += 1
+            self._owner.dial_failed(self._attempt, reason)
+            if self._lost_at is not None and time.time() - self._lost_at > self._options.keep_s:
+                self._on_over(f"no connection for {self._options.keep_s:g} s; the last: {reason}")
+
+    def _on_awake(self) -> None:
+        # Connections from before have ended at the other end, or are about to.
+        self._end.drop_carriers()
+        self._hurry.set()
 
     def _on_over(self, reason: str) -> None:
         if self.state is not LinkState.OVER:
@@ -186,104 +239,4 @@ class NearEnd:
     def _set_state(self, state: LinkState, reason: str) -> None:
         if state is not self.state and self.state is not LinkState.OVER:
             self.state = state
-            self._on_state(state, reason)
-
-
-class _Credentials:
-    """What each carrier of a session proves and expects."""
-
-    def __init__(self, token: bytes) -> None:
-        self.token = token
-        self.session = secrets.token_bytes(ID_BYTES)
-        self.incarnation: bytes | None = None
-
-
-class _Approach:
-    """One carrier, from its handshake to its end; `close` cancels what still waits."""
-
-    def __init__(
-        self, end: LinkEnd, credentials: _Credentials, on_accepted: Callable[[], None]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self._end = end
-        self._credentials = credentials
-        self._on_accepted = on_accepted
-        self._carrier: Carrier | None = None
-        self._bytes = bytearray()
-        self._asked: tuple[Greeting, Hello] | None = None
-        self.accepted: asyncio.Future[None] = loop.create_future()
-        self.lost: asyncio.Future[str] = loop.create_future()
-
-    def close(self) -> None:
-        """Closes the carrier, and drops errors of waits that were given up."""
-        if self._carrier is not None:
-            self._carrier.close()
-        self.accepted.cancel()
-        self.lost.cancel()
-
-    # ---- a carrier's owner
-
-    def carrier_opened(self, carrier: Carrier) -> None:
-        """Waits for the far end's greeting."""
-        self._carrier = carrier
-
-    def carrier_received(self, carrier: Carrier, data: memoryview) -> None:
-        """Takes the handshake, and then frames."""
-        if self.accepted.done():
-            self._end.received(carrier, data)
-            return
-        self._bytes += data
-        try:
-            self._shake_hands(carrier)
-        except (LinkViolation, SessionOver, ConnectionError) as error:
-            if not self.accepted.done():
-                self.accepted.set_exception(error)
-            carrier.close()
-
-    def carrier_writable(self, carrier: Carrier) -> None:  # noqa: ARG002
-        """Sends on."""
-        self._end.move()
-
-    def carrier_lost(self, carrier: Carrier, error: Exception | None) -> None:
-        """Reports the end."""
-        reason = str(error) if error else "the connection was closed"
-        self._end.remove_carrier(carrier)
-        if not self.accepted.done():
-            self.accepted.set_exception(ConnectionError(reason))
-        if not self.lost.done():
-            self.lost.set_result(reason)
-
-    def _shake_hands(self, carrier: Carrier) -> None:
-        credentials = self._credentials
-        if self._asked is None and len(self._bytes) >= GREETING_BYTES:
-            greeting = Greeting.decode(bytes(self._bytes[:GREETING_BYTES]))
-            del self._bytes[:GREETING_BYTES]
-            mine = Hello(
-                credentials.session, credentials.incarnation is None, secrets.token_bytes(ID_BYTES)
-            )
-            self._asked = greeting, mine
-            carrier.write([hello(credentials.token, greeting, mine)])
-        if self._asked is not None and len(self._bytes) >= ANSWER_BYTES:
-            greeting, mine = self._asked
-            result = check_answer(
-                credentials.token, greeting, mine, bytes(self._bytes[:ANSWER_BYTES])
-            )
-            del self._bytes[:ANSWER_BYTES]
-            self._accept(carrier, greeting, result)
-
-    def _accept(self, carrier: Carrier, greeting: Greeting, result: Result) -> None:
-        credentials = self._credentials
-        if result is Result.TOO_MANY:
-            raise ConnectionError("the far end has too many sessions or carriers")
-        if credentials.incarnation not in (None, greeting.incarnation):
-            raise SessionOver("the far end was restarted, and with it the session's data is lost")
-        if result is Result.UNKNOWN:
-            raise SessionOver("the far end has given the session up, as no connection came in time")
-        credentials.incarnation = greeting.incarnation
-        self.accepted.set_result(None)
-        self._end.add_carrier(carrier)
-        self._on_accepted()
-        if self._bytes:
-            early = memoryview(bytes(self._bytes))
-            self._bytes.clear()
-            self._end.received(carrier, early)
+            self._owner.link_changed(state, reason)

@@ -55,6 +55,19 @@ def test_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(work())
 
 
+def test_it_is_extended_at_once_when_asked() -> None:
+    async def work() -> None:
+        api = Patched(refusal(503, "ServiceUnavailable"))
+        keeper = DeadlineKeeper(api, "/jobs/j", uid="u", ahead_s=36_000, max_lifetime_s=None)
+        keeper.extend_now()
+        # Refused, and tried again long before the next regular time, in 2 hours.
+        for _ in range(2):
+            await asyncio.wait_for(api.patches.get(), 60)
+        await keeper.close()
+
+    asyncio.run(work())
+
+
 def test_only_the_jobs_end_ends_it() -> None:
     async def work() -> None:
         passing = refusal(403, "Forbidden"), refusal(409, "Conflict"), refusal(404, "")

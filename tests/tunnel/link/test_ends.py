@@ -9,7 +9,10 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import pytest
+
 from harness.processes import run_async
+from shared_pathways_service.tunnel.link import link_end
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
@@ -19,6 +22,7 @@ from shared_pathways_service.tunnel.link.token_handshake import (
     Hello,
     hello,
 )
+from tests.tunnel.link.heard import Heard
 
 TOKEN = b"a token of the tenant"
 DEADLINE_S = 120.0
@@ -34,8 +38,11 @@ class Way:
         self.is_open = asyncio.Event()
         self.is_open.set()
         self.dialled = 0
+        self.refusal: Exception | None = None
 
     async def dial(self, owner: CarrierOwner) -> None:
+        if self.refusal is not None:
+            raise self.refusal
         if not self.is_open.is_set():
             raise ConnectionError("the network is unreachable")
         self.dialled += 1
@@ -52,10 +59,9 @@ class Way:
 class Rig:
     """A server (in place of the proxy), a far end before it, and a near end."""
 
-    def __init__(
-        self, far: FarEnd, way: Way, near: NearEnd, states: list[tuple[LinkState, str]]
-    ) -> None:
-        self.far, self.way, self.near, self.states = far, way, near, states
+    def __init__(self, far: FarEnd, way: Way, near: NearEnd, heard: Heard) -> None:
+        self.far, self.way, self.near, self.heard = far, way, near, heard
+        self.states = heard.states
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         mine, theirs = socket.socketpair()
@@ -72,19 +78,20 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def a_rig(
-    handler: Handler, *, token: bytes = TOKEN, options: FarOptions | None = None, carriers: int = 2
+    handler: Handler,
+    *,
+    token: bytes = TOKEN,
+    options: FarOptions | None = None,
+    carriers: int = 2,
+    keep_s: float = 600.0,
 ) -> AsyncIterator[Rig]:
     server = await asyncio.start_server(handler, "127.0.0.1", 0)
     far = FarEnd(TOKEN, connector("127.0.0.1", server.sockets[0].getsockname()[1]), options)
     way = Way(await far.start("127.0.0.1", 0))
-    states: list[tuple[LinkState, str]] = []
-    near = NearEnd(
-        way.dial,
-        token,
-        on_state=lambda state, reason: states.append((state, reason)),
-        options=NearOptions(carriers=carriers, max_backoff_s=0.2),
-    )
-    rig = Rig(far, way, near, states)
+    heard = Heard()
+    numbers = NearOptions(carriers=carriers, max_backoff_s=0.2, keep_s=keep_s)
+    near = NearEnd(way.dial, token, heard, numbers)
+    rig = Rig(far, way, near, heard)
     near.start()
     try:
         yield rig
@@ -181,13 +188,68 @@ def test_a_pause_of_the_network_is_reported_and_survived() -> None:
             rig.way.cut()
             await rig.state(LinkState.LOST)
             writer.write(b"meanwhile")
-            while rig.near.attempts < 3:
+            while len(rig.heard.failed_dials) < 3:
                 await asyncio.sleep(0.01)
-            assert rig.near.last_error == "the network is unreachable"
+            assert rig.heard.failed_dials == [
+                (n, "the network is unreachable") for n in range(1, 1 + len(rig.heard.failed_dials))
+            ]
             rig.states.clear()
             rig.way.is_open.set()
             await rig.state(LinkState.UP)
             assert await reader.readexactly(9) == b"meanwhile"
+            assert rig.near.losses == 1
+            assert rig.near.failed_dials == len(rig.heard.failed_dials)
+            writer.close()
+
+    run(test)
+
+
+def test_a_final_refusal_ends_the_session_at_once() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            rig.way.refusal = PermissionError("the pod is gone")
+            rig.way.cut()
+            assert await rig.state(LinkState.OVER) == "the pod is gone"
+            assert await reader.read() == b""
+            assert rig.heard.failed_dials == []
+            writer.close()
+
+    run(test)
+
+
+def test_a_session_ends_that_has_no_carrier_for_too_long() -> None:
+    async def test() -> None:
+        async with a_rig(echo, keep_s=0.1) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            rig.way.is_open.clear()
+            rig.way.cut()
+            reason = await rig.state(LinkState.OVER)
+            assert reason == "no connection for 0.1 s; the last: the network is unreachable"
+            assert await reader.read() == b""
+            writer.close()
+
+    run(test)
+
+
+def test_carriers_from_before_a_sleep_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            before = rig.way.dialled
+            # As if the machine had slept between any two looks.
+            monkeypatch.setattr(link_end, "_ASLEEP_S", 0.0)
+            while rig.way.dialled < before + 2:
+                await asyncio.sleep(0.01)
+            monkeypatch.undo()
+            writer.write(b"y")
+            assert await reader.readexactly(1) == b"y"
             writer.close()
 
     run(test)

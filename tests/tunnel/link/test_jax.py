@@ -14,6 +14,7 @@ from harness.processes import ServerProcess, run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.far_end import FarEnd
 from shared_pathways_service.tunnel.link.near_end import NearEnd, NearOptions
+from tests.tunnel.link.heard import Heard
 
 DEADLINE_S = 300.0
 TOKEN = b"a token of the tenant"
@@ -81,9 +82,7 @@ def test_jax_computes_the_same_while_carriers_are_cut(own_directories: Path) -> 
             _, carrier = await loop.create_connection(lambda: TcpCarrier(owner), "127.0.0.1", port)
             carriers.append(carrier)
 
-        near = NearEnd(
-            dial, TOKEN, on_state=lambda *_: None, options=NearOptions(max_backoff_s=0.1)
-        )
+        near = NearEnd(dial, TOKEN, Heard(), NearOptions(max_backoff_s=0.1))
         near.start()
         listener = listen(loop, near_socket, near.accept)
         cutting = loop.create_task(cut_at_random(carriers))

@@ -1,0 +1,150 @@
+"""Listens on a local socket, and forwards each connection over a link that outlives WebSockets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import LinkDialFailed, LinkLost, LinkResumed
+from shared_pathways_service.tunnel.counters import LinkCounters, TunnelCounters
+from shared_pathways_service.tunnel.link.carriers import CarrierOwner
+from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
+from shared_pathways_service.tunnel.local_listener import LocalListener
+from shared_pathways_service.tunnel.relay import FailureKind, TunnelFailure, is_final
+from shared_pathways_service.tunnel.websocket_carrier import WebSocketCarrier
+from shared_pathways_service.tunnel.websocket_upgrade import Dial, upgraded
+
+__all__ = ["ResumableRelay"]
+
+
+class ResumableRelay:
+    """Listens on this machine, and forwards every connection to the far end in a pod.
+
+    The same for its owner as a `Relay`, whose connections end with their WebSockets.
+
+    Args:
+      dial: Opens one port-forward to the far end's port.
+      pod: The pod's name, for errors.
+      token: The token of the proxy's tenant.
+      keep_s: Seconds for which the far end keeps the session without a WebSocket.
+      runtime_dir: The directory for the Unix socket; created for this user only if it is missing.
+      local_port: None: a Unix socket; otherwise a loopback TCP port, 0 for any.
+      is_final: Whether no later dial can succeed after an error; the default is that of `Relay`.
+      on_event: Called with losses, failed dials and resumptions of an established session; must
+        not block.
+      on_failure: Called with the failure that ends the relay; must not block.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        pod: str,
+        token: str,
+        keep_s: float,
+        runtime_dir: Path,
+        local_port: int | None = None,
+        is_final: Callable[[BaseException], bool] = is_final,
+        on_event: Callable[[Event], object],
+        on_failure: Callable[[TunnelFailure], object],
+    ) -> None:
+        self._dial = dial
+        self._pod = pod
+        self._is_final = is_final
+        self._on_event = on_event
+        self._on_failure = on_failure
+        self._near = NearEnd(self._open, token.encode(), self, NearOptions(keep_s=keep_s))
+        self._listener = LocalListener(runtime_dir, local_port, self._near.accept)
+        self._has_ended = False
+        self._attempts = 0
+        # When the link was lost, and why; None: it is not.
+        self._loss: tuple[float, str] | None = None
+        self._last_error: BaseException | None = None
+
+    async def start(self) -> str:
+        """Listens and dials; returns and raises as `LocalListener.start`."""
+        address = self._listener.start()
+        self._near.start()
+        return address
+
+    def pod_died(self, reason: str) -> None:
+        """Ends every connection at once and refuses later ones; calls `on_failure`."""
+        message = f"pod {self._pod} has died: {reason}"
+        self._end(FailureKind.POD_DIED, TunnelError(message, pod=self._pod, cause=reason))
+        self._near.end(reason)
+
+    async def close(self) -> None:
+        """Ends every connection and stops listening; leaves no task, socket or file."""
+        self._has_ended = True
+        self._listener.close()
+        await self._near.close()
+
+    @property
+    def counters(self) -> TunnelCounters:
+        """Counters of forwarded data."""
+        link = self._near.link
+        return TunnelCounters(
+            opened=link.opened,
+            connections=len(link.connections),
+            redials=self._near.failed_dials,
+            sent_bytes=link.sent_bytes,
+            received_bytes=link.received_bytes,
+        )
+
+    @property
+    def link_counters(self) -> LinkCounters:
+        """Counters of the link."""
+        return LinkCounters(
+            losses=self._near.losses,
+            carriers=self._near.carriers,
+            failed_dials=self._near.failed_dials,
+            replay_bytes=self._near.link.replay_bytes,
+        )
+
+    # ---- a near end's owner
+
+    def is_final(self, error: Exception) -> bool:
+        """Whether no later dial can succeed."""
+        self._last_error = error
+        return self._is_final(error)
+
+    def dial_failed(self, attempt: int, reason: str) -> None:
+        """Reports a failed dial of an established session."""
+        if self._loss is not None:
+            self._attempts = attempt
+            self._on_event(LinkDialFailed(attempt=attempt, reason=reason))
+
+    def link_changed(self, state: LinkState, reason: str) -> None:
+        """Reports a change."""
+        if state is LinkState.LOST:
+            self._loss, self._attempts = (time.time(), reason), 0
+            self._on_event(LinkLost(reason=reason))
+        elif state is LinkState.OVER:
+            self._over(reason)
+        elif self._loss is not None:
+            took = time.time() - self._loss[0]
+            self._loss = None
+            self._on_event(LinkResumed(duration_s=took, attempts=self._attempts + 1))
+
+    # ---- internals
+
+    async def _open(self, owner: CarrierOwner) -> None:
+        WebSocketCarrier(owner, await upgraded(self._dial)).start()
+
+    def _over(self, reason: str) -> None:
+        message = f"the link to pod {self._pod} cannot be resumed: {reason}"
+        if self._loss is not None:
+            lost_s, why = time.time() - self._loss[0], self._loss[1]
+            message = f"{message} (it was lost {lost_s:.0f} s ago: {why})"
+        failure = TunnelError(message, pod=self._pod, cause=reason)
+        failure.__cause__ = self._last_error
+        is_refused = self._last_error is not None and self._is_final(self._last_error)
+        self._end(FailureKind.REFUSED if is_refused else FailureKind.OVER, failure)
+
+    def _end(self, kind: FailureKind, error: TunnelError) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._on_failure(TunnelFailure(kind=kind, error=error))

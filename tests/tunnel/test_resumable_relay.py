@@ -1,0 +1,248 @@
+"""A relay whose connections outlive their WebSockets, before the stand-in of an API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from harness.processes import run_async
+from shared_pathways_service.events import Event
+from shared_pathways_service.events.session import LinkDialFailed, LinkLost, LinkResumed
+from shared_pathways_service.tunnel.link.far_end import FarEnd, connector
+from shared_pathways_service.tunnel.relay import FailureKind, TunnelFailure
+from shared_pathways_service.tunnel.resumable_relay import ResumableRelay
+from tests.tunnel.api_server import ApiServer, hang_up, says
+
+TOKEN = "a token of the tenant"
+DEADLINE_S = 120.0
+
+
+class Pod:
+    """A far end before an echo server, and port-forwards to it that can be cut."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.open: set[web.WebSocketResponse] = set()
+
+    async def forward(self, socket: web.WebSocketResponse) -> None:
+        """Is a behaviour of the API server: forwards to the far end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.open.add(socket)
+        upwards = asyncio.create_task(self._upwards(reader, socket))
+        try:
+            async for message in socket:
+                assert message.data[0] == 0
+                writer.write(message.data[1:])
+                await writer.drain()
+        finally:
+            self.open.discard(socket)
+            upwards.cancel()
+            await asyncio.gather(upwards, return_exceptions=True)
+            writer.close()
+
+    def cut(self) -> None:
+        while self.open:
+            hang_up(self.open.pop())
+
+    @staticmethod
+    async def _upwards(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> None:
+        while data := await reader.read(1 << 15):
+            await socket.send_bytes(b"\0" + data)
+        await socket.close()
+
+
+class Rig:
+    """A relay before it."""
+
+    def __init__(self, server: ApiServer, pod: Pod, far: FarEnd) -> None:
+        self.server, self.pod, self.far = server, pod, far
+        self.relay: ResumableRelay
+        self.address = ""
+        self.events: list[Event] = []
+        self.failures: list[TunnelFailure] = []
+        self._news = asyncio.Event()
+
+    def told(self, event: Event) -> None:
+        self.events.append(event)
+        self._news.set()
+
+    def failed(self, failure: TunnelFailure) -> None:
+        self.failures.append(failure)
+        self._news.set()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self.address.removeprefix("unix:"))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for something that events or failures tell."""
+        while not condition():
+            self._news.clear()
+            await self._news.wait()
+
+    def kinds(self) -> list[type[Event]]:
+        return [type(event) for event in self.events]
+
+
+@contextlib.asynccontextmanager
+async def a_rig(root: Path, certificates: Path | None) -> AsyncIterator[Rig]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    proxy = await asyncio.start_server(echo, "127.0.0.1", 0)
+    far = FarEnd(TOKEN.encode(), connector("127.0.0.1", proxy.sockets[0].getsockname()[1]))
+    pod = Pod(await far.start("127.0.0.1", 0))
+    server = ApiServer(pod.forward)
+    rig = Rig(server, pod, far)
+    async with server.serve(certificates):
+        rig.relay = ResumableRelay(
+            server.dial,
+            pod="the-pod",
+            token=TOKEN,
+            keep_s=600.0,
+            runtime_dir=root,
+            on_event=rig.told,
+            on_failure=rig.failed,
+        )
+        rig.address = await rig.relay.start()
+        try:
+            yield rig
+        finally:
+            await rig.relay.close()
+            await far.close()
+            proxy.close()
+            await proxy.wait_closed()
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def certificates(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where the API server's certificates go; None: it has none."""
+    return None if request.param == "plain" else tmp_path
+
+
+def run(root: Path, certificates: Path | None, test: Callable[[Rig], Awaitable[None]]) -> None:
+    async def with_deadline() -> None:
+        async with asyncio.timeout(DEADLINE_S), a_rig(root, certificates) as rig:
+            await test(rig)
+
+    run_async(with_deadline())
+
+
+async def exchange(rig: Rig, data: bytes, *, cut_each: int = 0) -> None:
+    """Sends all of it through the pod and back; cuts WebSockets after each so many bytes."""
+    reader, writer = await rig.connect()
+    received = hashlib.sha256()
+
+    async def receive() -> None:
+        count = cut_at = 0
+        while count < len(data):
+            piece = await reader.read(1 << 16)
+            assert piece
+            received.update(piece)
+            count += len(piece)
+            if cut_each and count >= cut_at:
+                cut_at = count + cut_each
+                rig.pod.cut()
+
+    receiving = asyncio.create_task(receive())
+    for start in range(0, len(data), 1 << 16):
+        writer.write(data[start : start + (1 << 16)])
+        await writer.drain()
+    await receiving
+    assert received.digest() == hashlib.sha256(data).digest()
+    writer.close()
+
+
+def test_bytes_pass_while_websockets_are_cut(
+    own_directories: Path, certificates: Path | None
+) -> None:
+    data = random.Random(5).randbytes(8_000_000)
+
+    async def test(rig: Rig) -> None:
+        await exchange(rig, data, cut_each=500_000)
+        assert len(rig.server.dials) > 10
+        counters = rig.relay.counters
+        assert (counters.sent_bytes, counters.received_bytes) == (len(data), len(data))
+        assert counters.opened == 1
+        assert rig.failures == []
+
+    run(own_directories, certificates, test)
+
+
+def test_a_loss_is_told_with_each_failed_dial_and_its_end(
+    own_directories: Path, certificates: Path | None
+) -> None:
+    async def test(rig: Rig) -> None:
+        await exchange(rig, b"before")
+        # (The sidecar is away, the API server is not: the error comes on the error channel.)
+        rig.server.answers = [says("connect: connection refused")]
+        rig.pod.cut()
+        await rig.until(lambda: rig.kinds().count(LinkDialFailed) >= 3)
+        assert rig.kinds()[0] is LinkLost
+        failed = [event for event in rig.events if isinstance(event, LinkDialFailed)]
+        assert [event.attempt for event in failed] == list(range(1, 1 + len(failed)))
+        assert "connection refused" in (failed[-1].reason or "")
+        assert rig.relay.link_counters.losses == 1
+        assert rig.relay.link_counters.carriers == 0
+        rig.server.answers = [rig.pod.forward]
+        await rig.until(lambda: rig.kinds()[-1] is LinkResumed)
+        resumed = rig.events[-1]
+        assert isinstance(resumed, LinkResumed)
+        assert resumed.attempts >= 3
+        await exchange(rig, b"after")
+        assert rig.failures == []
+
+    run(own_directories, certificates, test)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_final_answer_to_a_dial_ends_the_relay(
+    own_directories: Path, certificates: Path | None, status: int
+) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(b"x")
+        await reader.readexactly(1)
+        rig.server.answers = [status]
+        rig.pod.cut()
+        await rig.until(lambda: bool(rig.failures))
+        (failure,) = rig.failures
+        assert failure.kind is FailureKind.REFUSED
+        assert failure.is_final
+        assert str(status) in str(failure.error)
+        assert "it was lost" in str(failure.error)
+        assert await reader.read() == b""
+        writer.close()
+        # Later connections are closed at once.
+        reader, writer = await rig.connect()
+        writer.write(b"x")
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+    run(own_directories, certificates, test)
+
+
+def test_the_death_of_the_pod_ends_every_connection(
+    own_directories: Path, certificates: Path | None
+) -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.connect()
+        writer.write(b"x")
+        await reader.readexactly(1)
+        rig.relay.pod_died("it was evicted")
+        assert await reader.read() == b""
+        (failure,) = rig.failures
+        assert failure.kind is FailureKind.POD_DIED
+        writer.close()
+
+    run(own_directories, certificates, test)
