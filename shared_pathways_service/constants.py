@@ -24,6 +24,8 @@ SERVICE_IDLE_S = 60.0
 #: Seconds that a proxy's Job is kept ahead of its deadline, and between two pushes of it.
 PROXY_DEADLINE_S = 600.0
 PROXY_DEADLINE_PUSH_S = 120.0
+#: Seconds that a user may ask a proxy to outlive the last sign of life by, at the least.
+SHORTEST_KEEP_FOR_S = 60.0
 #: Restarts of the workers of one slice before the slice, or the service, is given up: never.
 MAX_SLICE_RESTARTS = 1_000_000
 #: Bytes of the embedded service's compiled programs on disk.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from shared_pathways_service.agent.request import this_requester
+from shared_pathways_service.agent.request import request_of_this_user
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.api.requests import (
+    DEFAULT_LINK,
     DEFAULT_NAMESPACE,
     DEFAULT_PROXY_IMAGE,
-    SessionRequest,
 )
 from shared_pathways_service.connection import Connection
 from shared_pathways_service.events import Event
@@ -39,6 +39,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     priority: int | str | None = None,
     labels: Mapping[str, str] | None = None,
     max_lifetime: float | None = None,
+    link: Literal["resumable", "plain"] = DEFAULT_LINK,
+    keep_for: float | str | None = None,
     local_port: int | None = None,
     local_devices: bool = True,
     strict: bool | None = None,
@@ -79,6 +81,13 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         any of its PriorityClasses, whose value is read there; None: 0.
       labels: Labels added to the proxy's Job.
       max_lifetime: Seconds after which the proxy ends in any case; None: with the block.
+      link: ``resumable``: when the connection with a proxy in a cluster breaks, JAX waits, and goes
+        on once it is there again; ``plain``: JAX's session ends then. The embedded service ignores
+        it, as its sockets do not break.
+      keep_for: How long a proxy in a cluster outlives the last sign of life of this session, such
+        as a machine that sleeps: seconds, or a text like ``"90s"``, ``"30m"`` or ``"2h"``; at least
+        a minute. None: the setting `proxy_deadline_s`, 10 minutes by default. The embedded service
+        ignores it.
       local_port: A loopback TCP port for the proxy, 0 for any; None: a private Unix socket.
       local_devices: Whether this machine's CPU can be used beside the proxy's devices, as
         ``jax.devices("cpu")``; JAX creates its client on first use.
@@ -95,8 +104,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     Raises:
       InvalidRequestError: A field is invalid; `field` names it.
     """
-    request = SessionRequest.build(
-        this_requester(),
+    request = request_of_this_user(
         cluster=cluster,
         project=project,
         region=region,
@@ -116,6 +124,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         priority=priority,
         labels=labels,
         max_lifetime=max_lifetime,
+        link=link,
+        keep_for=keep_for,
         local_port=local_port,
         local_devices=local_devices,
         strict=strict,

@@ -15,7 +15,7 @@ from shared_pathways_service.homes.choice import choose_home
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
-__all__ = ["start_of", "this_requester", "user_name"]
+__all__ = ["request_of_this_user", "start_of", "this_requester", "user_name"]
 
 _SUFFIX_LETTERS = string.ascii_lowercase + string.digits
 
@@ -32,6 +32,15 @@ def this_requester() -> Requester:
     """Returns the user of this process, with a new suffix for a generated name."""
     suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))
     return Requester(user=user_name(), host=platform.node(), suffix=suffix)
+
+
+def request_of_this_user(**keywords: object) -> SessionRequest:
+    """Checks keywords of connect(), and returns the request of this process's user.
+
+    Raises:
+      InvalidRequestError: A value is wrong, or values contradict each other.
+    """
+    return SessionRequest.build(this_requester(), **keywords)
 
 
 def start_of(request: SessionRequest, settings: Settings) -> Start:

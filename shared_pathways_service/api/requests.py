@@ -27,20 +27,23 @@ from shared_pathways_service.api.service_choice import DEFAULT_NAMESPACE, HomeNa
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.validation import (
     check_bool,
+    check_duration,
     check_int,
     check_optional_text,
     check_port,
     check_seconds,
 )
-from shared_pathways_service.constants import LONGEST_LIFETIME_S
+from shared_pathways_service.constants import LONGEST_LIFETIME_S, SHORTEST_KEEP_FOR_S
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 
 __all__ = [
+    "DEFAULT_LINK",
     "DEFAULT_NAMESPACE",
     "DEFAULT_PROXY_IMAGE",
     "ClientOptions",
     "HomeName",
+    "LinkKind",
     "ProxyOptions",
     "Requester",
     "SessionRequest",
@@ -49,6 +52,9 @@ __all__ = [
 DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
 
 Wait = Literal["placed", "ready"]
+LinkKind = Literal["resumable", "plain"]
+#: Plain until the home in a cluster resumes links.
+DEFAULT_LINK: Final = "plain"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,13 +78,19 @@ class ClientOptions:
 
     @classmethod
     def check(
-        cls, local_devices: object, strict: object, tune: object, on_event: object, profile: object
+        cls,
+        *,
+        local_devices: object = True,
+        strict: object = None,
+        tune_allocator: object = False,
+        on_event: object = None,
+        profile: object = None,
     ) -> ClientOptions:
         """Checks these arguments of connect()."""
         return cls(
             local_devices=check_bool("local_devices", local_devices),
             strict=None if strict is None else check_bool("strict", strict),
-            tune_allocator=check_bool("tune_allocator", tune),
+            tune_allocator=check_bool("tune_allocator", tune_allocator),
             on_event=_callback(on_event),
             profile=check_optional_text("profile", profile),
         )
@@ -98,6 +110,9 @@ class SessionRequest:
         numbers differ, the cluster's counts.
       proxy_server_image: The proxy's container image; `DEFAULT_PROXY_IMAGE` stands for the one that
         matches the service.
+      link: Whether a broken connection with the proxy is resumed. The embedded service ignores it.
+      keep_for_s: Seconds for which the proxy outlives the last sign of life of the session; None:
+        the setting `proxy_deadline_s`. The embedded service ignores it.
       client: Options for the user's process only.
     """
 
@@ -113,6 +128,8 @@ class SessionRequest:
     collect_service_metrics: bool
     wait: Wait
     timeout_s: float
+    link: LinkKind
+    keep_for_s: float | None
     client: ClientOptions = dataclasses.field(default_factory=ClientOptions)
 
     @property
@@ -188,12 +205,10 @@ class SessionRequest:
         priority: object = None,
         labels: object = None,
         max_lifetime: object = None,
+        link: object = DEFAULT_LINK,
+        keep_for: object = None,
         local_port: object = None,
-        local_devices: object = True,
-        strict: object = None,
-        tune_allocator: object = False,
-        on_event: object = None,
-        profile: object = None,
+        **client: object,
     ) -> SessionRequest:
         """Checks connect()'s arguments, which have the same names and meanings here."""
         gke = cluster, project, region
@@ -224,7 +239,9 @@ class SessionRequest:
             collect_service_metrics=check_bool("collect_service_metrics", collect_service_metrics),
             wait=cast("Wait", check_choice("wait", wait, ("placed", "ready"))),
             timeout_s=check_seconds("timeout", timeout),
-            client=ClientOptions.check(local_devices, strict, tune_allocator, on_event, profile),
+            link=cast("LinkKind", check_choice("link", link, ("resumable", "plain"))),
+            keep_for_s=_keep_for(keep_for),
+            client=ClientOptions.check(**client),
         )
 
 
@@ -247,6 +264,12 @@ def _max_lifetime(value: object) -> float | None:
     if value is None:
         return None
     return check_seconds("max_lifetime", value, zero=False, high=LONGEST_LIFETIME_S)
+
+
+def _keep_for(value: object) -> float | None:
+    if value is None:
+        return None
+    return check_duration("keep_for", value, low=SHORTEST_KEEP_FOR_S, high=LONGEST_LIFETIME_S)
 
 
 def _options(value: object) -> ProxyOptions:

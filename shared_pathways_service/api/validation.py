@@ -18,6 +18,7 @@ __all__ = [
     "TEXT_LIMIT",
     "check_bool",
     "check_dns_label",
+    "check_duration",
     "check_int",
     "check_json",
     "check_optional_text",
@@ -30,6 +31,8 @@ __all__ = [
 TEXT_LIMIT: Final = 256
 
 DNS_LABEL_LIMIT: Final = 63
+_DURATION: Final = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[smh]?)")
+_UNIT_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -74,6 +77,20 @@ def check_seconds(
     kind = "number of seconds, infinity too" if infinity else "finite number of seconds"
     most = f", and {high:.0f} at the most" if math.isfinite(high) else ""
     raise InvalidRequestError(field, value, f"a {kind}, {'0 or more' if zero else 'above 0'}{most}")
+
+
+def check_duration(field: str, value: object, *, low: float, high: float) -> float:
+    """Returns a number of seconds from `low` to `high`; a text may have a unit, as ``30m``."""
+    seconds = math.nan
+    if isinstance(value, str):
+        if match := _DURATION.fullmatch(value):
+            seconds = float(match["number"]) * _UNIT_S[match["unit"]]
+    elif not isinstance(value, bool) and isinstance(value, numbers.Real):
+        seconds = float(value)
+    if low <= seconds <= high:
+        return seconds
+    expected = "a number of seconds, or a text such as '90s', '30m' or '2h'"
+    raise InvalidRequestError(field, value, f"{expected}: from {low:.0f} to {high:.0f} seconds")
 
 
 def check_port(field: str, value: object) -> int:

@@ -10,13 +10,13 @@ from typing import Any, Final
 from shared_pathways_service.cluster_state.pods import condition
 from shared_pathways_service.errors import SlicesTaken
 from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.lifetime import deadline_ahead_s, extension_interval_s
 from shared_pathways_service.manifests.names import Holder, holder_of, label_value
 
 __all__ = ["KnownProxy", "in_use", "is_proxy", "known_proxy", "tenants_of", "why_kept"]
 
-#: A Job whose remaining time exceeds this share of the extension was extended or created recently,
-#: so its session may be alive.
-_MOVED_LATELY: Final = 0.7
+#: A Job that was extended or created within so many intervals may have a session that is alive.
+_LATELY: Final = 1.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,8 @@ class KnownProxy:
       pid: The owner's process on the holder's host; 0 if the Job does not name it.
       state: ``starting``, ``running``, ``ended`` or ``deleting``.
       since: RFC 3339.
+      keep_for_s: Seconds for which it outlives the last sign of life of its session; None: the
+        Job does not say so.
       ends_at: Its deadline, in seconds since 1970; None: it has none, or has not started.
     """
 
@@ -40,6 +42,7 @@ class KnownProxy:
     state: str
     since: str
     ends_at: float | None = None
+    keep_for_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -63,7 +66,8 @@ def known_proxy(job: Mapping[str, Any]) -> KnownProxy:
     """Reads the Job of a proxy."""
     metadata = job.get("metadata") or {}
     status, spec = job.get("status") or {}, job.get("spec") or {}
-    pid = str((metadata.get("annotations") or {}).get(names.ANNOTATION_CREATED_BY_PID) or "")
+    annotations = metadata.get("annotations") or {}
+    pid = str(annotations.get(names.ANNOTATION_CREATED_BY_PID) or "")
     deadline, began = spec.get("activeDeadlineSeconds"), _seconds(status.get("startTime"))
     return KnownProxy(
         holder=holder_of(job),
@@ -74,6 +78,7 @@ def known_proxy(job: Mapping[str, Any]) -> KnownProxy:
         state=_state(job),
         since=str(metadata.get("creationTimestamp") or ""),
         ends_at=None if deadline is None or began is None else began + deadline,
+        keep_for_s=_number(annotations.get(names.ANNOTATION_KEEP_FOR)),
     )
 
 
@@ -97,11 +102,13 @@ def why_kept(
       host: This machine's name.
       is_alive: Returns whether a process of that id runs on this machine.
       now: Seconds since 1970.
-      ahead_s: Seconds for which a live session extends the deadline.
+      ahead_s: Seconds for which a live session extends the deadline, if its Job does not say so.
     """
     holder, mine = proxy.holder, label_value(user)
     theirs, there = holder.user or "an unknown user", holder.host or "an unknown host"
-    moved_lately = proxy.ends_at is None or proxy.ends_at - now > _MOVED_LATELY * ahead_s
+    ahead_s = deadline_ahead_s(proxy.keep_for_s, ahead_s)
+    least_s = ahead_s - _LATELY * extension_interval_s(ahead_s)
+    moved_lately = proxy.ends_at is None or proxy.ends_at - now > least_s
     elsewhere = (
         f"process {proxy.pid} does not run here, but its deadline was just extended: it may run "
         "in another container of the same name; if not, the proxy ends by itself"
@@ -142,6 +149,13 @@ def _state(job: Mapping[str, Any]) -> str:
     if any(condition(job, kind).get("status") == "True" for kind in ("Complete", "Failed")):
         return "ended"
     return "running" if (job.get("status") or {}).get("ready") else "starting"
+
+
+def _number(text: object) -> float | None:
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
 
 
 def _seconds(stamp: object) -> float | None:

@@ -5,12 +5,35 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from shared_pathways_service.constants import PROXY_DEADLINE_S
+from shared_pathways_service.constants import PROXY_DEADLINE_PUSH_S, PROXY_DEADLINE_S
 
-__all__ = ["TTL_AFTER_FINISHED_S", "deadline_patch", "deadline_s", "delete_body"]
+__all__ = [
+    "TTL_AFTER_FINISHED_S",
+    "deadline_ahead_s",
+    "deadline_patch",
+    "deadline_s",
+    "delete_body",
+    "extension_interval_s",
+]
 
 #: Seconds for which an ended Job remains visible if it is not deleted.
 TTL_AFTER_FINISHED_S: Final = 120
+
+
+def deadline_ahead_s(keep_for_s: float | None, default_s: float) -> float:
+    """Returns for how many seconds a Job outlives the last extension of its deadline.
+
+    Args:
+      keep_for_s: Seconds for which the proxy outlives the last sign of life; None: not requested.
+      default_s: The result without a request.
+    """
+    # The last sign of life may have come just before the next extension.
+    return default_s if keep_for_s is None else keep_for_s + PROXY_DEADLINE_PUSH_S
+
+
+def extension_interval_s(ahead_s: float) -> float:
+    """Returns the seconds between two extensions of a Job's deadline by `ahead_s`."""
+    return min(ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S, PROXY_DEADLINE_PUSH_S)
 
 
 def deadline_s(

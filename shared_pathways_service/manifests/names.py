@@ -20,6 +20,8 @@ ANNOTATION_HOST: Final = "sps.dev/host"
 ANNOTATION_INSTANCES: Final = "sps.dev/instances"
 ANNOTATION_CLIENT_VERSION: Final = "sps.dev/client-version"
 ANNOTATION_CREATED_BY_PID: Final = "sps.dev/created-by-pid"
+#: On a proxy's Job: seconds by which it outlives the last sign of life of its session.
+ANNOTATION_KEEP_FOR: Final = "sps.dev/keep-for-s"
 #: On a service's JobSet: why it refuses new connections.
 ANNOTATION_DRAINING: Final = "sps.dev/draining"
 #: Selects every proxy that this package created.

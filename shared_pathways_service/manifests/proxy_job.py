@@ -53,6 +53,7 @@ class ProxyJobInputs:
       gcs_bucket: ``gs://…`` for scratch data; may be empty.
       labels: More labels, for the Job.
       created_by_pid: The process that the Job is for, on the tenant's host.
+      keep_for_s: The session's `keep_for_s`, an annotation of the Job.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
     """
 
@@ -68,6 +69,7 @@ class ProxyJobInputs:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     created_by_pid: int = 0
     client_version: str = __version__
+    keep_for_s: float | None = None
     deadline_s: int = int(constants.PROXY_DEADLINE_S)
 
     def __post_init__(self) -> None:
@@ -182,6 +184,7 @@ def _annotations(inputs: ProxyJobInputs) -> dict[str, str]:
         names.ANNOTATION_INSTANCES: names.instances_text(inputs.tenant.type_names),
         names.ANNOTATION_CLIENT_VERSION: inputs.client_version,
         names.ANNOTATION_CREATED_BY_PID: str(inputs.created_by_pid or ""),
+        names.ANNOTATION_KEEP_FOR: "" if inputs.keep_for_s is None else f"{inputs.keep_for_s:g}",
     }
     return {key: value for key, value in annotations.items() if value}
 

@@ -74,6 +74,8 @@ def test_a_module_that_only_hands_a_request_on_does_not_name_its_fields() -> Non
         "api/requests.py",
         "connection/request_attributes.py",
     }
+    # (An embedded service's sockets do not break.)
+    assert modules_that_name("keep_for") == {"isc_pathways.py", "api/requests.py"}
     # (More modules than these use the slices, once they have the request.)
     assert FORMS - {"isc_pathways.py"} <= modules_that_name("virtual_slices")
 
@@ -87,6 +89,8 @@ def test_every_field_of_a_tenant_travels_from_connect_to_the_resource_manager() 
         priority=-7,
         queue_timeout=math.inf,
         max_lifetime=12_345_678.25,
+        link="resumable",
+        keep_for="30m",
         labels={"sps.dev/team": "research"},
     )
     for field in dataclasses.fields(TenantRequest):
@@ -97,6 +101,7 @@ def test_every_field_of_a_tenant_travels_from_connect_to_the_resource_manager() 
     start = Start(home=home, request=request, session="s", owner=owner, journal="/j")
     told = Start.from_json(json.loads(json.dumps(start.to_json()))).request
     assert told == request
+    assert (told.link, told.keep_for_s) == ("resumable", 1800.0)
     # to the supervisor,
     create = supervisor_pb2.CreateProxyRequest(tenant=message_of(told.tenant), session="s")
     write_older_fields(create)

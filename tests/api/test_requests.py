@@ -24,6 +24,7 @@ FIELDS = {
     "timeout": "timeout_s",
     "priority": "tenant.priority",
     "max_lifetime": "tenant.max_lifetime_s",
+    "keep_for": "keep_for_s",
     "proxy_job_name": "name",
 }
 GKE = {"cluster": "c", "project": "my-project", "region": "us-central2"}
@@ -44,6 +45,7 @@ def test_the_default_request_is_one_slice_of_the_embedded_service() -> None:
     assert (request.wait, request.service.namespace, request.labels) == ("placed", "default", {})
     assert request.local_port is None
     assert request.tenant.max_lifetime_s is None
+    assert (request.link, request.keep_for_s) == ("plain", None)
 
 
 def test_a_request_is_plain_data() -> None:
@@ -125,6 +127,9 @@ def test_a_cluster_context_or_service_selects_kubernetes(keywords: dict[str, Any
         ),
         ("timeout", [-1, -0.5, math.nan, math.inf, True, "5", None]),
         ("queue_timeout", [-1, math.nan, True, "60", -math.inf]),
+        ("link", ["", "Plain", None, True, 1]),
+        ("keep_for", [59.9, "59s", "0.9m", math.nan, math.inf, True, 4e9, "9999999h"]),
+        ("keep_for", ["", "m", "1d", "1h30m", "-60", " 60", "1e3", "60 s", b"60"]),
         ("max_lifetime", [0, -1, math.nan, math.inf, 1e12, False, "1h"]),
         ("gcs_bucket", ["ab", "s3://bucket", "gs://", "gs://ab", "", "gs://Upper", "gs://-ab-", 3]),
         ("gcs_bucket", ["gs://goog-x", "gs://my-google", "gs://1.2.3.4", "gs://" + "a" * 64]),
@@ -180,6 +185,12 @@ def test_conflicting_fields_are_refused(keywords: dict[str, Any], field: str) ->
         ("priority", -5, -5),
         ("local_port", 0, 0),
         ("max_lifetime", 3600, 3600.0),
+        ("link", "resumable", "resumable"),
+        ("keep_for", 60, 60.0),
+        ("keep_for", "90", 90.0),
+        ("keep_for", "90s", 90.0),
+        ("keep_for", "1.5m", 90.0),
+        ("keep_for", "2h", 7200.0),
         ("proxy_job_name", "a" * 57, "a" * 57),
         ("labels", {"example.com/a": "", "b": "C.d_e"}, {"example.com/a": "", "b": "C.d_e"}),
         ("gcs_bucket", "gs://my.domain.org/path/x=1", "gs://my.domain.org/path/x=1"),

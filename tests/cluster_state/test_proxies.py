@@ -54,6 +54,7 @@ def test_a_job_tells_whose_it_is() -> None:
     assert proxy.slices == {KIND: 2, "tpuv5:2x2x1": 1}
     assert proxy.holder.service == "p"
     assert proxy.ends_at == NOW
+    assert (proxy.keep_for_s, known_proxy(job(keep_for_s=90.0)).keep_for_s) == (None, 90.0)
     bare = known_proxy({"metadata": {"name": "x", "annotations": {"sps.dev/created-by-pid": "-1"}}})
     assert (bare.pid, bare.slices, bare.ends_at, bare.session) == (0, {}, None, "")
 
@@ -107,6 +108,11 @@ def test_only_what_is_surely_nobodys_is_not_kept() -> None:
     assert kept(job(), now=NOW - 400) == ""
     over = {"startTime": BEGAN, "conditions": [{"type": "Failed", "status": "True"}]}
     assert kept(job(over), now=NOW - 540) == ""
+    # One that is kept for two hours has the deadline moved as often.
+    two_hours: dict[str, Any] = {"keep_for_s": 7200.0, "deadline_s": 7320}
+    began = NOW - 600
+    assert "was just extended" in kept(job(**two_hours), now=began + 170)
+    assert kept(job(**two_hours), now=began + 190) == ""
     dying = job()
     dying["metadata"]["deletionTimestamp"] = BEGAN
     assert "being deleted" in kept(dying)

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from shared_pathways_service.manifests.lifetime import deadline_patch, deadline_s, delete_body
+from shared_pathways_service.manifests.lifetime import (
+    deadline_ahead_s,
+    deadline_patch,
+    deadline_s,
+    delete_body,
+    extension_interval_s,
+)
 
 
 def test_the_deadline_is_kept_ten_minutes_ahead() -> None:
@@ -14,6 +20,18 @@ def test_the_deadline_is_never_moved_beyond_the_lifetime() -> None:
     assert deadline_s(3000, 3600) == 3600
     assert deadline_s(3700, 3600) == 3600
     assert deadline_s(0, 0.1) == 1
+
+
+def test_a_proxy_is_kept_for_as_long_as_requested_from_any_moment_between_two_extensions() -> None:
+    for keep_for_s in (60.0, 600.0, 7200.0):
+        ahead_s = deadline_ahead_s(keep_for_s, 600.0)
+        assert ahead_s - extension_interval_s(ahead_s) >= keep_for_s
+    assert deadline_ahead_s(None, 300.0) == 300.0
+
+
+def test_a_deadline_is_extended_several_times_before_it_passes() -> None:
+    assert (extension_interval_s(600.0), extension_interval_s(5.0)) == (120.0, 1.0)
+    assert extension_interval_s(7320.0) == 120.0
 
 
 def test_the_patch_moves_nothing_else() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.agent.journal import Entry
-from shared_pathways_service.agent.request import this_requester
+from shared_pathways_service.agent.request import request_of_this_user
 from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
 from shared_pathways_service.api.service_choice import HomeName, ServiceChoice, home_of
 from shared_pathways_service.cli.options.option_groups import takes_group
@@ -86,7 +86,7 @@ class Place:
         Raises:
           InvalidRequestError: A value is wrong, or values contradict each other.
         """
-        return SessionRequest.build(this_requester(), **dataclasses.asdict(self), **keywords)
+        return request_of_this_user(**dataclasses.asdict(self), **keywords)
 
 
 _FIELDS = dataclasses.fields(Place)

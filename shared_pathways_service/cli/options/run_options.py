@@ -12,6 +12,7 @@ import typer
 from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.api.priorities import PRIORITIES
 from shared_pathways_service.api.proxy_options import split_options
+from shared_pathways_service.api.requests import DEFAULT_LINK
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["RunOptions"]
@@ -120,6 +121,23 @@ class RunOptions:
             "--strict/--no-strict",
             help="Refuse everything that Google's proxies refuse, such as Python callbacks inside "
             "jit, so that the program also runs there. [default: SPS_STRICT]",
+        ),
+    ] = None
+    link: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="`resumable`: while the connection with its proxy in a cluster is broken, the "
+            "program waits, and then goes on; `plain`: it loses its slices.",
+        ),
+    ] = DEFAULT_LINK
+    keep_for: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-for",
+            metavar="DURATION",
+            help="Let the proxy in a cluster outlive the last sign of life of this machine by so "
+            "much: seconds, or 90s, 30m, 2h. [default: SPS_PROXY_DEADLINE_S]",
         ),
     ] = None
     json_events: Annotated[

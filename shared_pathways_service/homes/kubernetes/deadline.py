@@ -7,11 +7,14 @@ import contextlib
 import logging
 import time
 
-from shared_pathways_service.constants import PROXY_DEADLINE_PUSH_S, PROXY_DEADLINE_S
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.manifests.lifetime import deadline_patch, deadline_s
+from shared_pathways_service.manifests.lifetime import (
+    deadline_patch,
+    deadline_s,
+    extension_interval_s,
+)
 from shared_pathways_service.runtime.backoff import Backoff
 
 __all__ = ["DeadlineKeeper"]
@@ -63,7 +66,7 @@ class DeadlineKeeper:
         await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        regular = pause = self._ahead_s * PROXY_DEADLINE_PUSH_S / PROXY_DEADLINE_S
+        regular = pause = extension_interval_s(self._ahead_s)
         backoff = Backoff(
             first_s=min(_FIRST_RETRY_S, regular), longest_s=min(_LONGEST_RETRY_S, regular)
         )

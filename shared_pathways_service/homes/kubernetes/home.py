@@ -42,6 +42,7 @@ from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.paths import item, pod_log
+from shared_pathways_service.manifests.lifetime import deadline_ahead_s
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.counters import TunnelCounters
@@ -160,6 +161,7 @@ class KubernetesHome:
         assert api is not None, "call preflight first"
         assert service is not None, "call preflight first"
         tell = self._events.put_nowait
+        ahead_s = deadline_ahead_s(request.keep_for_s, self._settings.proxy_deadline_s)
         if self._manager is not None:
             self._manager.news.follow(request.name, tell)
         inputs = proxy_job_inputs(
@@ -169,7 +171,7 @@ class KubernetesHome:
             namespace=self._namespace,
             session=session,
             created_by_pid=owner.pid,
-            ahead_s=self._settings.proxy_deadline_s,
+            ahead_s=ahead_s,
         )
         with after_creating(request.name):
             job = await create_job(api, inputs)
@@ -184,7 +186,7 @@ class KubernetesHome:
             api,
             item("jobs", self._namespace, request.name),
             uid=uid,
-            ahead_s=self._settings.proxy_deadline_s,
+            ahead_s=ahead_s,
             max_lifetime_s=request.tenant.max_lifetime_s,
         )
         self._undo.push_async_callback(keeper.close)

@@ -53,5 +53,6 @@ def proxy_job_inputs(
         options=request.proxy_options,
         labels=request.labels,
         created_by_pid=created_by_pid,
+        keep_for_s=request.keep_for_s,
         deadline_s=deadline_s(0.0, tenant.max_lifetime_s, ahead_s=ahead_s),
     )
