@@ -32,7 +32,8 @@ class ResumableRelay:
       keep_s: Seconds for which the far end keeps the session without a WebSocket.
       runtime_dir: The directory for the Unix socket; created for this user only if it is missing.
       local_port: None: a Unix socket; otherwise a loopback TCP port, 0 for any.
-      is_final: Whether no later dial can succeed after an error; the default is that of `Relay`.
+      may_recover: Whether an established session waits after an error, e.g. of expired
+        credentials, that would be final for a new one.
       on_event: Called with losses, failed dials and resumptions of an established session; must
         not block.
       on_failure: Called with the failure that ends the relay; must not block.
@@ -47,13 +48,13 @@ class ResumableRelay:
         keep_s: float,
         runtime_dir: Path,
         local_port: int | None = None,
-        is_final: Callable[[BaseException], bool] = is_final,
+        may_recover: Callable[[BaseException], bool] = lambda _: False,
         on_event: Callable[[Event], object],
         on_failure: Callable[[TunnelFailure], object],
     ) -> None:
         self._dial = dial
         self._pod = pod
-        self._is_final = is_final
+        self._may_recover = may_recover
         self._on_event = on_event
         self._on_failure = on_failure
         self._near = NearEnd(self._open, token.encode(), self, NearOptions(keep_s=keep_s))
@@ -62,7 +63,7 @@ class ResumableRelay:
         self._attempts = 0
         # When the link was lost, and why; None: it is not.
         self._loss: tuple[float, str] | None = None
-        self._last_error: BaseException | None = None
+        self._refusal: BaseException | None = None
 
     async def start(self) -> str:
         """Listens and dials; returns and raises as `LocalListener.start`."""
@@ -108,8 +109,9 @@ class ResumableRelay:
 
     def is_final(self, error: Exception) -> bool:
         """Whether no later dial can succeed."""
-        self._last_error = error
-        return self._is_final(error)
+        is_waiting = self._loss is not None and self._may_recover(error)
+        self._refusal = error if is_final(error) and not is_waiting else None
+        return self._refusal is not None
 
     def dial_failed(self, attempt: int, reason: str) -> None:
         """Reports a failed dial of an established session."""
@@ -140,9 +142,8 @@ class ResumableRelay:
             lost_s, why = time.time() - self._loss[0], self._loss[1]
             message = f"{message} (it was lost {lost_s:.0f} s ago: {why})"
         failure = TunnelError(message, pod=self._pod, cause=reason)
-        failure.__cause__ = self._last_error
-        is_refused = self._last_error is not None and self._is_final(self._last_error)
-        self._end(FailureKind.REFUSED if is_refused else FailureKind.OVER, failure)
+        failure.__cause__ = self._refusal
+        self._end(FailureKind.REFUSED if self._refusal else FailureKind.OVER, failure)
 
     def _end(self, kind: FailureKind, error: TunnelError) -> None:
         if not self._has_ended:

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cluster_state.console_links import log_link
 from shared_pathways_service.cluster_state.services import Service
-from shared_pathways_service.constants import PROXY_PORT
-from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import (
@@ -22,7 +21,6 @@ from shared_pathways_service.homes.base import (
     Tell,
 )
 from shared_pathways_service.homes.kubernetes.deadline import DeadlineKeeper
-from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.homes.kubernetes.error_translation import (
     after_creating,
     before_creating,
@@ -35,6 +33,7 @@ from shared_pathways_service.homes.kubernetes.proxy_objects import (
     create_secret,
     find_own_job,
 )
+from shared_pathways_service.homes.kubernetes.proxy_tunnel import LinkTerms, ProxyTunnel
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.homes.kubernetes.release import release_slices
 from shared_pathways_service.homes.manager_news import ManagerNews
@@ -47,7 +46,6 @@ from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.places import remove_abandoned
-from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 
 __all__ = ["KubernetesHome"]
 
@@ -109,7 +107,8 @@ class KubernetesHome:
         self._manager: ManagerLink | None = None
         self._priority = 0
         self._follower: ProxyFollower | None = None
-        self._relay: Relay | None = None
+        self._tunnel: ProxyTunnel | None = None
+        self._link: LinkTerms | None = None
         self._news: ManagerNews | None = None
         self._keeper: DeadlineKeeper | None = None
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -209,8 +208,8 @@ class KubernetesHome:
                 yield event
                 if isinstance(event, _LAST_EVENTS):
                     break
-            if self._relay is not None:
-                self._relay.pod_died(event.reason or "")
+            if self._tunnel is not None:
+                self._tunnel.pod_died(event.reason or "")
             # The resource manager's events about the same end may be a moment late.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
@@ -225,27 +224,22 @@ class KubernetesHome:
         handle: ProxyHandle,  # noqa: ARG002
         local_port: int | None,
     ) -> str:
-        """Opens a tunnel to the proxy's pod; each connection is a separate port-forward."""
+        """Opens a tunnel to the proxy's pod."""
         api, follower = self._api, self._follower
         assert api is not None, "call preflight first"
         assert follower is not None, "call follow first"
-        relay = self._relay = Relay(
-            lambda headers: dial_pod(api, self._namespace, follower.pod, PROXY_PORT, headers),
-            pod=follower.pod,
+        tunnel = self._tunnel = ProxyTunnel(
+            api,
+            self._namespace,
+            follower.pod,
+            link=self._link,
             runtime_dir=self._settings.runtime_dir,
             local_port=local_port,
-            on_failure=self._hear_of_failure,
+            tell=self._events.put_nowait,
+            on_resumed=self._keeper.extend_now if self._keeper else lambda: None,
         )
-        self._undo.push_async_callback(relay.close)
-        try:
-            return await relay.start()
-        except OSError as error:
-            raise InvalidRequestError(
-                "local_port",
-                local_port,
-                f"a free loopback port ({error.strerror or error})",
-                hint="use another port, or 0 for any",
-            ) from error
+        self._undo.push_async_callback(tunnel.close)
+        return await tunnel.open()
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
         """Returns the last lines of the pod's log; none without a pod."""
@@ -274,7 +268,7 @@ class KubernetesHome:
 
     def counters(self) -> HomeCounters:
         """Returns counters of the tunnel, of reconnections, and of the deadline."""
-        tunnel = self._relay.counters if self._relay else TunnelCounters()
+        tunnel = self._tunnel.counters if self._tunnel else TunnelCounters()
         return HomeCounters(
             tunnel_opened=tunnel.opened,
             tunnel_connections=tunnel.connections,
@@ -317,14 +311,3 @@ class KubernetesHome:
             lost = ev.HomeLost(reason=f"{type(error).__name__}: {error}")
         # (Ignored if the proxy's end was reported before.)
         self._events.put_nowait(lost)
-
-    def _hear_of_failure(self, failure: TunnelFailure) -> None:
-        _log.warning("%s", failure.error)
-        # The probe retries a pod that does not accept connections yet, and the watch notices the
-        # end of one that did.
-        if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED):
-            return
-        cause, reason = failure.error.__cause__, failure.error.cause or str(failure.error)
-        error = cause.to_json() if isinstance(cause, SharedPathwaysError) else {}
-        broken = ev.TunnelBroken(reason=reason, final=failure.is_final, error=error)
-        self._events.put_nowait(broken)
