@@ -43,6 +43,8 @@ TRANSPORTS = ("auto", "core", "public")
 PROXY_PORT = 29000
 RESOURCE_MANAGER_PORT = 29001
 WORKER_PORT = 29005
+#: Port of a link's far end, beside a proxy.
+LINK_PORT = 29002
 
 #: Versions of this project's own gRPC protocols that this code speaks, both ends included.
 PROTOCOL_MIN = 1

@@ -133,6 +133,14 @@ def when_lost(
             cause=event.reason or "",
             hint="connect again; `sps status` shows whether there is a service",
         )
+    if isinstance(event, ev.TunnelBroken) and event.was_resumable:
+        return TunnelError(
+            f"the connection to the proxy {request.name} is lost for good: "
+            f"{event.reason or 'no reason'}",
+            pod=request.name,
+            cause=event.reason or "",
+            hint="what was on its slices is lost; connect again, and go on from a checkpoint",
+        )
     if isinstance(event, ev.TunnelBroken):
         return TunnelError(
             f"the tunnel to the proxy {request.name} broke: {event.reason or 'no reason'}; "

@@ -137,10 +137,10 @@ class ResumableRelay:
         WebSocketCarrier(owner, await upgraded(self._dial)).start()
 
     def _over(self, reason: str) -> None:
-        message = f"the link to pod {self._pod} cannot be resumed: {reason}"
         if self._loss is not None:
             lost_s, why = time.time() - self._loss[0], self._loss[1]
-            message = f"{message} (it was lost {lost_s:.0f} s ago: {why})"
+            reason = f"{reason} (it broke {lost_s:.0f} s before: {why})"
+        message = f"the link to pod {self._pod} cannot be resumed: {reason}"
         failure = TunnelError(message, pod=self._pod, cause=reason)
         failure.__cause__ = self._refusal
         self._end(FailureKind.REFUSED if self._refusal else FailureKind.OVER, failure)

@@ -148,11 +148,15 @@ class ProxyTunnel:
         # end of one that did.
         if failure.kind not in (FailureKind.BROKEN, FailureKind.REFUSED, FailureKind.OVER):
             return
-        cause, reason = failure.error.__cause__, failure.error.cause or str(failure.error)
-        if failure.kind is FailureKind.OVER:
-            cause, reason = None, failure.error.message
-        error = cause.to_json() if isinstance(cause, SharedPathwaysError) else {}
-        self._tell(ev.TunnelBroken(reason=reason, final=failure.is_final, error=error))
+        cause = failure.error.__cause__
+        self._tell(
+            ev.TunnelBroken(
+                reason=failure.error.cause or str(failure.error),
+                error=cause.to_json() if isinstance(cause, SharedPathwaysError) else {},
+                final=failure.is_final,
+                was_resumable=isinstance(self._relay, ResumableRelay),
+            )
+        )
 
 
 def _may_recover(error: BaseException) -> bool:
