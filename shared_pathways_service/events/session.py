@@ -243,12 +243,12 @@ class TunnelBroken(AgentEvent, ProxyLost, name="tunnel.broken"):
     Attributes:
       error: The cause in the form of `SharedPathwaysError.to_json`; empty: another cause.
       final: Whether the agent will open no other tunnel.
-      was_resumable: Whether it was a link that is resumed, as a rule; this time it cannot be.
+      was_resumable: True if it was a link that is resumed, as a rule; this time it cannot be.
     """
 
     error: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     final: bool = False
-    was_resumable: bool = False
+    was_resumable: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

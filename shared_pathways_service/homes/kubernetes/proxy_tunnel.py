@@ -154,7 +154,7 @@ class ProxyTunnel:
                 reason=failure.error.cause or str(failure.error),
                 error=cause.to_json() if isinstance(cause, SharedPathwaysError) else {},
                 final=failure.is_final,
-                was_resumable=isinstance(self._relay, ResumableRelay),
+                was_resumable=isinstance(self._relay, ResumableRelay) or None,
             )
         )
 
