@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shared_pathways_service.errors import TunnelError
 from shared_pathways_service.tunnel.frames import DATA, Channels
-from shared_pathways_service.tunnel.link.carriers import CarrierOwner
+from shared_pathways_service.tunnel.link.carriers import FINISH_S, CarrierOwner
 from shared_pathways_service.tunnel.link.link_frames import Buffer
 from shared_pathways_service.tunnel.websocket import (
     CLOSE,
@@ -46,6 +46,7 @@ class WebSocketCarrier(asyncio.BufferedProtocol):
         self._in = memoryview(bytearray(_READ_BYTES))
         self._out = FrameBuffer(_MESSAGE_BYTES, DATA)
         self._is_lost = False
+        self._finish_by: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.is_full = False
 
@@ -81,10 +82,17 @@ class WebSocketCarrier(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Closes it at once: the link sends again what is lost with it."""
-        if self._transport is None:
-            self._remote.close()
-        else:
-            self._transport.abort()
+        if self._finish_by is None:
+            self._abort()
+
+    def finish(self) -> None:
+        """Waits until the far end closes its side, as it does after the end of a session.
+
+        (A CLOSE of ours could overtake, in the API server, what was written before.)
+        """
+        if self._finish_by is None and not self._is_lost:
+            loop = asyncio.get_running_loop()
+            self._finish_by = loop.call_later(FINISH_S, self._abort)
 
     # ---- of asyncio
 
@@ -114,7 +122,7 @@ class WebSocketCarrier(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The kernel's buffer has room."""
         self.is_full = False
-        if not self._is_lost:
+        if not self._is_lost and self._finish_by is None:
             self._owner.carrier_writable(self)
 
     # ---- internals
@@ -137,15 +145,25 @@ class WebSocketCarrier(asyncio.BufferedProtocol):
                 elif piece.opcode == CLOSE:
                     raise ConnectionError("the pod's side closed the connection")
                 elif piece.opcode != PONG and (body := self._channels.receive(piece)):
+                    if self._finish_by is not None:
+                        continue
                     self._owner.carrier_received(self, body)
         except TunnelError as error:
             self._lose(ConnectionError(error.cause or str(error)))
         except (ConnectionError, WebSocketViolation) as error:
             self._lose(error)
 
+    def _abort(self) -> None:
+        if self._transport is None:
+            self._remote.close()
+        else:
+            self._transport.abort()
+
     def _lose(self, error: Exception) -> None:
         if self._is_lost:
             return
         self._is_lost = True
-        self.close()
+        if self._finish_by is not None:
+            self._finish_by.cancel()
+        self._abort()
         self._owner.carrier_lost(self, error)

@@ -8,4 +8,5 @@ The standard library alone: the far end also runs as a sidecar of a proxy whose 
 - `http2_pings`: answers gRPC's PINGs while the way is interrupted
 - `near_end` (with `near_handshake`), `far_end`: the two ends
 - `link_end`, `local_sockets`, `carriers`: what they share
+- `python -m shared_pathways_service.tunnel.link`: the far end as a program
 """

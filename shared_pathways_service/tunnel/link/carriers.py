@@ -8,12 +8,14 @@ from typing import Protocol as Interface
 
 from shared_pathways_service.tunnel.link.link_frames import Buffer
 
-__all__ = ["Carrier", "CarrierOwner", "TcpCarrier"]
+__all__ = ["FINISH_S", "Carrier", "CarrierOwner", "TcpCarrier"]
 
 #: Bytes that are read at once.
 _READ_BYTES = 256 << 10
 #: Bytes that wait in this process for the kernel.
 _WRITE_BYTES = 64 << 10
+#: Seconds for the other end to take what was written before `Carrier.finish`.
+FINISH_S = 2.0
 
 
 class Carrier(Interface):
@@ -27,7 +29,10 @@ class Carrier(Interface):
         """Sends bytes; the buffers must not change any more."""
 
     def close(self) -> None:
-        """Closes it; the owner is notified when it is closed."""
+        """Closes it at once, if it is not finishing; the owner is notified when it is closed."""
+
+    def finish(self) -> None:
+        """Closes it when the other end has taken what was written, or after some seconds."""
 
 
 class CarrierOwner(Interface):
@@ -57,17 +62,43 @@ class TcpCarrier(asyncio.BufferedProtocol):
         self._owner = owner
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._transport: asyncio.Transport | None = None
+        self._is_closed = False
+        self._finish_by: asyncio.TimerHandle | None = None
         self.is_full = False
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Sends bytes."""
-        if self._transport is not None and not self._transport.is_closing():
+        if not self._is_ending:
+            assert self._transport is not None
             self._transport.writelines(buffers)
 
     def close(self) -> None:
         """Closes it at once: the link sends again what is lost with it."""
-        if self._transport is not None:
+        self._is_closed = True
+        if self._transport is not None and self._finish_by is None:
             self._transport.abort()
+
+    def finish(self) -> None:
+        """Sends the end of the stream after what was written, and waits for the other end's.
+
+        (The kernel discards what the other end has not read yet when a socket is closed in which
+        bytes wait to be read. So these are read meanwhile, and dropped.)
+        """
+        if self._is_ending:
+            return
+        assert self._transport is not None
+        loop = asyncio.get_running_loop()
+        self._finish_by = loop.call_later(FINISH_S, self._transport.abort)
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The other end has closed it.
+            self._transport.abort()
+
+    @property
+    def _is_ending(self) -> bool:
+        is_finishing = self._finish_by is not None
+        return self._transport is None or self._transport.is_closing() or is_finishing
 
     # ---- of asyncio
 
@@ -75,6 +106,9 @@ class TcpCarrier(asyncio.BufferedProtocol):
         """Begins."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if self._is_closed:
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=_WRITE_BYTES)
         self._owner.carrier_opened(self)
 
@@ -84,7 +118,8 @@ class TcpCarrier(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Passes bytes on."""
-        self._owner.carrier_received(self, self._buffer[:nbytes])
+        if self._finish_by is None:
+            self._owner.carrier_received(self, self._buffer[:nbytes])
 
     def pause_writing(self) -> None:
         """The kernel's buffer is full."""
@@ -93,8 +128,11 @@ class TcpCarrier(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The kernel's buffer has room."""
         self.is_full = False
-        self._owner.carrier_writable(self)
+        if self._finish_by is None:
+            self._owner.carrier_writable(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended."""
+        if self._finish_by is not None:
+            self._finish_by.cancel()
         self._owner.carrier_lost(self, exc)

@@ -6,6 +6,7 @@ A session outlives its carriers for `keep_s` seconds; the proxy's sockets stay o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import secrets
@@ -27,9 +28,11 @@ from shared_pathways_service.tunnel.link.token_handshake import (
     check_hello,
 )
 
-__all__ = ["FarCounters", "FarEnd", "FarOptions", "connector"]
+__all__ = ["FarCounters", "FarEnd", "FarOptions", "connector", "connector_of"]
 
 _BACKLOG = 64
+#: Seconds at the end in which bytes of the proxy are still passed on.
+_DRAIN_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ class FarOptions:
       hello_s: Seconds for a handshake.
       max_sessions: Sessions at once: one per process that uses the proxy.
       max_carriers: Carriers of one session.
-      max_handshakes: Handshakes at once, as anybody may begin one.
+      max_handshakes: Handshakes at once, as anybody may begin one; for one more, the oldest ends.
     """
 
     keep_s: float = 600.0
@@ -59,7 +62,7 @@ class FarCounters:
 
     Attributes:
       accepted: Carriers whose handshake succeeded.
-      refused: Carriers without the token, or with a recorded handshake.
+      refused: Carriers that did not prove in time that they know the token.
       unknown: Carriers of sessions that this end does not know.
       expired: Sessions that were given up, as no carrier came in time.
     """
@@ -92,7 +95,18 @@ class FarEnd:
         self._connect = connect
         self._sessions: dict[bytes, _Session] = {}
         self._entrances: set[_Entrance] = set()
+        self._handshakes: dict[_Entrance, None] = {}  # the oldest first
         self._server: asyncio.Server | None = None
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions."""
+        return len(self._sessions)
+
+    @property
+    def carriers(self) -> int:
+        """The number of carriers of all sessions."""
+        return sum(session.carriers for session in self._sessions.values())
 
     async def start(self, host: str, port: int) -> int:
         """Listens; returns the port.
@@ -104,12 +118,25 @@ class FarEnd:
         self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def close(self) -> None:
-        """Ends every session and stops listening."""
+    async def close(self, reason: str = "the far end was stopped") -> None:
+        """Stops listening, and ends every session.
+
+        What the proxy has sent before is passed on, if that takes no longer than some seconds.
+
+        Args:
+          reason: For the near ends.
+        """
         if self._server is not None:
             self._server.close()
+        for entrance in list(self._handshakes):
+            entrance.carrier.close()
+        ends = [session.end_of_link for session in self._sessions.values()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await asyncio.gather(*(end.drain() for end in ends))
         for session in list(self._sessions.values()):
-            session.end("the far end stops")
+            session.end(reason)
+        await asyncio.gather(*(end.wait_closed() for end in ends))
         for entrance in list(self._entrances):
             entrance.carrier.close()
         if self._server is not None:
@@ -131,8 +158,13 @@ class FarEnd:
         self.counters.accepted += 1
         return Result.ACCEPTED, session
 
+    def end_handshake(self, entrance: _Entrance) -> None:
+        """Records that a handshake has succeeded or failed."""
+        self._handshakes.pop(entrance, None)
+
     def forget_entrance(self, entrance: _Entrance) -> None:
         """Forgets a carrier."""
+        self.end_handshake(entrance)
         self._entrances.discard(entrance)
 
     def forget_session(self, name: bytes) -> None:
@@ -140,10 +172,12 @@ class FarEnd:
         self._sessions.pop(name, None)
 
     def _accept(self) -> TcpCarrier:
+        if len(self._handshakes) >= self.options.max_handshakes:
+            # Not the new one: whoever opens many and sends nothing would keep everybody out.
+            next(iter(self._handshakes)).refuse()
         entrance = _Entrance(self)
-        handshakes = sum(each.session is None for each in self._entrances)
         self._entrances.add(entrance)
-        entrance.start(is_welcome=handshakes < self.options.max_handshakes)
+        self._handshakes[entrance] = None
         return entrance.carrier
 
 
@@ -156,13 +190,14 @@ class _Entrance:
         self.session: _Session | None = None
         self._greeting = Greeting(far.incarnation, secrets.token_bytes(ID_BYTES))
         self._hello = bytearray()
-        self._deadline: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(far.options.hello_s, self.refuse)
 
-    def start(self, *, is_welcome: bool) -> None:
-        """Waits for the handshake, or hangs up at once."""
-        seconds = self._far.options.hello_s if is_welcome else 0.0
-        self._deadline = self._loop.call_later(seconds, self.carrier.close)
+    def refuse(self) -> None:
+        """Ends a carrier that has not proved that it knows the token."""
+        self._far.counters.refused += 1
+        self._end_handshake()
+        self.carrier.close()
 
     # ---- a carrier's owner
 
@@ -187,8 +222,7 @@ class _Entrance:
 
     def carrier_lost(self, carrier: Carrier, error: Exception | None) -> None:  # noqa: ARG002
         """Leaves the session."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadline.cancel()
         self._far.forget_entrance(self)
         if self.session is not None:
             self.session.carrier_lost(carrier)
@@ -197,20 +231,22 @@ class _Entrance:
         far, greeting = self._far, self._greeting
         hello = check_hello(far.token, greeting, bytes(self._hello))
         if hello is None:
-            far.counters.refused += 1
-            carrier.close()
+            self.refuse()
             return
+        self._end_handshake()
         result, session = far.enter(hello)
         carrier.write([answer(far.token, greeting, hello, result)])
         if session is None:
-            # (The deadline of the handshake closes it, if the near end does not.)
+            carrier.finish()
             return
-        assert self._deadline is not None
-        self._deadline.cancel()
         self.session = session
         session.add_carrier(carrier)
         if more:
             session.end_of_link.received(carrier, more)
+
+    def _end_handshake(self) -> None:
+        self._deadline.cancel()
+        self._far.end_handshake(self)
 
 
 class _Session:
@@ -222,6 +258,7 @@ class _Session:
         self._connect = connect
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
+        self._is_over = False
         self.end_of_link = LinkEnd(Link(is_near=False), on_opened=self._on_opened, on_over=self.end)
 
     @property
@@ -236,11 +273,14 @@ class _Session:
 
     def carrier_lost(self, carrier: Carrier) -> None:
         self.end_of_link.remove_carrier(carrier)
-        if not self.carriers and self._expiry is None:
+        if not self.carriers and not self._is_over:
             self._expiry = self._loop.call_later(self._far.options.keep_s, self._expire)
 
     def end(self, reason: str) -> None:
         """Ends the session: its connections with the proxy are closed."""
+        if self._is_over:
+            return
+        self._is_over = True
         self._far.forget_session(self._name)
         if self._expiry is not None:
             self._expiry.cancel()
@@ -267,16 +307,37 @@ class _Session:
 
 def connector(host: str, port: int) -> Callable[[], socket.socket]:
     """Returns what begins to connect with a port; reading and writing report how that ends."""
+    return _connector(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
 
+
+def connector_of(target: str) -> Callable[[], socket.socket]:
+    """Returns what begins to connect with ``HOST:PORT`` or ``unix:/PATH``.
+
+    Raises:
+      ValueError: The target is neither.
+    """
+    if target.startswith("unix:/"):
+        return _connector(socket.AF_UNIX, target.removeprefix("unix:"))
+    host, _, port = target.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{target!r} is neither HOST:PORT nor unix:/PATH")
+    return connector(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _connector(
+    family: socket.AddressFamily, address: str | tuple[str, int]
+) -> Callable[[], socket.socket]:
     def connect() -> socket.socket:
-        local = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        local = socket.socket(family, socket.SOCK_STREAM)
         local.setblocking(False)
-        local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            local.connect((host, port))
-        except BlockingIOError:
-            pass
-        except OSError:
+            if family != socket.AF_UNIX:
+                local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            local.connect(address)
+        except OSError as error:
+            # (A Unix socket whose backlog is full does not connect later, unlike one of TCP.)
+            if isinstance(error, BlockingIOError) and family != socket.AF_UNIX:
+                return local
             local.close()
             raise
         return local

@@ -32,6 +32,8 @@ _TICK_S = 1.0
 _PING_S, _PONG_S = 10.0, 10.0
 #: Seconds by which a look is late when this machine slept, or this process was stopped.
 _ASLEEP_S = 30.0
+#: Seconds in which a local socket with bytes is read, also on a busy machine.
+_SETTLE_S = 0.05
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,6 +72,7 @@ class LinkEnd:
         self._numbers = itertools.count(1)
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
         self._is_closed = False
+        self._progress = asyncio.Event()
 
     @property
     def carriers(self) -> int:
@@ -88,6 +91,7 @@ class LinkEnd:
         if (attached := self._carriers.pop(carrier, None)) is not None:
             self.link.detach(attached.number)
             self.move()
+        self._progress.set()
 
     def drop_carriers(self) -> None:
         """Closes all carriers."""
@@ -96,6 +100,9 @@ class LinkEnd:
 
     def add_bridge(self, connection: int, bridge: Bridge, early: bytes = b"") -> None:
         """Connects a local socket."""
+        if self._is_closed:
+            bridge.close()
+            return
         self._bridges[connection] = bridge
         bridge.start(early)
         self.move()
@@ -115,7 +122,7 @@ class LinkEnd:
 
     def received(self, carrier: Carrier, data: memoryview) -> None:
         """Takes bytes from a carrier."""
-        if (attached := self._carriers.get(carrier)) is None:
+        if self._is_closed or (attached := self._carriers.get(carrier)) is None:
             return
         attached.liveness.on_data()
         try:
@@ -124,26 +131,44 @@ class LinkEnd:
             self._on_over(f"the other end violated the protocol: {error}")
             return
         for event in events:
-            self._handle(event)
+            if not self._is_closed:
+                self._handle(event)
         for bridge in list(self._bridges.values()):
             bridge.resume()
         self.move()
+        self._progress.set()
+
+    async def drain(self) -> None:
+        """Waits until the other end has passed everything on, or there is no carrier."""
+        while self._carriers:
+            # (The local sockets may have bytes that are not read yet.)
+            await asyncio.sleep(_SETTLE_S)
+            if not self.link.replay_bytes:
+                return
+            await self._wait_for_progress()
 
     def close(self, reason: str) -> None:
-        """Ends the session: closes every carrier and every local socket.
+        """Ends the session: closes every local socket, and every carrier once it has the reason.
 
         Args:
           reason: For the other end.
         """
         if self._is_closed:
             return
-        self.link.bye(reason)
-        self.move()
         self._is_closed = True
         self._tick.cancel()
         for bridge in list(self._bridges.values()):
             bridge.close()
-        self.drop_carriers()
+        # On each carrier, full ones included, as any may be about to break.
+        for carrier, attached in self._carriers.items():
+            self.link.bye(reason)
+            carrier.write(self.link.take(attached.number, self._loop.time(), limit_bytes=0))
+            carrier.finish()
+
+    async def wait_closed(self) -> None:
+        """Waits, after `close`, until the carriers are closed."""
+        while self._carriers:
+            await self._wait_for_progress()
 
     # ---- a bridge's owner
 
@@ -156,6 +181,10 @@ class LinkEnd:
         self._bridges.pop(connection, None)
 
     # ---- internals
+
+    async def _wait_for_progress(self) -> None:
+        self._progress.clear()
+        await self._progress.wait()
 
     def _handle(self, event: LinkEvent) -> None:
         if isinstance(event, Over):

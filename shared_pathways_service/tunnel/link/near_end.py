@@ -150,6 +150,7 @@ class NearEnd:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._end.wait_closed()
 
     # ---- local connections
 
