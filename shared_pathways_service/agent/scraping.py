@@ -86,6 +86,11 @@ class SessionMeter:
                 "Virtual slices.",
                 [Sample(slices[state], {"state": state}) for state in _SLICE_STATES],
             ),
+            _gauge(
+                "link_lost",
+                "1 while the link to the proxy is lost, and work waits for it.",
+                [Sample(now.waits_for_link)],
+            ),
             _gauge("preempted", "1 while its slices are somebody else's.", [Sample(now.preempted)]),
             _gauge(
                 "queue_position",
@@ -145,6 +150,7 @@ class SessionMeter:
                 [Sample(home.tunnel_received_bytes)],
                 "bytes",
             ),
+            *_of_link(home),
         ]
 
 
@@ -179,6 +185,26 @@ async def served(
             undo.push_async_callback(serving.close)
             url = serving.url
         yield url
+
+
+def _of_link(home: HomeCounters) -> list[Family]:
+    return [
+        _counter(
+            "link_losses", "Times that the link had no connection left.", [Sample(home.link_losses)]
+        ),
+        _gauge(
+            "link_carriers",
+            "Connections of the link that work.",
+            [Sample(home.link_carriers)],
+        ),
+        _counter("link_failed_dials", "Its dials that failed.", [Sample(home.link_failed_dials)]),
+        _gauge(
+            "link_replay_bytes",
+            "What it keeps until the other end has acknowledged it.",
+            [Sample(home.link_replay_bytes)],
+            "bytes",
+        ),
+    ]
 
 
 def _known(value: float | None) -> list[Sample]:

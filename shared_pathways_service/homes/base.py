@@ -69,6 +69,11 @@ class HomeCounters:
       tunnel_redials: Dials of the tunnel after a failed one.
       tunnel_sent_bytes: Bytes sent to the proxy through the tunnel, without framing.
       tunnel_received_bytes: Bytes received from the proxy through the tunnel, without framing.
+      link_losses: Times that the link had no connection left; this and the following ones are 0 if
+        the way is not resumable.
+      link_carriers: Connections of the link that work now.
+      link_failed_dials: Dials of the link that failed.
+      link_replay_bytes: Bytes that the link keeps until the other end has acknowledged them.
       manager_reconnects: Reconnections to the resource manager's events.
       beat_at: When the proxy's deadline was last extended, in seconds since the epoch; None: not
         yet, or not needed.
@@ -79,6 +84,10 @@ class HomeCounters:
     tunnel_redials: int = 0
     tunnel_sent_bytes: int = 0
     tunnel_received_bytes: int = 0
+    link_losses: int = 0
+    link_carriers: int = 0
+    link_failed_dials: int = 0
+    link_replay_bytes: int = 0
     manager_reconnects: int = 0
     beat_at: float | None = None
 

@@ -19,9 +19,11 @@ from shared_pathways_service.errors import (
     TunnelError,
     from_json,
 )
+from shared_pathways_service.events import rfc3339
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.events.tenants import TenantRefused
 from shared_pathways_service.session.holder_text import holdings
+from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = [
@@ -117,11 +119,16 @@ def no_room(name: str, reason: str) -> CapacityError:
 
 
 def when_lost(
-    request: SessionRequest, event: ev.ProxyLost, *, served: bool = True
+    request: SessionRequest,
+    event: ev.ProxyLost,
+    *,
+    served: bool = True,
+    link: LinkView | None = None,
 ) -> SharedPathwaysError:
     """Returns the error for an unrequested end of the proxy, or a loss of the view of it.
 
-    Once the proxy has `served`, JAX may have been attached.
+    Once the proxy has `served`, JAX may have been attached. `link` is the last known state of a
+    resumable link.
     """
     denied = _denial_in(request, event)
     if denied is not None:
@@ -142,13 +149,7 @@ def when_lost(
             hint="what was on its slices is lost; connect again, and go on from a checkpoint",
         )
     if isinstance(event, ev.TunnelBroken):
-        return TunnelError(
-            f"the tunnel to the proxy {request.name} broke: {event.reason or 'no reason'}; "
-            "JAX cannot resume a connection",
-            pod=request.name,
-            cause=event.reason or "",
-            hint="connect again",
-        )
+        return _when_broken(request, event, link if link is not None and link.is_lost else None)
     if not isinstance(event, ev.ProxyExited):
         return ProxyFailed(
             f"the proxy {request.name} was deleted from outside this session"
@@ -156,6 +157,27 @@ def when_lost(
             hint="connect again",
         )
     return _when_exited(request, event, served=served)
+
+
+def _when_broken(
+    request: SessionRequest, event: ev.TunnelBroken, lost_link: LinkView | None
+) -> TunnelError:
+    if lost_link is None:
+        return TunnelError(
+            f"the tunnel to the proxy {request.name} broke: {event.reason or 'no reason'}; "
+            "JAX cannot resume a connection",
+            pod=request.name,
+            cause=event.reason or "",
+            hint="connect again",
+        )
+    return TunnelError(
+        f"the link to the proxy {request.name} is gone for good: {event.reason or 'no reason'}; "
+        f"it was lost at {rfc3339(lost_link.lost_at)}: {lost_link.reason or 'no reason'}. "
+        "The arrays and programs on its slices are lost",
+        pod=request.name,
+        cause=event.reason or "",
+        hint="connect again, and load a checkpoint; docs/elastic.md shows how to keep some",
+    )
 
 
 def _denial_in(request: SessionRequest, event: ev.ProxyLost) -> SharedPathwaysError | None:

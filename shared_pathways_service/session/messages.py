@@ -13,6 +13,7 @@ from typing import Any
 
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
+from shared_pathways_service.session.link_view import LinkView
 
 __all__ = [
     "BEFORE_JAX",
@@ -92,6 +93,7 @@ class Snapshot:
       timings: Seconds by step.
       error: Its error, in the form of `SharedPathwaysError.to_json`.
       left: Things that could not be deleted, in words; empty: none.
+      link: The resumable link to the proxy; None: it is not resumable, or was not lost yet.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Snapshot:
     timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
     error: Mapping[str, Any] | None = None
     left: str = ""
+    link: LinkView | None = None
 
     @property
     def ended(self) -> bool:
@@ -121,6 +124,11 @@ class Snapshot:
     def state(self) -> str:
         """The phase, or ``preempted`` while another tenant has its slices."""
         return "preempted" if self.preempted else self.phase.value
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether the session goes on, but its link is lost."""
+        return self.link is not None and self.link.is_lost and self.phase not in ENDING
 
     def is_placed_now(self, gang: int) -> bool:
         """Returns whether the gang is placed, with replacements for slices taken or lost since."""
@@ -138,7 +146,13 @@ class Snapshot:
     def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
         """Makes the snapshot from plain data of `to_json`."""
         slices = tuple(SliceView(**view) for view in data["slices"])
-        more = {"phase": Phase(data["phase"]), "slices": slices, "holders": tuple(data["holders"])}
+        link = data.get("link")
+        more = {
+            "phase": Phase(data["phase"]),
+            "slices": slices,
+            "holders": tuple(data["holders"]),
+            "link": None if link is None else LinkView.from_json(link),
+        }
         return cls(**{**data, **more})
 
 

@@ -59,6 +59,11 @@ class Deadlines:
             self._ready_by = max(self._ready_by, now + self._timeout_s)
             self._place_by = max(self._place_by, now + self._timeout_s)
 
+    def extend_queue(self, now: float) -> None:
+        """Extends the time in the queue, so that news of a placement can arrive first."""
+        if self._queue_by is not None:
+            self._queue_by = max(self._queue_by, now + QUEUE_SLACK_S)
+
     def start_undo(self, now: float) -> None:
         """Starts the time for the answer of an unwanted create."""
         self._end_by = now + UNDO_S

@@ -6,7 +6,7 @@
 Its inputs are events with the time, its outputs effects (`messages`). One step runs at a time;
 events of the proxy occur at any time. Once `create` has begun, every path to the end contains one
 `DeleteProxy`, even if `create` failed, because an error does not prove that no proxy exists. Every
-phase but `serve` has a deadline.
+phase but `serve` has a deadline. In `serve` the time in the queue has one, unless the link is lost.
 """
 
 from __future__ import annotations
@@ -85,10 +85,15 @@ class Session:
     @property
     def next_deadline(self) -> float | None:
         """Time at which a `Tick` is due; None if no deadline applies (or the queue has none)."""
-        due = self._deadlines.of(self.phase)
+        due = None if self._is_waiting_for_link else self._deadlines.of(self.phase)
         if self._settle is not None and self.phase not in ENDING:
             due = self._settle[0] if due is None else min(due, self._settle[0])
         return None if due == float("inf") else due
+
+    @property
+    def _is_waiting_for_link(self) -> bool:
+        # Whether its slices were placed in time cannot be known then.
+        return self.phase is Phase.SERVE and self._view.known.waits_for_link
 
     def start(self, now: float) -> list[m.Effect]:
         """Starts the session; returns the first effects."""
@@ -179,6 +184,8 @@ class Session:
             case _:
                 self._view.take(event)
                 self._deadlines.follow_queue(self._now, is_queued=self._view.is_queued)
+                if isinstance(event, ev.LinkResumed):
+                    self._deadlines.extend_queue(self._now)
                 self._go_on()
 
     def _lost(self, event: ev.ProxyLost) -> None:
@@ -199,7 +206,8 @@ class Session:
             self._fail(self._error_of(event))
 
     def _error_of(self, end: ev.ProxyLost) -> SharedPathwaysError:
-        return failures.when_lost(self.request, end, served=self._view.known.ready)
+        known = self._view.known
+        return failures.when_lost(self.request, end, served=known.ready, link=known.link)
 
     def _go_on(self) -> None:
         """Leaves phases that end by an event rather than by a step's answer."""

@@ -8,6 +8,7 @@ from typing import Any
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
+from shared_pathways_service.session.link_view import link_after
 from shared_pathways_service.session.messages import Phase, SliceView, Snapshot
 
 __all__ = ["SessionView"]
@@ -48,15 +49,17 @@ class SessionView:
 
     def end(self, left: str) -> None:
         """Records that the session has no slices any more, and that `left` could not be deleted."""
-        self.set(left=left, preempted=False, position=None, holders=())
+        self.set(left=left, preempted=False, position=None, holders=(), link=None)
         self._slices = {
             index: dataclasses.replace(view, state="unplaced", slice_id="")
             for index, view in self._slices.items()
         }
 
     def take(self, event: Event) -> None:
-        """Processes an event of the proxy, the tenant or a slice."""
+        """Processes an event of the proxy, its link, the tenant or a slice."""
         match event:
+            case ev.LinkLost() | ev.LinkDialFailed() | ev.LinkResumed():
+                self.set(link=link_after(self.known.link, event))
             case ev.ProxyServing():
                 self.is_serving = True
                 self.set(pod=event.pod or self.known.pod)

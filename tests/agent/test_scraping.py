@@ -17,6 +17,7 @@ from shared_pathways_service.agent.scraping import SessionMeter
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import HomeCounters
 from shared_pathways_service.metrics.exposition import render
+from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Phase, SliceView, Snapshot
 from tests.agent.support import TYPE, Bench, eventually, serve
 
@@ -36,6 +37,10 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
         tunnel_redials=1,
         tunnel_sent_bytes=1 << 40,
         tunnel_received_bytes=7,
+        link_losses=4,
+        link_carriers=2,
+        link_failed_dials=9,
+        link_replay_bytes=1 << 20,
         manager_reconnects=3,
         beat_at=1234.5,
     )
@@ -54,6 +59,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
             name=start.request.name,
             phase=Phase.SERVE,
             preempted=True,
+            link=LinkView(state="lost", lost_at=1.0),
             position=4,
             slices=(placed, lost),
             timings={"preflight": 0.5, "total": 2.25},
@@ -71,6 +77,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
         ("slices", 1, {"state": "placed"}),
         ("slices", 1, {"state": "unplaced"}),
         ("preempted", 1, {}),
+        ("link_lost", 1, {}),
         ("queue_position", 4, {}),
         ("events_total", 2, {"kind": "slice.placed"}),
         ("events_total", 1, {"kind": "slice.unplaced"}),
@@ -81,6 +88,10 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
         ("tunnel_redials_total", 1, {}),
         ("tunnel_sent_bytes_total", 1 << 40, {}),
         ("tunnel_received_bytes_total", 7, {}),
+        ("link_losses_total", 4, {}),
+        ("link_carriers", 2, {}),
+        ("link_failed_dials_total", 9, {}),
+        ("link_replay_bytes", 1 << 20, {}),
     ):
         assert value(now, f"sps_agent_{name}", **labels) == expected, name
     assert began <= value(now, "sps_agent_last_event_timestamp_seconds") <= time.time()
