@@ -1,7 +1,8 @@
-"""Compares the tunnel with `kubectl port-forward`, kr8s and the `kubernetes` client's stream.
+"""Compares our link with our plain port-forwards, kubectl, kr8s, and the `kubernetes` client.
 
-    python -m benchmarks.tunnel [--megabytes 200] [--rounds 3] [--only ours …] [--out F]
+    python -m benchmarks.tunnel [--megabytes 200] [--rounds 3] [--only link …] [--out F]
 
+"link" is connect()'s resumable link, "plain" its plain port-forward for each connection.
 One pod on a testbed (a real API server and kubelet endpoint), the same sizes for all, in turns, so
 that other work of the machine affects all alike: the ratios are the result. CPU seconds are those
 of the forwarding process. The bound is the rate of a forwarder without any cost, if all cores did
@@ -29,10 +30,23 @@ from urllib.parse import urlsplit
 import psutil
 
 from benchmarks.tunnel_forwarders import free_port, process, running
-from benchmarks.tunnel_pod import PORT, Work, command, connect, down, round_trips, throughput, up
+from benchmarks.tunnel_pod import (
+    LINK_PORT,
+    PORT,
+    Work,
+    command,
+    connect,
+    down,
+    round_trips,
+    round_trips_during,
+    throughput,
+    up,
+)
 from harness.own_service import ROOT, write_result
 
-FORWARDERS = ("ours", "kubectl", "kr8s", "kubernetes")
+FORWARDERS = ("link", "plain", "kubectl", "kr8s", "kubernetes")
+#: Bytes of the upload beside which round trips are measured.
+BESIDE_BYTES = 1_000_000_000
 
 
 class Rig:
@@ -67,12 +81,13 @@ class Rig:
         kubeconfig = self.scratch / f"{port}.kubeconfig"
         kubeconfig.write_text(original.read_text().replace(self.testbed.server, server))
         namespace = self.namespace.name
-        path = self.namespace.path("pods", f"load/portforward?ports={PORT}")
+        to = LINK_PORT if name == "link" else PORT
+        path = self.namespace.path("pods", f"load/portforward?ports={to}")
         if name == "kubectl":
             line = ["kubectl", "--kubeconfig", str(kubeconfig), "-n", namespace]
             started = running([*line, "port-forward", "pod/load", f"{port}:{PORT}"], port)
-        elif name == "ours":
-            started = process("forward_ours", port, server + path, self.user.token)
+        elif name in ("link", "plain"):
+            started = process(f"forward_{name}", port, server + path, self.user.token)
         else:
             started = process(f"forward_{name}", port, str(kubeconfig), namespace)
         with started as found:
@@ -106,6 +121,11 @@ def measure(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, An
                 took = round_trips(port)
                 samples[name].setdefault("rtt_p50_us", []).append(took[len(took) // 2])
                 samples[name].setdefault("rtt_p99_us", []).append(took[len(took) * 99 // 100])
+            for name, (port, _) in started.items():
+                took = round_trips_during(up, port, BESIDE_BYTES)
+                samples[name].setdefault("rtt_p50_beside_upload_us", []).append(
+                    took[len(took) // 2]
+                )
     return {
         name: {label: round(statistics.median(values), 2) for label, values in found.items()}
         for name, found in samples.items()
@@ -134,7 +154,7 @@ def measure_delay(rig: Rig, names: list[str], total: int, rounds: int) -> dict[s
 
 def measure_memory(rig: Rig) -> dict[str, float]:
     """Returns MB of the relay's process, idle and after a stalled reader."""
-    with rig.forwarder("ours", rig.testbed.server) as (port, found), connect(port) as peer:
+    with rig.forwarder("link", rig.testbed.server) as (port, found), connect(port) as peer:
         idle = found.memory_info().rss / 1e6
         peer.sendall(command("d", 4_000_000_000))
         largest, until = 0.0, time.monotonic() + 5
@@ -148,12 +168,20 @@ def show(result: Mapping[str, Any]) -> None:
     """Prints the table, and our figures relative to the others'."""
     table: dict[str, dict[str, float]] = result["forwarders"]
     names = list(table)
-    print(f"{'':24}" + "".join(f"{name:>12}" for name in names) + "   ours / the other's")
+    print(f"{'':24}" + "".join(f"{name:>12}" for name in names) + f"   {names[0]} / the other's")
     for label in table[names[0]]:
         values = [table[name][label] for name in names]
-        ours = table.get("ours", {}).get(label)
-        ratios = [f"{ours / v:.2f}" for v in values[1:] if ours and v]
+        ratios = [f"{values[0] / v:.2f}" for v in values[1:] if v]
         print(f"{label:24}" + "".join(f"{v:12.2f}" for v in values) + "   " + " ".join(ratios))
+    for name, figures in table.items():
+        shares = [
+            f"{label} {figures[f'{label}_mb_per_s'] / figures[f'{label}_bound_mb_per_s']:.2f}"
+            for label, _, _ in CASES
+        ]
+        beside = figures["rtt_p50_beside_upload_us"] / figures["rtt_p50_us"]
+        print(
+            f"{name}: of the bound: {', '.join(shares)}; round trip beside an upload: {beside:.1f}x"
+        )
     print(json.dumps({k: v for k, v in result.items() if k != "forwarders"}, indent=2))
 
 

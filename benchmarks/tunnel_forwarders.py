@@ -1,4 +1,4 @@
-"""Forwarders to the port of a pod, each a process: ours, kr8s, `kubernetes`, and a delay."""
+"""Forwarders to the port of a pod, each a process: our two, kr8s, `kubernetes`, and a delay."""
 
 from __future__ import annotations
 
@@ -11,39 +11,71 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.tunnel_pod import PORT
+from benchmarks.tunnel_pod import LINK_TOKEN, PORT
 from harness.own_service import ROOT
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from shared_pathways_service.tunnel.websocket_upgrade import Dial
 
 DELAY_S = 0.05
 
 
-def forward_ours(port: int, url: str, token: str) -> None:
-    import aiohttp
-
+def forward_plain(port: int, url: str, token: str) -> None:
     from shared_pathways_service.tunnel.relay import Relay
 
     async def run() -> None:
-        headers = {"Authorization": f"Bearer {token}"}
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-
-        async with aiohttp.ClientSession() as session:
-
-            async def dial(asked: Mapping[str, str]) -> aiohttp.ClientResponse:
-                return await session.get(url, headers={**headers, **asked}, ssl=tls)
-
+        async with dialler(url, token) as dial:
             directory = Path(tempfile.gettempdir())
-            relay = Relay(dial, pod="load", runtime_dir=directory, local_port=port)
-            async with relay:
+            async with Relay(dial, pod="load", runtime_dir=directory, local_port=port) as relay:
                 await relay.start()
                 await asyncio.Event().wait()
 
     asyncio.run(run())
+
+
+def forward_link(port: int, url: str, token: str) -> None:
+    from shared_pathways_service.tunnel.resumable_relay import ResumableRelay
+
+    async def run() -> None:
+        async with dialler(url, token) as dial:
+            relay = ResumableRelay(
+                dial,
+                pod="load",
+                token=LINK_TOKEN,
+                keep_s=600.0,
+                runtime_dir=Path(tempfile.gettempdir()),
+                local_port=port,
+                on_event=print,
+                on_failure=print,
+            )
+            await relay.start()
+            await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def dialler(url: str, token: str) -> AsyncIterator[Dial]:
+    """Gives what opens a port-forward at a URL."""
+    import aiohttp  # noqa: F811 - only where it is needed
+
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    async with aiohttp.ClientSession() as session:
+
+        async def dial(asked: Mapping[str, str]) -> aiohttp.ClientResponse:
+            headers = {"Authorization": f"Bearer {token}", **asked}
+            return await session.get(url, headers=headers, ssl=tls)
+
+        yield dial
 
 
 def forward_kr8s(port: int, kubeconfig: str, namespace: str) -> None:

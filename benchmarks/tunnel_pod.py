@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 
+from harness.own_service import ROOT
+
 PORT = 29000
+LINK_PORT = 29002
+LINK_TOKEN = "of the benchmark"
 CHUNK = 1 << 20
 ROUND_TRIPS = 500
 Work = Callable[[int, int, threading.Barrier], None]
@@ -36,10 +43,26 @@ def serve(host: str, port: int) -> None:
                 if verb == "u":
                     peer.sendall(b"k")
 
-    with socket.create_server((host, port), backlog=64) as listener:
+    with socket.create_server((host, port), backlog=64) as listener, far_end(host):
         print("listening", flush=True)
         while True:
             threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+
+@contextlib.contextmanager
+def far_end(host: str) -> Iterator[None]:
+    """Runs the far end of a link before the pod's server."""
+    with tempfile.NamedTemporaryFile("w") as token:
+        token.write(LINK_TOKEN)
+        token.flush()
+        line = [sys.executable, "-m", "shared_pathways_service.tunnel.link"]
+        line += [f"--port={LINK_PORT}", f"--bind_address={host}", f"--target={host}:{PORT}"]
+        child = subprocess.Popen([*line, f"--token_file={token.name}"], cwd=ROOT)
+        try:
+            yield
+        finally:
+            child.terminate()
+            child.wait()
 
 
 def read_exactly(peer: socket.socket, length: int) -> bytes:
@@ -110,13 +133,26 @@ def throughput(
     return total / took / 1e6, used / (total / 1e9), (others - used) / (total / 1e9)
 
 
-def round_trips(port: int) -> list[float]:
+def round_trips(port: int, count: int = ROUND_TRIPS) -> list[float]:
     """Returns microseconds."""
     took = []
     with connect(port) as peer:
-        for _ in range(ROUND_TRIPS):
+        for _ in range(count):
             began = time.perf_counter()
             peer.sendall(command("e", 64) + bytes(64))
             read_exactly(peer, 64)
             took.append((time.perf_counter() - began) * 1e6)
+    return sorted(took)
+
+
+def round_trips_during(work: Work, port: int, total: int) -> list[float]:
+    """Returns microseconds of round trips on a connection while another one transfers `total`."""
+    start = threading.Barrier(2, timeout=120)
+    transfer = threading.Thread(target=work, args=(port, total, start))
+    transfer.start()
+    took: list[float] = []
+    start.wait()
+    while transfer.is_alive():
+        took += round_trips(port, 10)
+    transfer.join()
     return sorted(took)
