@@ -65,7 +65,7 @@ def forward_link(port: int, url: str, token: str) -> None:
 @contextlib.asynccontextmanager
 async def dialler(url: str, token: str) -> AsyncIterator[Dial]:
     """Gives what opens a port-forward at a URL."""
-    import aiohttp  # noqa: F811 - only where it is needed
+    import aiohttp
 
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE

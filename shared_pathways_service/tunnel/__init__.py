@@ -3,6 +3,7 @@
 - `relay`: one port-forward for each local connection, which ends with it
 - `resumable_relay`: a link for all of them, over port-forwards (`websocket_carrier`)
 - `local_listener`: listens on a local socket
+- `port_forward`: a WebSocket that was taken over
 - `pump`: connects one socket with one port-forward
 - `websocket`, `frames`: the protocols, without I/O
 - `liveness`: decides when the far end is dead

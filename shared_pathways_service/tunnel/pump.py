@@ -15,18 +15,9 @@ import socket
 
 from shared_pathways_service.errors import TunnelError
 from shared_pathways_service.tunnel.counters import TunnelCounters
-from shared_pathways_service.tunnel.frames import DATA, Channels
 from shared_pathways_service.tunnel.liveness import Liveness, Verdict
-from shared_pathways_service.tunnel.websocket import (
-    CLOSE,
-    KEY_BYTES,
-    PING,
-    PONG,
-    FrameBuffer,
-    FrameReader,
-    WebSocketViolation,
-    control_frame,
-)
+from shared_pathways_service.tunnel.port_forward import PortForward
+from shared_pathways_service.tunnel.websocket import CLOSE, KEY_BYTES, PING, WebSocketViolation
 from shared_pathways_service.tunnel.websocket_upgrade import Upgraded
 
 __all__ = ["Broken", "Pump", "PumpTimes"]
@@ -62,7 +53,7 @@ class PumpTimes:
     closing_s: float = 10.0
 
 
-class Pump(asyncio.BufferedProtocol):
+class Pump(PortForward):
     """Forwards bytes between the two until one of them ends.
 
     Args:
@@ -86,14 +77,9 @@ class Pump(asyncio.BufferedProtocol):
         self._local = local
         # The loop gets the descriptor: for a socket it formats texts that cost system calls.
         self._fd = local.fileno()
-        self._remote = remote
         self._times = times
         self._counters = counters or TunnelCounters()
-        self._frames = FrameReader()
-        self._channels = Channels()
-        self._in = memoryview(bytearray(_BUFFER))
-        self._out = FrameBuffer(_BUFFER, DATA)
-        self._pending: list[memoryview] = []  # in `_in`, for the local socket
+        self._pending: list[memoryview] = []  # in the buffer, for the local socket
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._idle_since = now = self._loop.time()
@@ -104,7 +90,7 @@ class Pump(asyncio.BufferedProtocol):
         self._lost = self._loop.create_future()
         self._news = asyncio.Event()
         self._is_done = False
-        self._transport, self._early = remote.hand_to(self)
+        super().__init__(remote, _BUFFER)
 
     async def run(self) -> None:
         """Pumps until either side ends.
@@ -114,11 +100,7 @@ class Pump(asyncio.BufferedProtocol):
           Broken: The port-forward broke.
         """
         try:
-            # The transport must not keep references to our buffer, which is reused. (The two kinds
-            # of transports interpret the limit as "more than" and as "at least".)
-            has_tls = self._transport.get_extra_info("sslcontext") is not None
-            self._transport.set_write_buffer_limits(high=1 if has_tls else 0, low=0)
-            self._receive(memoryview(self._early))
+            self.received(self.early)
             # (Answers to the early part may have filled the outgoing buffer.)
             if not (self._has_remote_ended or self._is_writing_paused):
                 self._loop.add_reader(self._fd, self._on_local_readable)
@@ -128,7 +110,7 @@ class Pump(asyncio.BufferedProtocol):
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
             if not self._lost.done():
-                self._transport.abort()
+                self.transport.abort()
                 # A second cancellation must not cancel `_lost`, for which aiohttp also waits.
                 await asyncio.wait({self._lost})
         if self._failure is not None:
@@ -141,7 +123,7 @@ class Pump(asyncio.BufferedProtocol):
             now = self._loop.time()
             verdict = self._liveness.check(now, is_blocked=self._is_blocked())
             if verdict is Verdict.PING:
-                self._send(control_frame(PING, b"", os.urandom(KEY_BYTES)))
+                self.send_control(PING)
             elif verdict is Verdict.GONE:
                 self._end_remote(Broken(f"no answer to a ping within {self._times.pong_s:g} s"))
                 continue
@@ -168,43 +150,27 @@ class Pump(asyncio.BufferedProtocol):
         if self._has_remote_ended or self._lost.done():
             return
         self._has_remote_ended = True
-        self._send(control_frame(CLOSE, _NORMAL_CLOSURE, os.urandom(KEY_BYTES)))
+        self.send_control(CLOSE, _NORMAL_CLOSURE)
         await asyncio.wait({self._lost}, timeout=self._times.closing_s)
 
     def _finish(self) -> None:
         self._is_done = True
         self._news.set()
 
-    def _send(self, data: bytes | memoryview) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
     # ---- from the pod
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns the buffer for received data, which must hold all that aiohttp's TLS has."""
-        if sizehint > len(self._in):
-            self._in = memoryview(bytearray(sizehint))
-        return self._in
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Passes received data on."""
-        self._receive(self._in[:nbytes])
-
-    def eof_received(self) -> None:
-        """The far end hung up; `connection_lost` follows."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The far end has ended, expectedly or not."""
         if self._lost.done():
             return
         self._lost.set_result(None)
-        self._remote.lost(exc)
+        self.remote.lost(exc)
         self._end_remote(
             Broken(str(exc) if exc else "the connection was closed without a close message")
         )
 
-    def _receive(self, data: memoryview) -> None:
+    def received(self, data: memoryview) -> None:
+        """Passes received data on to the local side."""
         if self._liveness.on_data():
             self._news.set()
         if self._has_remote_ended:
@@ -212,7 +178,11 @@ class Pump(asyncio.BufferedProtocol):
         arrived: list[memoryview] = []
         has_ended, failure = False, None
         try:
-            has_ended = self._take(data, arrived)
+            for body in self.bodies(data):
+                if body is None:
+                    has_ended = True
+                else:
+                    arrived.append(body)
         except (TunnelError, WebSocketViolation) as error:
             has_ended, failure = True, error
         # Data before the end belongs to the local side, whatever the end is.
@@ -220,18 +190,6 @@ class Pump(asyncio.BufferedProtocol):
         self._flush()
         if has_ended:
             self._end_remote(failure)
-
-    def _take(self, data: memoryview, arrived: list[memoryview]) -> bool:
-        """Parses received data; returns whether the far end closes."""
-        for piece in self._frames.feed(data):
-            if piece.opcode == PING:
-                self._send(control_frame(PONG, bytes(piece.payload), os.urandom(KEY_BYTES)))
-            elif piece.opcode == CLOSE:
-                self._send(control_frame(CLOSE, bytes(piece.payload), os.urandom(KEY_BYTES)))
-                return True
-            elif piece.opcode != PONG and (body := self._channels.receive(piece)):
-                arrived.append(body)
-        return False
 
     def _end_remote(self, failure: Exception | None) -> None:
         if self._has_remote_ended:
@@ -256,7 +214,7 @@ class Pump(asyncio.BufferedProtocol):
         except BlockingIOError:
             if not self._is_reading_paused:
                 self._is_reading_paused = True
-                self._transport.pause_reading()
+                self.transport.pause_reading()
                 self._loop.add_writer(self._fd, self._on_local_writable)
         except OSError:
             self._pending.clear()
@@ -271,13 +229,13 @@ class Pump(asyncio.BufferedProtocol):
         if self._has_remote_ended:
             self._finish()
         else:
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     # ---- from the local side
 
     def _on_local_readable(self) -> None:
         try:
-            length = self._local.recv_into(self._out.space)
+            length = self._local.recv_into(self.out.space)
         except BlockingIOError:
             return
         except OSError:
@@ -285,7 +243,7 @@ class Pump(asyncio.BufferedProtocol):
             return
         if length:
             self._counters.sent_bytes += length
-            self._send(self._out.frame(length, os.urandom(KEY_BYTES)))
+            self.send(self.out.frame(length, os.urandom(KEY_BYTES)))
             return
         self._loop.remove_reader(self._fd)
         self._has_local_ended = True

@@ -25,6 +25,10 @@ class Carrier(Interface):
     def is_full(self) -> bool:
         """Whether it accepts no more bytes now; its owner is notified when it does."""
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether it cannot transport anything any more, though it is open."""
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Sends bytes; the buffers must not change any more."""
 
@@ -65,6 +69,11 @@ class TcpCarrier(asyncio.BufferedProtocol):
         self._is_closed = False
         self._finish_by: asyncio.TimerHandle | None = None
         self.is_full = False
+
+    @property
+    def is_stale(self) -> bool:
+        """False: a far end waits for the near end's dials."""
+        return False
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Sends bytes."""

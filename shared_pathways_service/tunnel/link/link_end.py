@@ -213,6 +213,6 @@ class LinkEnd:
             verdict = attached.liveness.check(now, is_blocked=False)
             if verdict is Verdict.PING:
                 self.link.ping(attached.number, int(now * 1000))
-            elif verdict is Verdict.GONE:
+            elif verdict is Verdict.GONE or carrier.is_stale:
                 carrier.close()
         self.move()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
-from tests.tunnel.link.test_ends import TOKEN, Way
+from tests.tunnel.link.rigs import TOKEN, Way
 
 __all__ = ["NearRig", "a_near_end"]
 

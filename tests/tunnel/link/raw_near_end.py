@@ -16,7 +16,7 @@ from shared_pathways_service.tunnel.link.token_handshake import (
     check_answer,
     hello,
 )
-from tests.tunnel.link.test_ends import TOKEN
+from tests.tunnel.link.rigs import TOKEN
 
 __all__ = ["RawNearEnd"]
 

@@ -19,7 +19,7 @@ from harness.processes import REPOSITORY
 from shared_pathways_service.tunnel.link.near_end import LinkState
 from tests.tunnel.link.far_programs import COMMAND, FarProgram, far_program
 from tests.tunnel.link.near_ends import NearRig, a_near_end
-from tests.tunnel.link.test_ends import Handler, echo, run
+from tests.tunnel.link.rigs import Handler, echo, run
 
 PACKAGE = Path(shared_pathways_service.__file__).parent
 #: All files of the package that the program may need, beside its own folder's.

@@ -14,7 +14,7 @@ from shared_pathways_service.tunnel.link.near_end import LinkState
 from shared_pathways_service.tunnel.link.token_handshake import GREETING_BYTES, Result
 from tests.tunnel.link.near_ends import a_near_end
 from tests.tunnel.link.raw_near_end import RawNearEnd
-from tests.tunnel.link.test_ends import Rig, a_rig, echo, run
+from tests.tunnel.link.rigs import Rig, a_rig, echo, run
 from tests.tunnel.test_resumable_relay import a_rig as a_relay
 
 
