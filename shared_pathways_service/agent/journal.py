@@ -14,6 +14,7 @@ from typing import Any
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.session.link_view import LinkView
 
 __all__ = ["Entry", "Journal", "journal_directory", "journal_entries"]
 
@@ -37,6 +38,7 @@ class Entry:
       since: Start of the session, RFC 3339.
       slices: Requested instance types; empty: one of the service's first type.
       metrics: URL of the agent's metrics; empty: none.
+      link: The resumable link to the proxy, as in `Snapshot.link`.
     """
 
     session: str
@@ -53,6 +55,7 @@ class Entry:
     host: str = ""
     slices: tuple[str, ...] = ()
     metrics: str = ""
+    link: LinkView | None = None
 
     @property
     def abandoned(self) -> bool:
@@ -68,9 +71,11 @@ class Entry:
         """Makes the entry that `to_json` described; fields of a newer version are dropped."""
         names = {field.name for field in dataclasses.fields(cls)}
         fields = {name: value for name, value in data.items() if name in names}
+        link = data.get("link")
         return cls(
             **{
                 **fields,
+                "link": None if link is None else LinkView.from_json(link),
                 "home": HomeChoice(**data["home"]),
                 "owner": Identity.from_json(data["owner"]),
                 "agent": Identity.from_json(data["agent"]),

@@ -54,6 +54,7 @@ class SessionEntry:
             state=snapshot.state,
             service=snapshot.service,
             namespace=snapshot.namespace,
+            link=snapshot.link,
         )
         # The fields for a deletion must survive a power failure; the rest is for `sps list`.
         if self._entry is None or entry.uid != before.uid:

@@ -254,6 +254,7 @@ class Connection(ReportedState):
 
     def _take_state(self) -> None:
         self._board.update(self._snapshot)
+        self._progress.update(self._snapshot)
         if not self._is_forked():
             self._lines.update(self._snapshot)
 

@@ -1,4 +1,4 @@
-"""Writes a connection's progress to Python's `logging`, at INFO, as ``shared_pathways_service``.
+"""Writes a connection's progress to Python's `logging`, as ``shared_pathways_service``.
 
 The lines about the proxy, the link to Cloud Logging and the placement have upstream's wording
 (pathwaysutils 0.1.13), because programs and people look for them.
@@ -7,6 +7,7 @@ The lines about the proxy, the link to Cloud Logging and the placement have upst
 from __future__ import annotations
 
 import logging
+import time
 
 from shared_pathways_service.session.messages import Phase, Snapshot
 
@@ -33,6 +34,8 @@ class LogLines:
         if snapshot.log != before.log and snapshot.log.startswith("https://"):
             _log.info("View proxy logs in Cloud Logging: %s", snapshot.log)
         self._report_placement(snapshot)
+        if snapshot.waits_for_link != before.waits_for_link:
+            self._report_link(snapshot)
 
     def report_attached(self, cluster: str | None) -> None:
         """Reports that JAX of this process runs on the slices, of a GKE cluster or another one."""
@@ -50,6 +53,13 @@ class LogLines:
                 _log.info("Deleting Pathways proxy...")
             case Phase.CLOSED:
                 _log.info("Pathways proxy GKE job deletion complete.")
+
+    def _report_link(self, snapshot: Snapshot) -> None:
+        link = snapshot.link
+        if link is not None and (snapshot.waits_for_link or not link.is_lost):
+            text = link.text(time.time())
+            level = logging.WARNING if snapshot.waits_for_link else logging.INFO
+            _log.log(level, "%s.", f"{text[0].upper()}{text[1:]}")
 
     def _report_placement(self, snapshot: Snapshot) -> None:
         placed = sum(view.state == "placed" for view in snapshot.slices)

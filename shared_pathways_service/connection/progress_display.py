@@ -1,7 +1,7 @@
 """Displays the progress of connect(): one animated line on a terminal, few plain lines elsewhere.
 
 A sink of events like any other; `wait_text` has the texts. It has no thread: the waiting code calls
-`tick`.
+`tick`. A lost link is displayed by `link_line`, which has one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from shared_pathways_service.connection.link_line import LinkLine
 from shared_pathways_service.events import Event, proxy, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.runtime.terminal import LastingStream, lasting_console
 from shared_pathways_service.session.holder_text import holdings
+from shared_pathways_service.session.messages import Snapshot
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -135,13 +137,20 @@ class Progress:
         self._spinner: Spinner | None = None
         self._began = 0.0
         self._since = 0.0
+        self._link = LinkLine(self._stream, _PREFIX, lambda: not self._waiting)
 
     def begin(self) -> None:
         """Begins a wait, which lasts until `end`."""
+        self._link.clear()
         with self._lock:
             self._waiting = True
             self._began = self._since = time.monotonic()
             self._step, self._queue, self._printed = "starting", "", ""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Processes the session's present state, on any thread."""
+        if not self._quiet:
+            self._link.update(snapshot.link, is_waiting=snapshot.waits_for_link)
 
     def __call__(self, event: Event) -> None:
         """Processes an event, on any thread."""
@@ -203,7 +212,9 @@ class Progress:
         from rich.spinner import Spinner  # noqa: PLC0415
 
         with self._lock:
+            lost = self._link.lost_link
             text = f"{self._text} ({time.monotonic() - self._began:.0f} s)"
+            text = text if lost is None else lost.text(time.time())
         if self._live is None:
             self._live = Live(
                 console=lasting_console(self._stream),
@@ -220,4 +231,4 @@ class Progress:
     def print_line(self, text: str) -> None:
         """Prints a line, also if nothing else was printed."""
         # A closed or broken standard error must not fail a connection.
-        LastingStream(self._stream).print(f"{_PREFIX}{text}")
+        self._link.print(text)

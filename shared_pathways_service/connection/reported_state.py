@@ -13,6 +13,7 @@ from shared_pathways_service.connection.jax_side import JaxSide
 from shared_pathways_service.connection.notebook import Board
 from shared_pathways_service.connection.request_attributes import RequestAttributes
 from shared_pathways_service.errors import ConnectionClosed
+from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class ReportedState(RequestAttributes):
         return sum(kind.chips for kind in placed or self._request.tenant.virtual_slices)
 
     @property
+    def link(self) -> LinkView | None:
+        """The resumable link to the proxy; None: it is not resumable, or was not lost yet."""
+        return self._snapshot.link
+
+    @property
     def timings(self) -> Mapping[str, float]:
         """Seconds by step: the agent's, and ``agent``, ``import_jax``, ``attach``, ``connect``."""
         return {**self._snapshot.timings, **self._timings}
@@ -82,6 +88,7 @@ class ReportedState(RequestAttributes):
             placed=snapshot.placed and not snapshot.preempted,
             position=snapshot.position,
             slices={view.index: view.state for view in snapshot.slices},
+            link=snapshot.link,
             agent_alive=self._agent is not None and self._agent.agent_alive,
             error=self._agent.failure if self._agent else None,
         )

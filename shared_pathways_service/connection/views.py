@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shared_pathways_service.errors import PlacementTimeout, SharedPathwaysError
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import SliceView, Snapshot
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class ConnectionStatus:
       placed: Whether all needed slices were placed, and were not taken since.
       position: Position in the queue, from 1; None if it is not queued.
       slices: State of each virtual slice, by index.
+      link: The resumable link to the proxy; None: it is not resumable, or was not lost yet.
       agent_alive: Whether the agent supervises the proxy.
       error: The connection's error; None if it did not fail.
     """
@@ -59,6 +62,7 @@ class ConnectionStatus:
     placed: bool
     position: int | None
     slices: Mapping[int, str]
+    link: LinkView | None
     agent_alive: bool
     error: SharedPathwaysError | None
 
@@ -99,6 +103,8 @@ def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
         rows["queue"] = f"position {snapshot.position}"
         if snapshot.holders:
             rows["held by"] = "; ".join(snapshot.holders)
+    if snapshot.link is not None:
+        rows["link"] = _link_text(snapshot.link)
     head = "".join(_row("th", name, text) for name, text in rows.items())
     slices = "".join(
         _row(
@@ -112,6 +118,15 @@ def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
     )
     titles = "<tr><th>slice</th><th>type</th><th>state</th><th>since</th></tr>"
     return f"<table>{head}</table>" + (f"<table>{titles}{slices}</table>" if slices else "")
+
+
+def _link_text(link: LinkView) -> str:
+    """Returns the link's state without its age, because a notebook shows it for long."""
+    if link.resumed_at is not None:
+        return f"up: {link.text(link.resumed_at)} at {rfc3339(link.resumed_at)}"
+    why = link.error or link.reason
+    text = f"lost at {rfc3339(link.lost_at)}, reconnecting (attempt {link.attempts + 1})"
+    return f"{text}: {why}" if why else text
 
 
 def _state(snapshot: Snapshot, view: SliceView) -> str:

@@ -8,6 +8,7 @@ import os
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.session.link_view import LinkView
 from tests.agent.support import Bench
 
 ENTRY = Entry(
@@ -32,6 +33,15 @@ def test_entries_come_back_oldest_first(bench: Bench) -> None:
     bench.journal.remove("5e55")
     bench.journal.remove("5e55")
     assert bench.journal.entries() == [newer]
+
+
+def test_a_link_comes_back_and_entries_of_older_versions_have_none(bench: Bench) -> None:
+    known = dataclasses.replace(ENTRY, link=LinkView(state="lost", lost_at=1.5, attempts=2))
+    bench.journal.write(known)
+    assert bench.journal.read("5e55") == known
+    older = ENTRY.to_json()
+    del older["link"]
+    assert Entry.from_json(older) == ENTRY
 
 
 def test_only_its_user_can_enter(bench: Bench) -> None:

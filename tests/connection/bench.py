@@ -12,6 +12,7 @@ from shared_pathways_service import (
     isc_pathways,
     jax_client,
 )
+from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.connection import Connection
@@ -77,6 +78,9 @@ class Bench:
 
     def end_proxy(self, reason: str = "killed after the grace") -> None:
         self.home.tell(self.session, "proxy.exited", reason, exit_code=75, log_tail="last words")
+
+    def journal_entries(self) -> list[Entry]:
+        return Journal(self.state / "journal").entries()
 
     def is_clean(self) -> bool:
         return not self.home.proxies and not list((self.state / "journal").iterdir())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shared_pathways_service.agent.clean_up import clean_up_sessions
@@ -15,9 +16,17 @@ from shared_pathways_service.agent.journal import (
 )
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.events import rfc3339
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["clean_up_entries", "find_entry", "forget_entry", "metrics_of"]
+__all__ = [
+    "clean_up_entries",
+    "find_entry",
+    "forget_entry",
+    "link_fields",
+    "links_of",
+    "metrics_of",
+]
 
 
 def forget_entry(settings: Settings, entry: Entry) -> None:
@@ -41,13 +50,43 @@ def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[
     """
     return [
         {"name": entry.name, "pid": entry.agent.pid, "metrics": entry.metrics}
-        for entry in journal_entries(settings)
+        for entry in _live_entries(settings, place, name)
         if entry.metrics
-        and entry.home.name == place.home
-        and place.has(entry)
-        and name in (None, entry.name)
-        and entry.agent.is_alive()
     ]
+
+
+def links_of(settings: Settings, place: Place, name: str | None) -> list[dict[str, Any]]:
+    """Returns the links of this user's connections that were lost at least once.
+
+    Args:
+      settings: The directory of the journal.
+      place: The place of the connections.
+      name: A connection; None: all of them.
+    """
+    return [
+        {"name": entry.name, **fields}
+        for entry in _live_entries(settings, place, name)
+        if (fields := link_fields(entry))
+    ]
+
+
+def link_fields(entry: Entry) -> dict[str, Any] | None:
+    """Returns the link of a session with times as RFC 3339; None if its agent has ended."""
+    link = entry.link
+    if link is None or not entry.agent.is_alive():
+        return None
+    return {
+        **dataclasses.asdict(link),
+        "lost_at": rfc3339(link.lost_at),
+        "resumed_at": None if link.resumed_at is None else rfc3339(link.resumed_at),
+    }
+
+
+def _live_entries(settings: Settings, place: Place, name: str | None) -> Iterator[Entry]:
+    for entry in journal_entries(settings):
+        is_there = entry.home.name == place.home and place.has(entry)
+        if is_there and name in (None, entry.name) and entry.agent.is_alive():
+            yield entry
 
 
 def clean_up_entries(settings: Settings, entries: Sequence[Entry]) -> CleanupError | None:

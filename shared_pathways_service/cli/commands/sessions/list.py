@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ from shared_pathways_service.cli.display.output import (
     print_table,
 )
 from shared_pathways_service.cli.lookups.place_readers import reader_of
-from shared_pathways_service.cli.lookups.sessions import clean_up_entries
+from shared_pathways_service.cli.lookups.sessions import clean_up_entries, link_fields
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.operations.service_readers.base import ServiceReader
@@ -39,6 +39,8 @@ class ListedConnection:
       state: The session's phase; ``orphaned`` if its agent has ended and its owner has not. For
         other users' proxies, as in `KnownProxy`.
       pid: The owner's process, on `host`.
+      link: The resumable link to the proxy: `LinkView` with times as RFC 3339; null: it is not
+        resumable, was not lost yet, or its agent is on another machine.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ListedConnection:
     host: str | None
     pid: int | None
     user: str | None
+    link: dict[str, Any] | None
 
     @classmethod
     def of(cls, entry: Entry) -> ListedConnection:
@@ -66,6 +69,7 @@ class ListedConnection:
             host=entry.host or None,
             pid=entry.owner.pid,
             user=entry.user or None,
+            link=link_fields(entry),
         )
 
     @classmethod
@@ -82,6 +86,7 @@ class ListedConnection:
             host=proxy.holder.host or None,
             pid=proxy.pid or None,
             user=proxy.holder.user or None,
+            link=None,
         )
 
 
@@ -129,8 +134,9 @@ def _print_table(listed: Sequence[ListedConnection]) -> None:
     for item in listed:
         slices = ", ".join(f"{name}={count}" for name, count in (item.slices or {}).items())
         where = f"{item.home} {item.namespace}" if item.namespace else item.home
+        state = item.state
+        if item.link and item.link["state"] == "lost":
+            state += f", link lost {ago(item.link['lost_at'])}"
         who = f"{item.user or '?'}@{item.host or '?'}"
-        rows.append(
-            (item.name, where, slices, item.state, ago(item.since), who, str(item.pid or "-"))
-        )
+        rows.append((item.name, where, slices, state, ago(item.since), who, str(item.pid or "-")))
     print_table(("NAME", "HOME", "SLICES", "STATE", "SINCE", "USER", "PID"), rows)

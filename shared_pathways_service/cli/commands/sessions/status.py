@@ -9,13 +9,19 @@ import typer
 
 from shared_pathways_service.cli.display.decision_lines import reservation_line
 from shared_pathways_service.cli.display.moments import ago
-from shared_pathways_service.cli.display.output import AsJson, make_table, print_json, print_line
+from shared_pathways_service.cli.display.output import (
+    AsJson,
+    make_table,
+    print_error,
+    print_json,
+    print_line,
+)
 from shared_pathways_service.cli.display.serve_display import holder_of
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import reader_of
-from shared_pathways_service.cli.lookups.sessions import find_entry, metrics_of
+from shared_pathways_service.cli.lookups.sessions import find_entry, links_of, metrics_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span
 
@@ -65,7 +71,15 @@ def status(
             "with --json" if as_json else "of a cluster",
             "the embedded service without --json: proxies in a cluster are not asked",
         )
-    data = reader.status(name, wait_s=wait)
+    links = links_of(settings, place, name)
+    try:
+        data = reader.status(name, wait_s=wait)
+    except SharedPathwaysError:
+        # The service cannot be read, but this machine may know why.
+        for link in links:
+            print_error(_link_line(link))
+        raise
+    data["links"] = links
     counters, text = reader.counters(name)
     data |= counters
     data["agents"] = metrics_of(settings, place, name)
@@ -103,8 +117,20 @@ def _print_tables(data: Mapping[str, Any]) -> None:
             f"for its callback {call['function']} to return"
         )
     _print_reservations(console, data.get("reservations", ()))
+    for link in data["links"]:
+        console.print(f"\n{_link_line(link)}")
     for agent in data["agents"]:
         console.print(f"\nmetrics of {agent['name']}: {agent['metrics']}")
+
+
+def _link_line(link: Mapping[str, Any]) -> str:
+    if link["state"] == "up":
+        return f"link of {link['name']}: up, resumed {ago(link['resumed_at'])}"
+    why = link["error"] or link["reason"]
+    return (
+        f"link of {link['name']}: lost {ago(link['lost_at'])}, "
+        f"reconnecting (attempt {link['attempts'] + 1})" + (f": {why}" if why else "")
+    )
 
 
 def _slice_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
