@@ -1,6 +1,7 @@
 """The proxy: the server side of JAX's IFRT proxy protocol, one process per tenant.
 
 - `main`: the process; `rm_link`: its session with the resource manager
+- `link_server`: the far end of resumable links, as a child process
 - `transport`: gRPC
 - `session`: a client's calls, requests and answers
 - `engine`: programs, the compiler, its cache

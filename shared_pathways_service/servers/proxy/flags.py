@@ -6,6 +6,7 @@ import dataclasses
 
 from shared_pathways_service import constants
 from shared_pathways_service.constants import PLATFORMS, TRANSPORTS
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.limits import limit_flag, limits_of
 from shared_pathways_service.flags.parsing import (
     choice,
@@ -75,6 +76,17 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         env="SPS_RESOURCE_MANAGER_TOKEN_FILE",
         help="Send the token in this file to the resource manager.",
     )
+    link_port: int = flag(
+        0,
+        parse=port,
+        help="Also accept resumable links on this TCP port, from clients with the token of "
+        "--token_file; 0: none.",
+    )
+    link_keep_s: float = flag(
+        constants.PROXY_DEADLINE_S,
+        parse=seconds,
+        help="Keep the session of a link for so long while no connection of its client is left.",
+    )
     device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
     host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
     max_handles: int = limit_flag("max_handles")
@@ -135,6 +147,16 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         parse=_size_of_last_requests,
         help="Size of --last_requests_file. (A pod's termination message has 4096 bytes.)",
     )
+
+    def __post_init__(self) -> None:
+        """Checks flags against each other."""
+        super().__post_init__()
+        if self.link_port and not self.token_file:
+            raise InvalidRequestError(
+                "--link_port",
+                self.link_port,
+                "0 without --token_file: a link serves only clients with a token",
+            )
 
     def limits(self) -> Limits:
         """Returns the limits of clients."""

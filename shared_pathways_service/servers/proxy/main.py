@@ -22,6 +22,7 @@ from shared_pathways_service.runtime import allocator, descriptors
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.proxy.link_server import LinkOptions, LinkServer
 from shared_pathways_service.servers.proxy.xla.xla_flags import allow_long_callbacks, use_xla_flags
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from shared_pathways_service.servers.serving.process import (
@@ -143,6 +144,7 @@ def _serve(
         watchdog = Watchdog(ending, options.lost_program_grace_s)
         stack.callback(watchdog.close)
         engine.slices.add_listener(watchdog.on_change)
+        link_server = _link_server(options, stack)
         service = (make_service or ProxyService)(
             engine,
             token=token,
@@ -151,6 +153,7 @@ def _serve(
             else None,
             on_session_end=watchdog.on_session_end,
             limits=options.limits(),
+            more_counters=link_server.families if link_server else list,
         )
         transport = GrpcTransport(service, options.transport, options)
         stack.callback(transport.stop)
@@ -161,6 +164,8 @@ def _serve(
             bind_address=options.bind_address,
         )
         glog("I", f"Pathways Proxy serving on {listening.shown}")
+        if link_server is not None:
+            link_server.start(listening.address)
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         activity = Activity(engine, service, transport.transfers)
         link = _link(options, engine, ending, rm_token, listening.address, activity=activity)
@@ -170,6 +175,22 @@ def _serve(
         code = ending.wait()
         glog("I", "Pathways Proxy stopping")
         return code
+
+
+def _link_server(options: ProxyServerOptions, stack: contextlib.ExitStack) -> LinkServer | None:
+    """Makes the far end of links; the stack closes it after the transport, for its last bytes."""
+    if not options.link_port:
+        return None
+    link_server = LinkServer(
+        LinkOptions(
+            port=options.link_port,
+            bind_address=options.bind_address,
+            token_file=options.token_file,
+            keep_s=options.link_keep_s,
+        )
+    )
+    stack.callback(link_server.close)
+    return link_server
 
 
 def _watch_parent(pid: int, on_end: Callable[[], None], stack: contextlib.ExitStack) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any
 
+from shared_pathways_service.metrics.families import Family
 from shared_pathways_service.metrics.measurement_messages import message_of
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.auth import bearer
@@ -68,6 +69,7 @@ class ProxyService:
       on_session_end: Called at the end of each session with its operations that still run.
       limits: The limits of clients.
       newest_version: The newest version of the protocol to offer.
+      more_counters: Returns further counters of this process.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class ProxyService:
         on_session_end: Callable[[Sequence[Work]], None] = lambda _running: None,
         limits: Limits | None = None,
         newest_version: int | None = None,
+        more_counters: Callable[[], list[Family]] = list,
     ) -> None:
         self.limits = limits or Limits()
+        self._more_counters = more_counters
         self._newest_version = newest_version or ifrt.PROTOCOL_MAX
         self.host_memory = HostMemory(self.limits.host_memory_bytes)
         self._engine = engine
@@ -296,7 +300,7 @@ class ProxyService:
             received=self._received,
             sent=self._sent,
         )
-        return message_of(found).SerializeToString()
+        return message_of([*found, *self._more_counters()]).SerializeToString()
 
     def work_done(self, passive: Container[str]) -> int:
         """Returns a number that grows with the clients' work, except `passive` requests."""
