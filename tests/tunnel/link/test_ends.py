@@ -244,15 +244,31 @@ def test_a_recorded_handshake_opens_nothing() -> None:
     run(test)
 
 
-def test_a_proxy_that_accepts_no_connection_closes_the_local_one() -> None:
+@pytest.mark.parametrize("words", [b"x", b""], ids=["speaking", "silent"])
+def test_a_proxy_that_accepts_no_connection_closes_the_local_one(words: bytes) -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
             with socket.create_server(("127.0.0.1", 0)) as unused:
                 port = unused.getsockname()[1]
             rig.far._connect = connector("127.0.0.1", port)
             reader, writer = await rig.connect()
-            writer.write(b"x")
+            writer.write(words)
             assert await reader.read() == b""
+            writer.close()
+
+    run(test)
+
+
+def test_a_silent_client_is_connected_as_well() -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"who is there?")
+        assert await reader.read() == b""
+        writer.close()
+
+    async def test() -> None:
+        async with a_rig(greet) as rig:
+            reader, writer = await rig.connect()
+            assert await reader.readexactly(13) == b"who is there?"
             writer.close()
 
     run(test)
