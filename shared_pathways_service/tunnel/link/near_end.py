@@ -251,7 +251,7 @@ class NearEnd:
 
     def _on_awake(self) -> None:
         # Connections from before have ended at the other end, or are about to.
-        self._end.drop_carriers()
+        self._end.drop_carriers("this machine was asleep")
         self._hurry.set()
 
     def _on_over(self, reason: str) -> None:

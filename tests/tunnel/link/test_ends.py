@@ -145,6 +145,8 @@ def test_a_carrier_whose_address_is_gone_is_replaced(monkeypatch: pytest.MonkeyP
             while rig.way.dialled < before + 2:
                 await asyncio.sleep(0.01)
             monkeypatch.undo()
+            reason = await rig.state(LinkState.LOST)
+            assert reason == "this machine no longer has the address of the connection"
             writer.write(b"y")
             assert await reader.readexactly(1) == b"y"
             writer.close()
@@ -173,6 +175,7 @@ def test_carriers_from_before_a_sleep_are_replaced(monkeypatch: pytest.MonkeyPat
             while rig.way.dialled < before + 2:
                 await asyncio.sleep(0.01)
             monkeypatch.undo()
+            assert await rig.state(LinkState.LOST) == "this machine was asleep"
             writer.write(b"y")
             assert await reader.readexactly(1) == b"y"
             writer.close()
