@@ -13,6 +13,7 @@ from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.addresses import AddressBook
 from shared_pathways_service.testing.testbed.node_agent.environment import (
     CannotConfigure,
+    check_user,
     environment_of,
     expand,
     keys_wanted,
@@ -57,6 +58,7 @@ class Commands:
           CannotPull: There is no such image.
           CannotConfigure: It refers to an object that does not exist.
         """
+        check_user(self._pod, specification)
         variables = await self._variables(specification)
         command = command_of(
             specification["image"],
@@ -104,17 +106,30 @@ class Commands:
             **self._volumes.places(specification),
             termination_path: str(self.termination_file(specification)),
         }
+        if command.is_plain:
+            # A pod has a loopback interface of its own.
+            own = ("127.0.0.1", "0.0.0.0", "localhost")  # noqa: S104
+            places |= dict.fromkeys(own, self._record.address)
         placed = replace_names(texts, places)
         argv, values = placed[: len(argv)], placed[len(argv) :]
-        return argv, {**self._basic_environment(), **dict(zip(env, values, strict=True))}
+        basic = self._basic_environment(is_plain=command.is_plain)
+        return argv, {**basic, **dict(zip(env, values, strict=True))}
 
-    def _basic_environment(self) -> dict[str, str]:
-        programs = str(Path(sys.executable).parent)
+    def _basic_environment(self, *, is_plain: bool) -> dict[str, str]:
+        own = {} if is_plain else _with_this_project()
         return {
-            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PATH": os.environ.get("PATH", ""),
             "HOME": str(self._directory),
             "TMPDIR": str(self._directory / "tmp"),
             "HOSTNAME": self._pod["spec"].get("hostname") or self._pod["metadata"]["name"],
-            "PYTHONPATH": PARENT_DIRECTORY,
-            "PYTHONUNBUFFERED": "1",
+            **own,
         }
+
+
+def _with_this_project() -> dict[str, str]:
+    programs = str(Path(sys.executable).parent)
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": PARENT_DIRECTORY,
+        "PYTHONUNBUFFERED": "1",
+    }

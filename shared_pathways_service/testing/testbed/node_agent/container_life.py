@@ -15,6 +15,10 @@ from shared_pathways_service.testing.testbed.node_agent.container import (
     LogFile,
     now,
 )
+from shared_pathways_service.testing.testbed.node_agent.container_probes import (
+    until_ready,
+    until_started,
+)
 from shared_pathways_service.testing.testbed.node_agent.entering import EnterScript
 from shared_pathways_service.testing.testbed.node_agent.environment import CannotConfigure
 from shared_pathways_service.testing.testbed.node_agent.images import CannotPull
@@ -24,7 +28,6 @@ from shared_pathways_service.testing.testbed.node_agent.pod_status import (
     PodRecord,
     restarts,
 )
-from shared_pathways_service.testing.testbed.node_agent.readiness_probes import until_ready
 
 __all__ = ["ContainerLife", "PodParts"]
 
@@ -63,12 +66,15 @@ class ContainerLife:
     Attributes:
       log: The log of its output.
       enter: The script that enters it.
+      ended: Set once it has ended and is not restarted.
     """
 
     def __init__(self, specification: Object, record: ContainerRecord, pod: PodParts) -> None:
         self.record = record
         self.log = LogFile(pod.directory / f"{record.name}.log")
         self.enter = EnterScript(pod.directory / f"{record.name}.enter")
+        self.ended = asyncio.Event()
+        self._has_begun = False
         self._specification = specification
         self._pod = pod
         self._running: Container | None = None
@@ -77,6 +83,11 @@ class ContainerLife:
     def pid(self) -> int | None:
         """Its process id on this machine; None if it is not running."""
         return None if self._running is None else self._running.pid
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it was begun, and has not ended."""
+        return self._has_begun and not self.ended.is_set()
 
     def terminate(self) -> None:
         """Sends it SIGTERM, if it runs."""
@@ -89,23 +100,34 @@ class ContainerLife:
             self._running.kill()
 
     async def run(self, started: asyncio.Event) -> None:
-        """Runs it, and restarts it by its policy; sets `started` once it runs or never will."""
+        """Runs it, and restarts it by its policy; sets `started` once it has, or never will."""
+        self._has_begun = True
+        try:
+            await self._run(started)
+        finally:
+            self.ended.set()
+            started.set()
+
+    async def _run(self, started: asyncio.Event) -> None:
         record = self.record
         failures = 0
         while not self._pod.ending.is_set():
             container = await self._start()
             if container is None:
-                break
+                if self._pod.ending.is_set() or not restarts(record.policy, record.exit_code or 1):
+                    break
+                failures += 1
+                await self._back_off(record.state, failures)
+                continue
             began = asyncio.get_running_loop().time()
-            ready = asyncio.create_task(self._follow_readiness())
-            started.set()
+            probing = asyncio.create_task(self._probe(container, started))
             code = await container.wait()
-            ready.cancel()
+            probing.cancel()
             self._running = None
             self.enter.close()
             termination_file = self._pod.commands.termination_file(self._specification)
             ended = _terminated(code, container, self._specification, termination_file)
-            record.ready = False
+            record.started = record.ready = False
             if self._pod.ending.is_set() or not restarts(record.policy, code):
                 record.state = ended
                 self._pod.reporter.report(self._pod.record)
@@ -113,7 +135,6 @@ class ContainerLife:
             lasted = asyncio.get_running_loop().time() - began
             failures = 1 if lasted > _BACK_OFF_RESET_S else failures + 1
             await self._back_off(ended, failures)
-        started.set()
 
     async def _back_off(self, ended: Object, failures: int) -> None:
         record, identity = self.record, self._pod.pod["metadata"]
@@ -184,7 +205,9 @@ class ContainerLife:
             entering = self._pod.isolation.entering
             self.enter.open(pid, entering, env, self._pod.directory)
         self.record.state = {"running": {"startedAt": container.started_at}}
-        self.record.ready = not self._specification.get("readinessProbe")
+        probes = {"startupProbe", "readinessProbe"} & self._specification.keys()
+        self.record.started = "startupProbe" not in probes
+        self.record.ready = not probes
         self._pod.reporter.report(self._pod.record)
         return container
 
@@ -209,10 +232,20 @@ class ContainerLife:
                 self._pod.reporter.event("Normal", "BackOff", text)
             await self._pause(_PULL_BACK_OFF_S)
 
-    async def _follow_readiness(self) -> None:
-        if probe := self._specification.get("readinessProbe"):
-            await until_ready(probe, self._pod.record.address)
-            self.record.ready = True
+    async def _probe(self, container: Container, started: asyncio.Event) -> None:
+        record, address = self.record, self._pod.record.address
+        if startup := self._specification.get("startupProbe"):
+            if not await until_started(startup, address):
+                message = f"Container {record.name} failed startup probe, will be restarted"
+                self._pod.reporter.event("Normal", "Killing", message)
+                container.kill()
+                return
+            record.started = True
+        started.set()
+        if readiness := self._specification.get("readinessProbe"):
+            await until_ready(readiness, address)
+        if not record.ready:
+            record.ready = True
             self._pod.reporter.report(self._pod.record)
 
     async def _pause(self, seconds: float) -> None:

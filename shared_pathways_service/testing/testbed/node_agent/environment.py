@@ -8,7 +8,14 @@ from typing import Any
 
 from shared_pathways_service.testing.testbed.api import Object
 
-__all__ = ["CannotConfigure", "environment_of", "expand", "keys_wanted", "replace_names"]
+__all__ = [
+    "CannotConfigure",
+    "check_user",
+    "environment_of",
+    "expand",
+    "keys_wanted",
+    "replace_names",
+]
 
 #: ``$$`` is a dollar; ``$(NAME)`` a variable.
 _REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
@@ -39,6 +46,22 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         return variables.get(match[1], match[0])
 
     return _REFERENCE.sub(value, text)
+
+
+def check_user(pod: Object, container: Mapping[str, Any]) -> None:
+    """Refuses a container that would run as root against its own policy, as the kubelet does.
+
+    Raises:
+      CannotConfigure: It may not run as root, and its image does, or its user is root.
+    """
+    of_pod = pod["spec"].get("securityContext") or {}
+    security = {**of_pod, **(container.get("securityContext") or {})}
+    if not security.get("runAsNonRoot"):
+        return
+    if security.get("runAsUser") is None:
+        raise CannotConfigure("container has runAsNonRoot and image will run as root")
+    if security["runAsUser"] == 0:
+        raise CannotConfigure("container's runAsUser breaks non-root policy")
 
 
 def keys_wanted(container: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from shared_pathways_service.manifests.image_names import Image, is_ours
 from shared_pathways_service.testing.google_images import PROXY_MODULE, SERVER_MODULE
@@ -22,6 +23,8 @@ __all__ = [
 COMMAND_IMAGE = "testbed/command"
 #: The same by the name that manifests have: programs find this project's interpreter as `python`.
 PYTHON_IMAGE = "python"
+#: The end of the tag of Python's images that have nothing else: a plain interpreter.
+_PLAIN_TAG = "-slim"
 #: ``testbed/exit:CODE`` logs and exits with that code, regardless of its arguments.
 _EXIT_IMAGE = "testbed/exit"
 #: A tag that no image has.
@@ -44,11 +47,13 @@ class ImageCommand:
       argv: The program and its arguments.
       is_server: Whether it is a server of ours or a stand-in, which needs an address to bind.
       knows_extensions: Whether the image would know this project's own variables.
+      is_plain: Whether nothing of this project is in the image.
     """
 
     argv: tuple[str, ...]
     is_server: bool = False
     knows_extensions: bool = False
+    is_plain: bool = False
 
 
 def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> ImageCommand:
@@ -65,6 +70,8 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
         raise CannotPull(image)
     if parsed.repository == _EXIT_IMAGE:
         return ImageCommand(argv=(sys.executable, "-c", _EXIT, parsed.tag or "0"))
+    if parsed.repository == PYTHON_IMAGE and parsed.tag.endswith(_PLAIN_TAG):
+        return ImageCommand(argv=_plain_python([*command, *arguments]), is_plain=True)
     if parsed.repository == PYTHON_IMAGE:
         return ImageCommand(argv=(*command, *arguments) or ("python3",))
     ours = is_ours(image)
@@ -81,6 +88,16 @@ def command_of(image: str, command: Sequence[str], arguments: Sequence[str]) -> 
         is_server=True,
         knows_extensions=ours,
     )
+
+
+def _plain_python(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns a command with this machine's interpreter, but none of the packages that it has."""
+    program, *rest = words or ("python3",)
+    if program not in ("python", "python3"):
+        return tuple(words)
+    # (That of a virtual environment finds the environment's packages.)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return (str(Path(sys.base_exec_prefix) / "bin" / version), "-S", *rest)
 
 
 def _googles_module(name: str) -> str:

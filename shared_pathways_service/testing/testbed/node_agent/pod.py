@@ -27,6 +27,9 @@ __all__ = ["PodLife", "Surroundings"]
 
 _log = logging.getLogger(__name__)
 
+#: Kubernetes' default of ``terminationGracePeriodSeconds``.
+_GRACE_S = 30
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Surroundings:
@@ -59,6 +62,9 @@ class PodLife:
         initial = self._spec.get("initContainers") or ()
         records = [_record(c, c.get("restartPolicy", _init_policy(policy)), True) for c in initial]
         records += [_record(c, policy, False) for c in self._spec["containers"]]
+        if initial:
+            for record in records:
+                record.state = {"waiting": {"reason": "PodInitializing"}}
         self._record = PodRecord(
             containers=records, address=address, node_address=LOOPBACK, started_at=now()
         )
@@ -87,6 +93,7 @@ class PodLife:
         self._life: asyncio.Task[None] | None = None
         self._mounting: asyncio.Task[None] | None = None
         self._end: asyncio.Task[None] | None = None
+        self._ordered_end: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins."""
@@ -106,6 +113,8 @@ class PodLife:
         if self._end is not None:
             self._end.cancel()
         await self._stop(0)
+        if self._ordered_end is not None:
+            await self._ordered_end
         await self._reporter.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         if self._own_address:
@@ -140,8 +149,7 @@ class PodLife:
                 else:
                     await life.run(asyncio.Event())
                     if life.record.exit_code != 0:
-                        self._ending.set()
-                        self._terminate()
+                        await self._end_sidecars()
                         return
             self._record.initialized = True
             runs = [
@@ -149,8 +157,7 @@ class PodLife:
                 for life in self._lives_of(initial=False)
             ]
             await asyncio.wait(runs)
-            self._ending.set()
-            self._terminate()  # sidecars are left
+            await self._end_sidecars()
 
     async def _delete(self, grace_s: float) -> None:
         self._reporter.event("Normal", "Killing", "Stopping its containers")
@@ -166,7 +173,7 @@ class PodLife:
             # It may wait for a Secret that never comes.
             self._mounting.cancel()
         if grace_s > 0:
-            self._terminate()
+            self._begin_to_end()
             await asyncio.wait([self._life], timeout=grace_s)
         # One that starts meanwhile sees that the pod ends.
         while not self._life.done():
@@ -176,9 +183,27 @@ class PodLife:
         if not self._life.cancelled() and (error := self._life.exception()) is not None:
             _log.error("pod %s failed", self.pod["metadata"]["name"], exc_info=error)
 
-    def _terminate(self) -> None:
+    async def _end_sidecars(self) -> None:
+        """Ends the sidecars, the only containers that are left."""
+        self._ending.set()
+        grace_s = float(self._spec.get("terminationGracePeriodSeconds", _GRACE_S))
+        await asyncio.wait([self._begin_to_end()], timeout=grace_s)
         for life in self._lives:
-            life.terminate()
+            life.kill()
+
+    def _begin_to_end(self) -> asyncio.Task[None]:
+        if self._ordered_end is None:
+            self._ordered_end = asyncio.create_task(self._end_in_order())
+        return self._ordered_end
+
+    async def _end_in_order(self) -> None:
+        """Ends the containers, and then sidecars, the last one first."""
+        sidecars = [life for life in self._lives if life.record.is_sidecar]
+        others = [life for life in self._lives if not life.record.is_sidecar]
+        for group in (others, *([life] for life in reversed(sidecars))):
+            for life in group:
+                life.terminate()
+            await asyncio.gather(*(life.ended.wait() for life in group if life.is_live))
 
     def _address(self, node_address: str) -> str:
         name, service = self._spec.get("hostname"), self._spec.get("subdomain")

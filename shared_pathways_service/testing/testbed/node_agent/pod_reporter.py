@@ -140,7 +140,9 @@ class PodReporter:
         data = found.get("data") or {}
         if resource == "secrets":
             return {key: base64.b64decode(value) for key, value in data.items()}
-        return {key: str(value).encode() for key, value in data.items()}
+        binary = found.get("binaryData") or {}
+        texts = {key: str(value).encode() for key, value in data.items()}
+        return texts | {key: base64.b64decode(value) for key, value in binary.items()}
 
     async def _write(self) -> None:
         while (status := self._latest) is not None:

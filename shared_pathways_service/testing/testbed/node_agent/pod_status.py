@@ -20,6 +20,7 @@ class ContainerRecord:
       initial: Whether it is an init container.
       state: As in a status: ``waiting``, ``running`` or ``terminated``, with its fields.
       last_state: The state of its previous run.
+      started: Whether its startup probe has succeeded.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ContainerRecord:
     )
     last_state: Object = dataclasses.field(default_factory=dict)
     restarts: int = 0
+    started: bool = False
     ready: bool = False
 
     @property
@@ -71,7 +73,8 @@ class PodRecord:
             return "Failed"
         # Between two runs of a container its pod counts as running.
         over = [c.exit_code is not None for c in main]
-        if all(over):
+        is_left = any(c.is_sidecar and "running" in c.state for c in self.containers)
+        if all(over) and not is_left:
             return "Failed" if any(c.exit_code for c in main) else "Succeeded"
         if self.ending and not any("running" in c.state for c in self.containers):
             return "Failed"
@@ -89,7 +92,8 @@ def status_of(pod: PodRecord, now: str) -> Object:
     """Returns the status as a patch, which leaves other conditions unchanged; `now` is RFC 3339."""
     phase = pod.phase
     main = [c for c in pod.containers if not c.initial]
-    ready = phase == "Running" and all(c.ready for c in main) and not pod.ending
+    lasting = [c for c in pod.containers if not c.initial or c.is_sidecar]
+    ready = phase == "Running" and all(c.ready for c in lasting) and not pod.ending
     over = phase == "Succeeded"
     reason = {"reason": "PodCompleted"} if over else {}
     unready = reason or {"reason": "ContainersNotReady"}
@@ -125,7 +129,7 @@ def _status(container: ContainerRecord) -> Object:
         "imageID": "",
         "restartCount": container.restarts,
         "ready": done or (running and container.ready),
-        "started": running,
+        "started": running and container.started,
         "state": container.state,
         "lastState": container.last_state,
     }

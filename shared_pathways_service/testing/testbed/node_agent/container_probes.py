@@ -1,4 +1,4 @@
-"""Runs readiness probes."""
+"""Runs probes of containers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-__all__ = ["until_ready"]
+__all__ = ["until_ready", "until_started"]
 
 _PERIOD_S = 0.2
 
@@ -27,6 +27,17 @@ async def until_ready(probe: Mapping[str, Any], address: str) -> None:
     # A probe has to poll.
     while not await _succeeds(probe, address):  # noqa: ASYNC110
         await asyncio.sleep(period_s)
+
+
+async def until_started(probe: Mapping[str, Any], address: str) -> bool:
+    """Waits until a startup probe succeeds; returns False once it failed for too long."""
+    limit_s = probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
+    try:
+        async with asyncio.timeout(probe.get("initialDelaySeconds", 0) + limit_s):
+            await until_ready(probe, address)
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _succeeds(probe: Mapping[str, Any], address: str) -> bool:
