@@ -45,6 +45,8 @@ RESOURCE_MANAGER_PORT = 29001
 WORKER_PORT = 29005
 #: Port of a link's far end, beside a proxy.
 LINK_PORT = 29002
+#: The image of its sidecar beside Google's proxies: nothing but Python.
+LINK_IMAGE = "python:3.13-slim"
 
 #: Versions of this project's own gRPC protocols that this code speaks, both ends included.
 PROTOCOL_MIN = 1

@@ -72,11 +72,11 @@ def client(namespace: Namespace, source: str, *, role: str = "tenant") -> Iterat
 
 
 def proxies(namespace: Namespace) -> list[str]:
-    """Returns the Jobs, pods and Secrets of proxies."""
+    """Returns the Jobs, pods, Secrets and ConfigMaps of proxies."""
     selector = f"{LABEL_APP}={APP}"
     return [
         f"{resource} {thing['metadata']['name']}"
-        for resource in ("batch/v1/jobs", "pods", "secrets")
+        for resource in ("batch/v1/jobs", "pods", "secrets", "configmaps")
         for thing in namespace.items(resource, labelSelector=selector)
     ]
 
@@ -88,7 +88,7 @@ def journal() -> list[Entry]:
 
 
 def nothing_left(namespace: Namespace) -> None:
-    """Waits until no proxy is left: no Job, pod, Secret, no process, no entry of the journal."""
+    """Waits until no proxy is left: no object, no process, no entry of the journal."""
 
     def left() -> list[str]:
         running = [f"process of {pod}" for pod in namespace.processes() if "isc-proxy" in pod]

@@ -35,6 +35,7 @@ class PodState:
       reason: Why it is not ready, in words; empty if it is.
       final: Whether it cannot become ready without help.
       exit_code: The exit code of its container, as in `exit_code_of`; None if it has not ended.
+      container: The container that prevents it from being ready; empty without a status.
       message: The termination message, mostly the end of the container's log.
     """
 
@@ -47,6 +48,7 @@ class PodState:
     final: bool = False
     exit_code: int | None = None
     message: str = ""
+    container: str = ""
 
     def __str__(self) -> str:
         state = f"{self.name}: {self.reason or 'ready'}"
@@ -100,12 +102,14 @@ def pod_state(pod: Mapping[str, Any], container: str) -> PodState:
     """Returns the state of a pod and of a container, which may be a sidecar, too."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     ready = condition(pod, "Ready").get("status") == "True"
-    found = _trouble(pod, _container_status(pod, container))
+    status = _container_status(pod, container)
+    found = _trouble(pod, status)
     return dataclasses.replace(
         found,
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         node=str(spec.get("nodeName") or ""),
+        container=str(status.get("name") or ""),
         ready=ready and found.trouble is Trouble.NONE,
     )
 

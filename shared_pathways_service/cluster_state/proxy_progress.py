@@ -37,6 +37,7 @@ class Outcome(enum.StrEnum):
     FORBIDDEN = "forbidden"
     IMAGE = "image"
     CONFIG = "config"
+    LINK = "link"
     CRASHED = "crashed"
     COMPLETED = "completed"
     EVICTED = "evicted"
@@ -78,6 +79,8 @@ _OUTCOMES: Final = {
     Trouble.DELETED: Outcome.POD_DELETED,
     Trouble.ENDED: Outcome.COMPLETED,
 }
+#: Troubles of a link's sidecar that end the proxy.
+_LINK_TROUBLES: Final = (Trouble.IMAGE, Trouble.CONFIG, Trouble.CRASHED)
 #: Messages of the API server about a quota or a limit that prevents a creation.
 _QUOTA: Final = re.compile(r"exceeded quota|maximum (cpu|memory)|failed quota", re.IGNORECASE)
 _FORBIDDEN: Final = re.compile(r"\bforbidden\b|denied the request", re.IGNORECASE)
@@ -129,6 +132,10 @@ def read_progress(
     if job is None or state is None:
         return _without_pod(job or {}, list(events))
     outcome = _OUTCOMES.get(state.trouble, Outcome.NONE)
+    if state.container == names.LINK_CONTAINER and state.trouble in _LINK_TROUBLES:
+        # (The proxy waits for it. Kubernetes would try again for ever.)
+        reason = f"the sidecar of its link, {names.LINK_CONTAINER}, does not start: {state.reason}"
+        return _of(state, Stage.ENDED, Outcome.LINK, reason)
     if state.final:
         return _of(state, Stage.ENDED, outcome, state.reason)
     if state.ready or state.trouble is Trouble.NODE_LOST:

@@ -74,4 +74,5 @@ def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, An
         "pathways_service": service.pathways_service or "",
         "namespace": service.namespace,
         "proxy_deadline_s": settings.proxy_deadline_s,
+        "link_image": settings.link_image,
     }

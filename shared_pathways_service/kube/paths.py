@@ -20,6 +20,7 @@ __all__ = [
 
 #: API group and version of each resource.
 _HOMES = {
+    "configmaps": "",
     "events": "",
     "namespaces": "",
     "nodes": "",

@@ -29,6 +29,7 @@ PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 #: Containers and replicated jobs, as Pathways on Cloud names them.
 PROXY_CONTAINER: Final = "pathways-proxy"
+LINK_CONTAINER: Final = "sps-link"
 RM_CONTAINER: Final = "pathways-rm"
 WORKER_CONTAINER: Final = "pathways-worker"
 HEAD_JOB: Final = "pathways-head"

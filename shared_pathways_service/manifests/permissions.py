@@ -18,6 +18,7 @@ __all__ = [
     "granting_rules",
     "is_allowed",
     "needed",
+    "needed_for_sidecar",
     "permissions",
     "rules_review",
 ]
@@ -62,6 +63,11 @@ def needed(*, ours: bool) -> tuple[Permission, ...]:
         *permissions("jobset.x-k8s.io", "jobsets", "get", "list", "watch"),
         *(permissions("", "secrets", "create") if ours else ()),
     )
+
+
+def needed_for_sidecar() -> tuple[Permission, ...]:
+    """Returns the permissions that a resumable link of Google's proxies needs besides."""
+    return (*permissions("", "secrets", "create"), *permissions("", "configmaps", "create"))
 
 
 def permissions(group: str, resource: str, *verbs: str) -> tuple[Permission, ...]:

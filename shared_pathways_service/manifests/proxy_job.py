@@ -1,4 +1,4 @@
-"""Builds the Job of a tenant's proxy, and the Secret with its token."""
+"""Builds the Job of a tenant's proxy, and the objects that its pod mounts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.lifetime import TTL_AFTER_FINISHED_S
+from shared_pathways_service.manifests.link_parts import (
+    SIDECAR_USER,
+    LinkInputs,
+    archive_data,
+    archive_volume,
+    link_flags,
+    link_sidecar,
+    listening_probe,
+)
 from shared_pathways_service.manifests.pod_parts import (
     INSECURE_CREDENTIALS,
     INSECURE_SERVERS,
@@ -24,17 +33,21 @@ from shared_pathways_service.manifests.pod_parts import (
     literal,
     toleration,
 )
+from shared_pathways_service.manifests.token_parts import (
+    TOKEN_FILE,
+    TOKEN_KEY,
+    token_mount,
+    token_volume,
+)
 from shared_pathways_service.version import __version__
 
-__all__ = ["TOKEN_KEY", "ProxyJobInputs", "check_limits", "proxy_job", "token_secret"]
+__all__ = ["ProxyJobInputs", "check_limits", "link_config_map", "proxy_job", "token_secret"]
 
-#: The Secret's key, which is also the file's name.
-TOKEN_KEY: Final = "token"  # noqa: S105 - a name
-_TOKEN_VOLUME: Final = "sps-token"  # noqa: S105
-_TOKEN_DIRECTORY: Final = "/var/run/secrets/sps.dev"  # noqa: S105
 #: The file with a container's termination message for Kubernetes, and its maximum size.
 _TERMINATION_LOG: Final = "/dev/termination-log"
 _TERMINATION_BYTES: Final = 4096
+#: Seconds for a proxy to listen: more than any timeout of connect() that makes sense.
+_LISTENING_S: Final = 86_400
 #: Seconds to release the tenant; a proxy has nothing else to save.
 _GRACE_S: Final = 3
 
@@ -53,6 +66,7 @@ class ProxyJobInputs:
       gcs_bucket: ``gs://…`` for scratch data; may be empty.
       labels: More labels, for the Job.
       created_by_pid: The process that the Job is for, on the tenant's host.
+      link: The far end of a resumable link; None: the link is plain.
       keep_for_s: The session's `keep_for_s`, an annotation of the Job.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
     """
@@ -69,6 +83,7 @@ class ProxyJobInputs:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     created_by_pid: int = 0
     client_version: str = __version__
+    link: LinkInputs | None = None
     keep_for_s: float | None = None
     deadline_s: int = int(constants.PROXY_DEADLINE_S)
 
@@ -81,6 +96,16 @@ class ProxyJobInputs:
     def has_token(self) -> bool:
         """Whether the proxy gets a token, which Google's image does not support."""
         return is_ours(self.image)
+
+    @property
+    def sidecar(self) -> LinkInputs | None:
+        """The link whose far end is a sidecar; None: there is none, or the proxy starts it."""
+        return None if is_ours(self.image) else self.link
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a container of its pod gets a token."""
+        return self.has_token or self.sidecar is not None
 
 
 def check_limits(options: ProxyOptions, image: str) -> None:
@@ -139,10 +164,26 @@ def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
 
 
 def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, Any]:
-    """Returns the Secret that the proxy's pod waits for and mounts; for our images only.
+    """Returns the Secret that the proxy's pod waits for and mounts, if it has one.
 
     It is deleted with the Job that has this UID.
     """
+    return {
+        **_owned("Secret", inputs, job_uid),
+        "type": "Opaque",
+        "stringData": {TOKEN_KEY: token},
+    }
+
+
+def link_config_map(inputs: ProxyJobInputs, archive: bytes, job_uid: str) -> dict[str, Any]:
+    """Returns the ConfigMap with the program of the link's sidecar, if the pod has one.
+
+    The pod waits for it. It is deleted with the Job that has this UID.
+    """
+    return {**_owned("ConfigMap", inputs, job_uid), "binaryData": archive_data(archive)}
+
+
+def _owned(kind: str, inputs: ProxyJobInputs, job_uid: str) -> dict[str, Any]:
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -152,16 +193,14 @@ def token_secret(inputs: ProxyJobInputs, token: str, job_uid: str) -> dict[str, 
     }
     return {
         "apiVersion": "v1",
-        "kind": "Secret",
+        "kind": kind,
         "metadata": {
             "name": inputs.tenant.name,
             "namespace": inputs.namespace,
             "labels": _labels(inputs),
             "ownerReferences": [owner],
         },
-        "type": "Opaque",
         "immutable": True,
-        "stringData": {TOKEN_KEY: token},
     }
 
 
@@ -197,7 +236,7 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
         # It does not use the API server, nor the variables of other services.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _pod_security(options),
+        "securityContext": _pod_security(inputs),
         "containers": [_container(inputs)],
     }
     if options.node_selector:
@@ -206,19 +245,23 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
         spec["tolerations"] = [toleration(text) for text in options.tolerations]
     if options.host_network:
         spec |= parts.HOST_NETWORK
-    if inputs.has_token:
-        # Readable by its owner only; the kubelet adds the group of `fsGroup`, which is the proxy's.
-        secret = {"secretName": inputs.tenant.name, "defaultMode": 0o400}
-        spec["volumes"] = [{"name": _TOKEN_VOLUME, "secret": secret}]
+    if inputs.has_secret:
+        spec["volumes"] = [token_volume(inputs.tenant.name)]
+    if inputs.sidecar is not None:
+        spec["initContainers"] = [link_sidecar(inputs.sidecar, user=options.run_as_user)]
+        spec["volumes"].append(archive_volume(inputs.tenant.name))
     return spec
 
 
-def _pod_security(options: ProxyOptions) -> dict[str, Any]:
+def _pod_security(inputs: ProxyJobInputs) -> dict[str, Any]:
     security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
-    if options.run_as_user:
+    if user := inputs.options.run_as_user:
         # Without a number, Kubernetes refuses an image whose user is root or has a name.
-        ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), options.run_as_user)
-        security |= {"runAsNonRoot": True, **ids}
+        ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), user)
+        return {**security, "runAsNonRoot": True, **ids}
+    if inputs.sidecar is not None:
+        # Else the sidecar could not read its token.
+        security["fsGroup"] = SIDECAR_USER
     return security
 
 
@@ -232,7 +275,7 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         # The pod's status has the end of its log.
         "terminationMessagePath": _TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "ports": parts.container_ports(parts.PROXY_PORTS),
+        "ports": parts.container_ports(_ports(inputs)),
         "resources": {
             "requests": {"cpu": options.cpu, "memory": options.memory},
             # A proxy that exceeds its memory ends alone, without its neighbours.
@@ -243,10 +286,17 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
     }
+    if inputs.sidecar is not None:
+        # A link accepts connections before the proxy does, and would then end them.
+        container["startupProbe"] = listening_probe(constants.PROXY_PORT, _LISTENING_S)
     if inputs.has_token:
-        mount = {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIRECTORY, "readOnly": True}
-        container["volumeMounts"] = [mount]
+        container["volumeMounts"] = [token_mount()]
     return container
+
+
+def _ports(inputs: ProxyJobInputs) -> tuple[int, ...]:
+    has_link = inputs.link is not None and inputs.sidecar is None
+    return (*parts.PROXY_PORTS, constants.LINK_PORT) if has_link else parts.PROXY_PORTS
 
 
 def _arguments(inputs: ProxyJobInputs) -> list[str]:
@@ -265,6 +315,8 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
         # If it is empty, as after a normal end, the kubelet uses the end of the log.
         arguments.append(f"--last_requests_file={_TERMINATION_LOG}")
         arguments.append(f"--last_requests_bytes={_TERMINATION_BYTES}")
+        if inputs.link is not None:
+            arguments.extend(link_flags(inputs.link))
     # (Only with our images.)
     arguments.extend(f"--{name}={value}" for name, value in inputs.options.limits.items())
     return [literal(argument) for argument in arguments]
@@ -280,7 +332,7 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
     if inputs.has_token:
         variables |= {
             "SPS_BIND_ADDRESS": "0.0.0.0",  # noqa: S104 - a pod's own address, and a token
-            "SPS_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{TOKEN_KEY}",
+            "SPS_TOKEN_FILE": TOKEN_FILE,
             **tenant_variables(inputs.tenant),
         }
     return [env(name, value) for name, value in variables.items()]

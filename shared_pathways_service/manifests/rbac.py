@@ -15,6 +15,7 @@ from shared_pathways_service.manifests.permissions import (
     Permission,
     granting_rules,
     needed,
+    needed_for_sidecar,
     permissions,
 )
 from shared_pathways_service.manifests.priority_classes import READING
@@ -58,7 +59,8 @@ OPERATORS: Final = Subject(kind="Group", name="pathways-operators")
 
 def tenant_rbac(namespace: str, subjects: Sequence[Subject] = (TENANTS,)) -> list[dict[str, Any]]:
     """Returns the roles of a tenant in a service's namespace, and their bindings."""
-    return _objects("shared-pathways-tenant", namespace, needed(ours=True), READING, subjects)
+    inside = [*needed(ours=True), *needed_for_sidecar()]
+    return _objects("shared-pathways-tenant", namespace, inside, READING, subjects)
 
 
 def operator_rbac(
@@ -67,6 +69,7 @@ def operator_rbac(
     """Returns an operator's roles, which permit all commands, and their bindings."""
     inside = [
         *needed(ours=True),
+        *needed_for_sidecar(),
         *permissions("jobset.x-k8s.io", "jobsets", "create", "patch", "delete"),
         *permissions("", "pods", "delete"),
     ]

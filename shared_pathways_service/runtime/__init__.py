@@ -1,6 +1,7 @@
 """Shared code of clients and servers on one machine: settings, processes, logs, limits.
 
-- `settings`: settings from arguments, variables, the profile, or defaults
+- `settings`: settings from arguments, variables, the profile, or defaults; `setting_readers`
+  parses their values
 - `processes`: identifies and signals processes
 - `glog`, `terminal`: logs of servers, and output for people
 - `backoff`: pauses between tries to connect again

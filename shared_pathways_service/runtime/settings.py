@@ -12,19 +12,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import stat
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import platformdirs
 
-from shared_pathways_service.constants import COMPILE_CACHE_BYTES, PROXY_DEADLINE_S
+from shared_pathways_service.constants import COMPILE_CACHE_BYTES, LINK_IMAGE, PROXY_DEADLINE_S
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.runtime.setting_readers import (
+    LogFormat,
+    read_address,
+    read_bytes,
+    read_deadline,
+    read_image,
+    read_log_format,
+    read_log_level,
+    read_path,
+    read_path_or_none,
+    read_port,
+)
 
 __all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
 
@@ -34,12 +45,7 @@ _APP = "shared-pathways-service"
 #: path must fit the smallest system limit (103 bytes, macOS).
 RUNTIME_DIR_LIMIT = 82
 
-_SHORTEST_DEADLINE_S = 5.0
-_LAST_PORT = 65535
-
-LogFormat = Literal["text", "json"]
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,8 @@ class Settings:
         memory. ``none``, or None: buffers are sent on the stream.
       proxy_deadline_s: Seconds for which a proxy in a cluster outlives the last extension of its
         deadline; from 5 up.
+      link_image: The image of the sidecar that makes connections with Google's proxies resumable:
+        any that has Python 3.11 or later as ``python3``.
       agent_metrics_port: Port on which the agent of each connection serves its metrics, from 0 to
         65535; 0: any free port, which `sps status` shows and which suits several connections; None:
         no metrics.
@@ -84,6 +92,7 @@ class Settings:
     compile_cache_bytes: int = COMPILE_CACHE_BYTES
     shared_memory_dir: Path | None = Path("/dev/shm")  # noqa: S108 - in a directory of our own
     proxy_deadline_s: float = PROXY_DEADLINE_S
+    link_image: str = LINK_IMAGE
     agent_metrics_port: int | None = None
     agent_metrics_address: str = "127.0.0.1"
 
@@ -108,7 +117,9 @@ class Settings:
         environ = os.environ if environ is None else environ
         given = {name: value for name, value in arguments.items() if value is not None}
         variables = {n: environ[_variable(n)] for n in _READERS if environ.get(_variable(n))}
-        config = _path("config", given.get("config") or variables.get("config") or _config_file())
+        config = read_path(
+            "config", given.get("config") or variables.get("config") or _config_file()
+        )
         wanted = profile or environ.get("SPS_PROFILE") or None
         used, table = _profile(config, wanted, "profile" if profile else "SPS_PROFILE")
         values: dict[str, Any] = {"config": config, "profile": used}
@@ -170,90 +181,27 @@ def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:
     )
 
 
-# ---- one parser per field: (source, value) -> the parsed value
-
-
-def _path(field: str, value: object) -> Path:
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise InvalidRequestError(field, value, "a path")
-    try:
-        path = Path(value).expanduser()
-    except RuntimeError as error:
-        raise InvalidRequestError(field, value, f"a path ({error})") from error
-    if not path.is_absolute():
-        raise InvalidRequestError(field, value, "an absolute path")
-    return path
-
-
-def _path_or_none(field: str, value: object) -> Path | None:
-    return None if value == "none" else _path(field, value)
-
-
 def _runtime_dir(field: str, value: object) -> Path:
-    path = _path(field, value)
+    path = read_path(field, value)
     if problem := _unfit(path):
         raise InvalidRequestError(field, str(path), f"a directory whose path is {problem}")
     return path
 
 
-def _log_level(field: str, value: object) -> str:
-    if not isinstance(value, str) or value.upper() not in _LOG_LEVELS:
-        raise InvalidRequestError(field, value, f"one of {', '.join(_LOG_LEVELS)}")
-    return value.upper()
-
-
-def _log_format(field: str, value: object) -> LogFormat:
-    if value in ("text", "json"):
-        return value
-    raise InvalidRequestError(field, value, "text or json")
-
-
-def _address(field: str, value: object) -> str:
-    if not isinstance(value, str) or not value or any(c.isspace() for c in value):
-        raise InvalidRequestError(field, value, "an address of this machine")
-    return value
-
-
-def _deadline(field: str, value: object) -> float:
-    number = -1.0
-    with contextlib.suppress(TypeError, ValueError):
-        number = float(value)  # type: ignore[arg-type]
-    if not _SHORTEST_DEADLINE_S <= number < math.inf:
-        raise InvalidRequestError(field, value, f"seconds, {_SHORTEST_DEADLINE_S:g} or more")
-    return number
-
-
-def _bytes(field: str, value: object) -> int:
-    # (A whole number, or its text: neither 1.5 nor True.)
-    if type(value) is int or (isinstance(value, str) and value.isdecimal()):
-        number = int(value)
-        if number >= 0:
-            return number
-    raise InvalidRequestError(field, value, "a whole number of bytes, 0 or more")
-
-
-def _port(field: str, value: object) -> int:
-    # (As for bytes.)
-    if type(value) is int or (isinstance(value, str) and value.isdecimal()):
-        number = int(value)
-        if 0 <= number <= _LAST_PORT:
-            return number
-    raise InvalidRequestError(field, value, f"a port, from 0 to {_LAST_PORT}")
-
-
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "runtime_dir": _runtime_dir,
-    "state_dir": _path,
-    "cache_dir": _path,
-    "config": _path,
-    "log_level": _log_level,
-    "log_format": _log_format,
-    "bind_address": _address,
-    "compile_cache_bytes": _bytes,
-    "shared_memory_dir": _path_or_none,
-    "proxy_deadline_s": _deadline,
-    "agent_metrics_port": _port,
-    "agent_metrics_address": _address,
+    "state_dir": read_path,
+    "cache_dir": read_path,
+    "config": read_path,
+    "log_level": read_log_level,
+    "log_format": read_log_format,
+    "bind_address": read_address,
+    "compile_cache_bytes": read_bytes,
+    "shared_memory_dir": read_path_or_none,
+    "proxy_deadline_s": read_deadline,
+    "link_image": read_image,
+    "agent_metrics_port": read_port,
+    "agent_metrics_address": read_address,
 }
 
 

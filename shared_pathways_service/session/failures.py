@@ -42,6 +42,8 @@ _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who hold
 _UNSTARTED = {
     "image": "name an image that the cluster can pull as proxy_server_image=",
     "config": "have what its pod needs and the reason names put into the namespace",
+    "link": "name an image that has Python 3.11 or later and that the cluster can pull as "
+    'SPS_LINK_IMAGE=, or connect with link="plain"',
     "forbidden": "have the namespace's policies admit it, or leave out what they forbid of "
     "proxy_options=",
 }

@@ -31,6 +31,46 @@ def test_what_is_waited_for_is_said() -> None:
     assert (pulling.stage, pulling.outcome) == (Stage.WAITING, Outcome.IMAGE)
 
 
+def with_link(state: Object, **status: Any) -> Object:
+    """A pod whose proxy waits for the sidecar of its link, which is in a state."""
+    pod = objects.waiting("PodInitializing")
+    beside = {"name": "sps-link", "image": "r.io/python:1", "state": state, **status}
+    pod["status"]["initContainerStatuses"] = [beside]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"waiting": {"reason": "ErrImagePull", "message": "i/o timeout"}}, "r.io/python:1"),
+        ({"waiting": {"reason": "ImagePullBackOff"}}, "ImagePullBackOff"),
+        ({"waiting": {"reason": "InvalidImageName"}}, "InvalidImageName"),
+        ({"waiting": {"reason": "CreateContainerConfigError"}}, "CreateContainerConfigError"),
+        ({"terminated": {"exitCode": 2}}, "exit code 2"),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, "crashes repeatedly"),
+    ],
+)
+def test_a_link_that_does_not_start_ends_the_proxy(state: Object, said: str) -> None:
+    progress = of(with_link(state))
+    assert (progress.stage, progress.outcome) == (Stage.ENDED, Outcome.LINK)
+    assert progress.reason.startswith("the sidecar of its link, sps-link, does not start: ")
+    assert said in progress.reason
+
+
+@pytest.mark.parametrize(
+    "state", [{"waiting": {"reason": "PodInitializing"}}, {"running": {}}, {}], ids=str
+)
+def test_a_link_that_starts_is_waited_for(state: Object) -> None:
+    assert of(with_link(state)).stage is Stage.WAITING
+
+
+def test_a_running_proxy_does_not_end_with_its_link() -> None:
+    pod = objects.running()
+    ended = {"name": "sps-link", "state": {"terminated": {"exitCode": 137}}}
+    pod["status"]["initContainerStatuses"] = [ended]
+    assert of(pod).stage is Stage.RUNNING
+
+
 def test_the_kubelets_events_say_why_a_container_is_not_started() -> None:
     pod = objects.waiting("ContainerCreating")
     events = [

@@ -13,7 +13,9 @@ from harness.session_requests import with_fields
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
 from shared_pathways_service.cluster_state.services import read_service
+from shared_pathways_service.homes.kubernetes.link_archive import link_archive
 from shared_pathways_service.manifests.hotswap_jobset import recipe
+from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.pathways_job import render_pathways_job
 from shared_pathways_service.manifests.permissions import (
     evaluate,
@@ -22,7 +24,12 @@ from shared_pathways_service.manifests.permissions import (
     rules_review,
 )
 from shared_pathways_service.manifests.priority_classes import priority_classes
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
+from shared_pathways_service.manifests.proxy_job import (
+    ProxyJobInputs,
+    link_config_map,
+    proxy_job,
+    token_secret,
+)
 from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
@@ -119,6 +126,7 @@ HEADLESS_JOB = {
     **ELASTIC,
     "spec": {**ELASTIC["spec"], "controller": {"deploymentMode": "default"}},
 }
+LINK = LinkInputs(keep_s=1800, image="python:3.13-slim")
 JOBS, JOBSETS = "batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets"
 
 
@@ -151,7 +159,16 @@ def pod_of(job: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": "pod", **template.get("metadata", {})}, "spec": template["spec"]}
 
 
-@pytest.mark.parametrize("inputs", [PROXY, OURS], ids=["googles", "ours"])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        PROXY,
+        OURS,
+        dataclasses.replace(PROXY, link=LINK),
+        dataclasses.replace(OURS, link=LINK),
+    ],
+    ids=["googles", "ours", "googles-resumable", "ours-resumable"],
+)
 def test_a_proxy_is_accepted_under_restricted_pod_security(
     restricted: Namespace, inputs: ProxyJobInputs
 ) -> None:
@@ -171,6 +188,12 @@ def test_what_restricted_pod_security_refuses_is_what_the_options_say(
 
 def test_a_token_is_accepted(restricted: Namespace) -> None:
     made = try_to_create(restricted, "secrets", token_secret(OURS, "token", "uid-1"))
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+
+
+def test_the_program_of_a_link_is_accepted(restricted: Namespace) -> None:
+    inputs = dataclasses.replace(PROXY, link=LINK)
+    made = try_to_create(restricted, "configmaps", link_config_map(inputs, link_archive(), "uid-1"))
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
 

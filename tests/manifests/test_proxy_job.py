@@ -13,7 +13,11 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
 from shared_pathways_service.manifests import names
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
+from shared_pathways_service.manifests.proxy_job import (
+    ProxyJobInputs,
+    proxy_job,
+    token_secret,
+)
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
@@ -189,6 +193,7 @@ def test_a_proxy_speaks_to_servers_as_its_service_does() -> None:
         session=GOOGLES.session,
         created_by_pid=1,
         ahead_s=600,
+        link=None,
     )
     assert variables(made)[name] == "grpc_insecure_override"
 
@@ -231,7 +236,7 @@ def test_googles_image_gets_neither_token_nor_variables_of_ours() -> None:
     assert variables(inputs) == {"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true"}
     assert "volumes" not in pod(inputs)
     assert "volumeMounts" not in container(inputs)
-    assert not inputs.has_token
+    assert (inputs.has_token, inputs.has_secret) == (False, False)
 
 
 def test_pod_options_arrive() -> None:

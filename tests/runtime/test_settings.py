@@ -192,3 +192,14 @@ def test_bytes_of_the_compilation_cache_are_a_whole_number(config: Path) -> None
         config.write_text(f'[profiles.default]\ncompile_cache_bytes = "{wrong}"\n')
         with pytest.raises(InvalidRequestError, match="a whole number of bytes"):
             Settings.load(environ=environ)
+
+
+def test_the_image_of_a_links_sidecar_has_no_blanks(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config)}
+    assert Settings.load(environ=environ).link_image == "python:3.13-slim"
+    environ["SPS_LINK_IMAGE"] = "r.io/python:3.12"
+    assert Settings.load(environ=environ).link_image == "r.io/python:3.12"
+    environ["SPS_LINK_IMAGE"] = "r.io/a b"
+    with pytest.raises(InvalidRequestError, match="a container image") as caught:
+        Settings.load(environ=environ)
+    assert caught.value.field == "SPS_LINK_IMAGE"

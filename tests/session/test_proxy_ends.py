@@ -20,7 +20,7 @@ from shared_pathways_service.session.state_machine import (
 from tests.session.driver import RISING, TYPE, Driver, ends_clean, to_probe, to_serve, to_start
 
 
-@pytest.mark.parametrize("outcome", ["image", "config", "forbidden"])
+@pytest.mark.parametrize("outcome", ["image", "config", "forbidden", "link"])
 def test_a_proxy_that_does_not_start_has_a_hint(outcome: str) -> None:
     driver = to_start()
     driver.news("proxy.exited", "it is not there", outcome=outcome, exit_code=None)

@@ -30,7 +30,7 @@ from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.homes.kubernetes.proxy_objects import (
     create_job,
-    create_secret,
+    create_mounted,
     find_own_job,
 )
 from shared_pathways_service.homes.kubernetes.proxy_tunnel import LinkTerms, ProxyTunnel
@@ -42,6 +42,7 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.paths import item, pod_log
 from shared_pathways_service.manifests.lifetime import deadline_ahead_s
+from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.counters import TunnelCounters
@@ -106,9 +107,9 @@ class KubernetesHome:
         self._service: Service | None = None
         self._manager: ManagerLink | None = None
         self._priority = 0
+        self._link: LinkInputs | None = None
         self._follower: ProxyFollower | None = None
         self._tunnel: ProxyTunnel | None = None
-        self._link: LinkTerms | None = None
         self._news: ManagerNews | None = None
         self._keeper: DeadlineKeeper | None = None
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -130,9 +131,11 @@ class KubernetesHome:
         """
         with before_creating():
             api = await self._connected()
-            preflight = Preflight(api, self._namespace, self._address)
+            ahead_s = deadline_ahead_s(request.keep_for_s, self._settings.proxy_deadline_s)
+            link = LinkInputs(keep_s=ahead_s, image=self._settings.link_image)
+            preflight = Preflight(api, self._namespace, self._address, link)
             readiness = await preflight.run(request, tell)
-        self._priority = preflight.priority
+        self._priority, self._link = preflight.priority, preflight.link
         service = self._service = readiness.service
         if service.is_ours:
             head = readiness.head.name if readiness.head else ""
@@ -155,7 +158,7 @@ class KubernetesHome:
     async def create_proxy(
         self, request: SessionRequest, *, session: str, owner: Identity
     ) -> ProxyHandle:
-        """Creates the Job, and with our images a Secret with its token."""
+        """Creates the Job, and what its pod mounts."""
         api, service = self._api, self._service
         assert api is not None, "call preflight first"
         assert service is not None, "call preflight first"
@@ -171,12 +174,12 @@ class KubernetesHome:
             session=session,
             created_by_pid=owner.pid,
             ahead_s=ahead_s,
+            link=self._link,
         )
         with after_creating(request.name):
             job = await create_job(api, inputs)
             uid = str(job["metadata"]["uid"])
-            if inputs.has_token:
-                await create_secret(api, inputs, self._token, uid)
+            await create_mounted(api, inputs, self._token, uid)
         silent = service if self._manager is None else None
         self._follower = ProxyFollower(
             api, self._namespace, inputs.tenant, job, tell=tell, silent_service=silent
@@ -225,14 +228,14 @@ class KubernetesHome:
         local_port: int | None,
     ) -> str:
         """Opens a tunnel to the proxy's pod."""
-        api, follower = self._api, self._follower
+        api, follower, link = self._api, self._follower, self._link
         assert api is not None, "call preflight first"
         assert follower is not None, "call follow first"
         tunnel = self._tunnel = ProxyTunnel(
             api,
             self._namespace,
             follower.pod,
-            link=self._link,
+            link=LinkTerms(token=self._token, keep_s=link.keep_s) if link else None,
             runtime_dir=self._settings.runtime_dir,
             local_port=local_port,
             tell=self._events.put_nowait,
@@ -251,7 +254,7 @@ class KubernetesHome:
             return [line async for line in stream]
 
     async def delete_proxy(self, name: str, uid: str, session: str) -> bool:
-        """Deletes this Job, and with it its pod and its Secret."""
+        """Deletes this Job, and with it its pod and what that mounts."""
         api = await self._connected()
         if not uid:
             uid = await find_own_job(api, self._namespace, name, session)

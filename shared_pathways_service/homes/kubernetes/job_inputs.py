@@ -9,6 +9,7 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.manifests.image_names import proxy_image_for
 from shared_pathways_service.manifests.lifetime import deadline_s
+from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.proxy_job import ProxyJobInputs
 
 __all__ = ["proxy_job_inputs"]
@@ -23,6 +24,7 @@ def proxy_job_inputs(
     session: str,
     created_by_pid: int,
     ahead_s: float,
+    link: LinkInputs | None,
 ) -> ProxyJobInputs:
     """Returns the inputs of a proxy's Job.
 
@@ -34,6 +36,7 @@ def proxy_job_inputs(
       session: UUID of the session.
       created_by_pid: The process that owns the session.
       ahead_s: Seconds for which the Job outlives the last extension of its deadline.
+      link: The far end of a resumable link; None: the link is plain.
     """
     first_type = tuple(map(InstanceType.parse, service.instances))[:1]
     tenant = dataclasses.replace(
@@ -53,6 +56,7 @@ def proxy_job_inputs(
         options=request.proxy_options,
         labels=request.labels,
         created_by_pid=created_by_pid,
+        link=link,
         keep_for_s=request.keep_for_s,
         deadline_s=deadline_s(0.0, tenant.max_lifetime_s, ahead_s=ahead_s),
     )

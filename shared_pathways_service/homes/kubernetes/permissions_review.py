@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.checks import Check
@@ -20,7 +20,7 @@ from shared_pathways_service.manifests.permissions import (
     rules_review,
 )
 
-__all__ = ["check_permissions", "review_rules"]
+__all__ = ["check_permissions", "missing_permissions", "review_rules"]
 
 Object = Mapping[str, Any]
 
@@ -43,17 +43,36 @@ async def check_permissions(
       ours: Whether the service runs this project's images, which need more permissions.
     """
     wanted = needed(ours=ours)
+    try:
+        missing = await missing_permissions(api, namespace, review, wanted)
+    except SharedPathwaysError as error:
+        return Check.unknown("permissions", f"cannot be asked for: {error}")
+    return preflight_checks.permissions_check(wanted, missing, namespace)
+
+
+async def missing_permissions(
+    api: KubeApi,
+    namespace: str,
+    review: Object | BaseException,
+    wanted: Sequence[Permission],
+) -> list[Permission]:
+    """Returns which of these permissions this user does not have; arguments as above.
+
+    Raises:
+      SharedPathwaysError: The API server does not say so.
+    """
     verdict = evaluate(review if isinstance(review, Mapping) else {}, wanted)
     missing = list(verdict.missing)
     if verdict.unknown:
         answers = await asyncio.gather(
             *(_ask(api, namespace, one) for one in verdict.unknown), return_exceptions=True
         )
-        if all(isinstance(answer, SharedPathwaysError) for answer in answers):
-            return Check.unknown("permissions", f"cannot be asked for: {answers[0]}")
+        errors = [answer for answer in answers if isinstance(answer, SharedPathwaysError)]
+        if len(errors) == len(answers):
+            raise errors[0]
         pairs = zip(verdict.unknown, answers, strict=True)
         missing += [one for one, answer in pairs if _is_refused(answer)]
-    return preflight_checks.permissions_check(wanted, missing, namespace)
+    return missing
 
 
 async def _ask(api: KubeApi, namespace: str, permission: Permission) -> Object:

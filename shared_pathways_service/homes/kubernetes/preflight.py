@@ -19,6 +19,7 @@ from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import Tell
+from shared_pathways_service.homes.kubernetes.link_check import check_link
 from shared_pathways_service.homes.kubernetes.permissions_review import (
     check_permissions,
     review_rules,
@@ -30,6 +31,7 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests.image_names import Versions
+from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.names import LABEL_JOBSET
 
 __all__ = ["Preflight"]
@@ -48,9 +50,12 @@ class Preflight:
       api: The API server.
       namespace: The namespace of the service.
       address: ``host:port`` of its resource manager; empty: the only service.
+      link: The inputs of a resumable link, if one is requested.
     """
 
-    def __init__(self, api: KubeApi, namespace: str, address: str) -> None:
+    def __init__(
+        self, api: KubeApi, namespace: str, address: str, link: LinkInputs | None = None
+    ) -> None:
         self._api = api
         self._namespace = namespace
         self._address = address
@@ -58,6 +63,8 @@ class Preflight:
         self._jobset: list[Object] = []
         self._versions: dict[str, str] = {}
         self._priority = 0
+        self._link = link
+        self._has_link = False
 
     @property
     def view(self) -> ServiceView | None:
@@ -68,6 +75,11 @@ class Preflight:
     def priority(self) -> int:
         """The request's priority as the cluster defines it, once it was read."""
         return self._priority
+
+    @property
+    def link(self) -> LinkInputs | None:
+        """The inputs of the request's resumable link; None: it is plain, or has to be."""
+        return self._link if self._has_link else None
 
     async def run(self, request: SessionRequest, tell: Tell) -> ServiceReadiness:
         """Makes every check, and waits until enough slices are ready; the caller sets a deadline.
@@ -155,6 +167,10 @@ class Preflight:
             examined.checks[-2] = await self._check_permissions(review, ours=True)
         examined.add(*self._priority_check(request, priority))
         examined.add(*_request_checks(service, request))
+        if self._link is not None and examined.final_failure is None:
+            found = await check_link(self._api, review, request, service, self._link)
+            self._has_link = bool(found) and found[0].outcome is Outcome.OK
+            examined.add(*found)
         if isinstance(pods, BaseException):
             examined.add(_failed("resource manager", pods))
             return examined

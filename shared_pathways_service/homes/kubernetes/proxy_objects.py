@@ -1,4 +1,4 @@
-"""The objects of one proxy in a cluster: its Job, and the Secret with its token."""
+"""The objects of one proxy in a cluster: its Job, and what its pod mounts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 
 from shared_pathways_service.cluster_state.proxy_progress import create_refused
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.homes.kubernetes.link_archive import link_archive
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.manifests.names import bears_session
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job, token_secret
+from shared_pathways_service.manifests.proxy_job import (
+    ProxyJobInputs,
+    link_config_map,
+    proxy_job,
+    token_secret,
+)
 
-__all__ = ["create_job", "create_secret", "find_own_job"]
+__all__ = ["create_job", "create_mounted", "find_own_job"]
 
 
 async def create_job(api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
@@ -28,32 +34,40 @@ async def create_job(api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
         raise _refusal(error, inputs) from error
 
 
-async def create_secret(api: KubeApi, inputs: ProxyJobInputs, token: str, uid: str) -> None:
-    """Creates the Secret with a proxy's token.
+async def create_mounted(api: KubeApi, inputs: ProxyJobInputs, token: str, uid: str) -> None:
+    """Creates what the pod of a proxy mounts: a Secret with its token, the program of its link.
 
     Args:
       api: The API server.
       inputs: The inputs of the Job.
       token: The proxy's token.
-      uid: The UID of the Job, which owns the Secret.
+      uid: The UID of the Job, which owns them.
 
     Raises:
       SharedPathwaysError: The request was refused or not answered.
     """
-    secret = token_secret(inputs, token, uid)
-    try:
-        await api.create(collection("secrets", inputs.namespace), secret)
-    except ApiError as error:
-        # The answer to an earlier try was lost. (If the Secret is another owner's after all, its
-        # token differs, and the proxy refuses both of us.)
-        if error.reason != "AlreadyExists":
-            raise _refusal(error, inputs) from error
+    if inputs.has_secret:
+        await _create(api, "secrets", token_secret(inputs, token, uid), inputs)
+    if inputs.sidecar is not None:
+        await _create(api, "configmaps", link_config_map(inputs, link_archive(), uid), inputs)
 
 
 async def find_own_job(api: KubeApi, namespace: str, name: str, session: str) -> str:
     """Returns the UID of a session's Job; empty if there is no Job of that name."""
     job = await api.find(item("jobs", namespace, name))
     return str(job["metadata"]["uid"]) if job and bears_session(job, session) else ""
+
+
+async def _create(
+    api: KubeApi, resource: str, body: Mapping[str, Any], inputs: ProxyJobInputs
+) -> None:
+    try:
+        await api.create(collection(resource, inputs.namespace), body)
+    except ApiError as error:
+        # The answer to an earlier try was lost. (If the Secret is another owner's after all, its
+        # token differs, and the proxy refuses both of us.)
+        if error.reason != "AlreadyExists":
+            raise _refusal(error, inputs) from error
 
 
 def _refusal(error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:

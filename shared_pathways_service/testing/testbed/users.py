@@ -6,7 +6,11 @@ import dataclasses
 import secrets
 from collections.abc import Sequence
 
-from shared_pathways_service.manifests.permissions import granting_rules, needed
+from shared_pathways_service.manifests.permissions import (
+    granting_rules,
+    needed,
+    needed_for_sidecar,
+)
 from shared_pathways_service.testing.testbed.api import Object
 
 __all__ = ["ADMIN_GROUP", "AUDITED_GROUP", "User", "new_user", "role_objects", "usual_rules"]
@@ -34,7 +38,8 @@ def usual_rules(role: str) -> Sequence[Object]:
     """Returns the RBAC rules of a role: ``tenant`` or ``operator``; none for other names."""
     if role == "operator":
         return ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
-    return granting_rules(needed(ours=True)) if role == "tenant" else ()
+    tenants = (*needed(ours=True), *needed_for_sidecar())
+    return granting_rules(tenants) if role == "tenant" else ()
 
 
 def role_objects(namespace: str, user: str, rules: Sequence[Object]) -> dict[str, Object]:

@@ -15,7 +15,9 @@ from shared_pathways_service.errors import SharedPathwaysError, TunnelError
 from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.websocket_upgrade import upgraded
 
 __all__ = ["cluster_checks"]
@@ -33,7 +35,10 @@ async def cluster_checks(
     """
     try:
         async with opened(where) as cluster:
-            preflight = Preflight(cluster.api, cluster.namespace, where.pathways_service or "")
+            settings = Settings.load()
+            link = LinkInputs(keep_s=settings.proxy_deadline_s, image=settings.link_image)
+            address = where.pathways_service or ""
+            preflight = Preflight(cluster.api, cluster.namespace, address, link)
             examined = await preflight.examine(request, timeout_s)
             return [*examined.checks, *await _tunnel_check(cluster.api, examined)]
     except SharedPathwaysError as error:

@@ -1,0 +1,93 @@
+"""Resumable links in a cluster: the far end beside the proxy, and what prevents it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.testbed.clients import KIND, client, deployed, nothing_left, proxies
+from shared_pathways_service.manifests.names import LINK_CONTAINER, PROXY_CONTAINER
+from shared_pathways_service.manifests.permissions import granting_rules, needed
+from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.testing.testbed import Namespace, deploy_service
+
+RESUMABLE = """
+with connecting(link="resumable") as connection:
+    import jax, jax.numpy as jnp
+    say("runs", value=float(jnp.arange(4.0).sum()))
+    say("warned", reasons=[event.reason for event in heard if event.kind == "service.warning"])
+    wait_for("leave")
+"""
+
+FAILS = """
+try:
+    connecting(link="resumable").start()
+except errors.ProxyFailed as error:
+    say("failed", error=error.to_json())
+"""
+
+
+def pod_of_proxy(namespace: Namespace) -> str:
+    [name] = [one.split()[1] for one in proxies(namespace) if one.startswith("pods ")]
+    return name
+
+
+def test_googles_proxy_is_reached_through_a_sidecar(namespace: Namespace) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+    with client(namespace, RESUMABLE) as running:
+        assert running.expect("runs")["value"] == 6.0
+        assert running.expect("warned")["reasons"] == []
+        pod = pod_of_proxy(namespace)
+        assert namespace.processes()[pod].keys() == {LINK_CONTAINER, PROXY_CONTAINER}
+        reports = namespace.log(pod, container=LINK_CONTAINER).splitlines()
+        last = json.loads(reports[-1])["link"]
+        assert (last["port"], last["refused"]) == (29002, 0)
+        assert last["accepted"] >= 1
+        assert f"configmaps {pod.rpartition('-')[0]}" in proxies(namespace)
+        running.tell("leave")
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+
+def test_our_proxy_is_reached_through_its_own_far_end(namespace: Namespace) -> None:
+    deployed(namespace, 1)
+    with client(namespace, RESUMABLE) as running:
+        assert running.expect("runs")["value"] == 6.0
+        assert running.expect("warned")["reasons"] == []
+        assert namespace.processes()[pod_of_proxy(namespace)].keys() == {PROXY_CONTAINER}
+        assert not [one for one in proxies(namespace) if one.startswith("configmaps ")]
+        running.tell("leave")
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+
+def test_the_image_of_the_sidecar_cannot_be_pulled(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+    monkeypatch.setenv("SPS_LINK_IMAGE", "r.io/python:no-such-tag")
+    with client(namespace, FAILS) as running:
+        error = running.expect("failed")["error"]
+        assert running.wait() == 0
+    assert "r.io/python:no-such-tag cannot be pulled (ErrImagePull)" in error["message"]
+    assert "SPS_LINK_IMAGE" in error["hint"]
+    assert 'link="plain"' in error["hint"]
+    nothing_left(namespace)
+
+
+def test_without_permission_for_the_sidecar_the_link_is_plain(namespace: Namespace) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+    namespace.user("poor", granting_rules(needed(ours=False)))
+    with client(namespace, RESUMABLE, role="poor") as running:
+        assert running.expect("runs")["value"] == 6.0
+        [reason] = running.expect("warned")["reasons"]
+        assert reason.startswith("the link is not resumable: you may not create secrets, create ")
+        pod = pod_of_proxy(namespace)
+        assert namespace.processes()[pod].keys() == {PROXY_CONTAINER}
+        running.tell("leave")
+        assert running.wait() == 0
+    nothing_left(namespace)
