@@ -3,7 +3,8 @@
 The standard library alone: the far end also runs as a sidecar of a proxy whose image is not ours.
 
 - `link_state`: one end of a session, without I/O, and its `link_events`
-- `link_connections`, `link_streams`, `pacing`, `link_frames`, `control_frames`: its parts
+- `link_connections`, `link_streams`, `pacing`, `link_frames`, `control_frames`, `control_queue`:
+  its parts
 - `token_handshake`: mutual proof of the session's token
 - `http2_pings`: answers gRPC's PINGs while the way is interrupted
 - `near_end` (with `near_handshake`), `far_end`: the two ends

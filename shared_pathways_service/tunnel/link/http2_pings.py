@@ -19,6 +19,8 @@ __all__ = ["ANSWER_AFTER_S", "PREFACE", "FrameCutter", "PingKeeper"]
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: Seconds after which a PING is answered in place of the peer, well below gRPC's minute.
 ANSWER_AFTER_S = 15.0
+#: PINGs that are remembered: gRPC has a few at a time.
+_MOST_ASKED = 1024
 
 _HEAD_BYTES = 9
 _TYPE, _FLAGS = 3, 4
@@ -96,7 +98,7 @@ class PingKeeper:
 
     def __init__(self, answer_after_s: float = ANSWER_AFTER_S) -> None:
         self._answer_after_s = answer_after_s
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_Asked] = deque(maxlen=_MOST_ASKED)
 
     @property
     def due_at(self) -> float | None:

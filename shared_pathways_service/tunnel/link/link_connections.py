@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from shared_pathways_service.tunnel.link.control_frames import ack_frame
+from shared_pathways_service.tunnel.link.link_events import (
+    Arrived,
+    Ended,
+    LinkEvent,
+    Opened,
+    parse_protocol,
+)
 from shared_pathways_service.tunnel.link.link_frames import Buffer, Frame, FrameKind, LinkViolation
 from shared_pathways_service.tunnel.link.link_streams import ReceiveStream, SendStream
 
@@ -50,39 +58,68 @@ class Connection:
         """Returns an ACK; `number` is the connection's."""
         return ack_frame(number, self.acked, self.receive.received)
 
-    def assemble(self, frame: Frame) -> list[Buffer]:
-        """Adds the bytes of a frame; returns the message that ends with them, or nothing.
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have arrived and are not passed on."""
+        return self.receive.received + self.receive.early_bytes - self.delivered_to
+
+    def take_in_order(self, frame: Frame, *, is_near: bool) -> LinkEvent | None:
+        """Takes the next frame of the peer's stream; returns what follows from it.
+
+        Args:
+          frame: The frame.
+          is_near: Whether this end opens connections.
 
         Raises:
-          LinkViolation: The message is too long.
+          LinkViolation: The message is too long, or the stream does not begin as it must.
         """
+        number = frame.connection
+        is_first = frame.offset == 0 and not is_near
+        if is_first is not (frame.kind is FrameKind.OPEN):
+            raise LinkViolation(f"connection {number} does not begin with its opening")
+        if frame.kind is FrameKind.OPEN:
+            self.arrived_to = self.delivered_to = 1
+            return Opened(number, parse_protocol(frame.payload))
+        if frame.kind is FrameKind.END:
+            return Ended(number)
         self.parts.append(frame.payload)
         self.parts_bytes += len(frame.payload)
         if self.parts_bytes > MAX_MESSAGE_BYTES:
-            raise LinkViolation("a message of a connection is too long")
+            raise LinkViolation(f"a message of connection {number} is too long")
         if frame.kind is FrameKind.PART:
-            return []
+            return None
         whole, self.parts, self.parts_bytes = self.parts, [], 0
-        return whole
+        self.arrived_to = frame.offset + len(frame.payload)
+        return Arrived(number, whole, self.arrived_to)
 
 
 class KnownNumbers:
     """The numbers of all connections that ever were, which come in any order.
 
     Attributes:
-      all_to: All numbers up to this one.
+      top: The highest of them.
     """
 
     def __init__(self) -> None:
-        self.all_to = 0
-        self._above: set[int] = set()
+        self.top = 0
+        self._missing: set[int] = set()  # below it
+
+    @property
+    def all_to(self) -> int:
+        """All numbers up to this one."""
+        return min(self._missing) - 1 if self._missing else self.top
 
     def add(self, number: int) -> None:
         """Adds a number."""
-        self._above.add(number)
-        while self.all_to + 1 in self._above:
-            self.all_to += 1
-            self._above.remove(self.all_to)
+        self._missing.update(range(self.top + 1, number))
+        self._missing.discard(number)
+        self.top = max(self.top, number)
+
+    def add_all_but(self, others: Collection[int], top: int) -> None:
+        """Adds all numbers up to `top` but `others`, which may still come."""
+        self._missing = {n for n in self._missing if n > top or n in others}
+        self._missing.update(n for n in others if self.top < n <= top)
+        self.top = max(self.top, top)
 
     def __contains__(self, number: int) -> bool:
-        return number <= self.all_to or number in self._above
+        return number <= self.top and number not in self._missing

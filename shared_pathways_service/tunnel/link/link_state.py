@@ -8,8 +8,11 @@ Nothing is lost with a carrier: pieces that it took and the peer did not acknowl
 The first frame on a carrier (SYNC) says what the sender has of each connection, so that only
 missing bytes are sent again, and a connection that one end gave up ends at the other.
 
-Memory is bounded. Per connection, an end holds at most `window_bytes` that are not acknowledged,
-as much that was received but not passed on, and one incomplete message (16 MiB).
+Memory is bounded. What an end sends, it keeps until the peer has passed it on: `WINDOW_BYTES` of a
+connection, and no more than `SHARE_BYTES` of each while `BUDGET_BYTES` are kept of all. So an end
+keeps at most 128 MiB of a session, in `MAX_PIECES` per connection. Of a peer that does the same it
+has received as much at most, and a message that is not complete (16 MiB) of each connection; of a
+peer that does not, one window and one message of each connection, then the session ends.
 """
 
 from __future__ import annotations
@@ -24,17 +27,9 @@ from shared_pathways_service.tunnel.link.control_frames import (
     sync_frame,
     text_frame,
 )
+from shared_pathways_service.tunnel.link.control_queue import ControlQueue
 from shared_pathways_service.tunnel.link.link_connections import Connection, KnownNumbers
-from shared_pathways_service.tunnel.link.link_events import (
-    Arrived,
-    Ended,
-    LinkEvent,
-    Opened,
-    Over,
-    Protocol,
-    Reset,
-    parse_protocol,
-)
+from shared_pathways_service.tunnel.link.link_events import LinkEvent, Over, Protocol, Reset
 from shared_pathways_service.tunnel.link.link_frames import (
     STREAM_KINDS,
     Buffer,
@@ -44,15 +39,19 @@ from shared_pathways_service.tunnel.link.link_frames import (
     LinkViolation,
     frame_header,
 )
-from shared_pathways_service.tunnel.link.link_streams import ReceiveStream, SendStream
+from shared_pathways_service.tunnel.link.link_streams import MAX_PIECES, ReceiveStream, SendStream
 from shared_pathways_service.tunnel.link.pacing import Pacing
 
-__all__ = ["MAX_CONNECTIONS", "WINDOW_BYTES", "Link"]
+__all__ = ["BUDGET_BYTES", "MAX_CONNECTIONS", "SHARE_BYTES", "WINDOW_BYTES", "Link"]
 
 #: Default of the window.
 WINDOW_BYTES = 8 << 20
 #: Open connections; JAX makes a handful.
 MAX_CONNECTIONS = 64
+#: Bytes that are kept of all connections before the window of each is `SHARE_BYTES`.
+BUDGET_BYTES, SHARE_BYTES = 64 << 20, 1 << 20
+#: By how much the number of a new connection may exceed those before, as frames overtake others.
+_MOST_AHEAD = 4096
 
 
 class Link:
@@ -73,8 +72,7 @@ class Link:
         self._connections: dict[int, Connection] = {}
         self._known = KnownNumbers()
         self._readers: dict[int, LinkFrameReader] = {}
-        self._first: dict[int, deque[bytes]] = {}  # per carrier, before anything else
-        self._control: deque[bytes] = deque()
+        self._control = ControlQueue()
         self._acks: set[int] = set()
         self._ready: deque[int] = deque()
         self._under_way = 0
@@ -99,6 +97,11 @@ class Link:
         """Bytes that are kept because the peer has not acknowledged them."""
         return sum(each.send.unacked_bytes for each in self._connections.values())
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have arrived and are not passed on."""
+        return sum(each.held_bytes for each in self._connections.values())
+
     def open(self, protocol: Protocol) -> int | None:
         """Opens a connection; returns its number, or None if there are too many."""
         assert self._is_near, "the far end does not open connections"
@@ -113,7 +116,10 @@ class Link:
         """Returns how many bytes the connection accepts now; 0 if it is gone."""
         if (known := self._connections.get(connection)) is None:
             return 0
-        return max(0, self._window_bytes - known.send.unacked_bytes)
+        if known.send.pieces >= MAX_PIECES:
+            return 0
+        share = SHARE_BYTES if self.replay_bytes >= BUDGET_BYTES else self._window_bytes
+        return max(0, min(share, self._window_bytes) - known.send.unacked_bytes)
 
     def send(self, connection: int, payload: Buffer, *, is_whole: bool) -> None:
         """Sends bytes.
@@ -146,18 +152,19 @@ class Link:
 
     def bye(self, reason: str) -> None:
         """Ends the session."""
-        self._control.append(text_frame(FrameKind.BYE, 0, reason))
+        self._control.put_bye(text_frame(FrameKind.BYE, 0, reason))
 
     # ---- carriers
 
     def attach(self, carrier: int) -> None:
         """Adds a carrier, whose handshake is complete."""
         self._readers[carrier] = LinkFrameReader()
-        self._first[carrier] = deque((self._sync(),))
+        self._control.attach(carrier, self._sync())
 
     def detach(self, carrier: int) -> None:
         """Removes a carrier, which broke."""
-        del self._readers[carrier], self._first[carrier]
+        del self._readers[carrier]
+        self._control.detach(carrier)
         for number, known in self._connections.items():
             lost = known.send.carrier_lost(carrier)
             self._under_way -= sum(piece.length for piece in lost)
@@ -168,12 +175,11 @@ class Link:
 
     def ping(self, carrier: int, number: int) -> None:
         """Asks for a sign of life on this carrier."""
-        self._first[carrier].append(frame_header(FrameKind.PING, 0, number, 0))
+        self._control.put_sign_of_life(carrier, FrameKind.PING, number)
 
     def has_frames(self, carrier: int) -> bool:
         """Whether `take` would return something."""
-        queued = self._first[carrier] or self._control or self._acks
-        return bool(queued) or self._may_send()
+        return bool(self._acks) or self._control.has_frames(carrier) or self._may_send()
 
     def take(self, carrier: int, now: float, limit_bytes: int) -> list[Buffer]:
         """Returns frames for this carrier to send.
@@ -183,12 +189,10 @@ class Link:
           now: Seconds on a monotonic clock.
           limit_bytes: No more pieces are added after so many bytes.
         """
-        frames: list[Buffer] = list(self._first[carrier])
-        self._first[carrier].clear()
+        frames: list[Buffer] = [*self._control.take_first(carrier)]
         frames += [self._connections[number].ack(number) for number in self._acks]
         self._acks.clear()
-        frames += self._control
-        self._control.clear()
+        frames += self._control.take_others()
         size = 0
         while size < limit_bytes and self._may_send():
             number = self._ready.popleft()
@@ -239,7 +243,7 @@ class Link:
         elif frame.kind is FrameKind.ACK:
             self._take_ack(frame.connection, frame.offset, parse_ack(frame.payload), now)
         elif frame.kind is FrameKind.PING:
-            self._first[carrier].append(frame_header(FrameKind.PONG, 0, frame.offset, 0))
+            self._control.put_sign_of_life(carrier, FrameKind.PONG, frame.offset)
         elif frame.kind is FrameKind.SYNC:
             self._take_sync(frame.payload, now)
         elif frame.kind is FrameKind.RESET:
@@ -254,37 +258,27 @@ class Link:
         if known is None:
             return
         for each in known.receive.receive(frame, known.acked):
-            self._take_in_order(each.connection, known, each)
+            if each.kind in (FrameKind.PART, FrameKind.WHOLE):
+                self.received_bytes += len(each.payload)
+            if (event := known.take_in_order(each, is_near=self._is_near)) is not None:
+                self._events.append(event)
         # (Also for what came twice: the acknowledgement may be lost.)
         self._acks.add(frame.connection)
         self._forget_if_done(frame.connection)
 
     def _unknown(self, number: int) -> Connection | None:
         if number in self._known:
+            if self._control.is_flooded:
+                raise LinkViolation("it does not read what it asks for about closed connections")
             self._queue_reset(number, "the connection is closed")
             return None
-        if self._is_near:
+        if self._is_near or number > self._known.top + _MOST_AHEAD:
             raise LinkViolation(f"connection {number} was never opened")
         if len(self._connections) >= MAX_CONNECTIONS:
             self._known.add(number)
             self._queue_reset(number, f"more than {MAX_CONNECTIONS} connections are open")
             return None
         return self._add(number)
-
-    def _take_in_order(self, number: int, known: Connection, frame: Frame) -> None:
-        is_first = frame.offset == 0 and not self._is_near
-        if is_first is not (frame.kind is FrameKind.OPEN):
-            raise LinkViolation(f"connection {number} does not begin with its opening")
-        if frame.kind is FrameKind.OPEN:
-            known.arrived_to = known.delivered_to = 1
-            self._events.append(Opened(number, parse_protocol(frame.payload)))
-        elif frame.kind is FrameKind.END:
-            self._events.append(Ended(number))
-        else:
-            self.received_bytes += len(frame.payload)
-            if whole := known.assemble(frame):
-                known.arrived_to = frame.offset + len(frame.payload)
-                self._events.append(Arrived(number, whole, known.arrived_to))
 
     def _take_ack(self, number: int, passed_on: int, received: int, now: float) -> None:
         if (known := self._connections.get(number)) is None:
@@ -301,6 +295,9 @@ class Link:
     def _take_reset(self, number: int, reason: str) -> None:
         known = self._connections.get(number)
         if known is None:
+            # (Given up before its opening was sent.)
+            if not self._is_near and number <= self._known.top + _MOST_AHEAD:
+                self._known.add(number)
             return
         is_over = known.send.has_ended and known.receive.has_ended
         self._forget(number)
@@ -308,12 +305,12 @@ class Link:
             self._events.append(Reset(number, reason))
 
     def _queue_reset(self, number: int, reason: str) -> None:
-        self._control.append(text_frame(FrameKind.RESET, number, reason))
+        self._control.put_closed(number, text_frame(FrameKind.RESET, number, reason))
 
     def _forget_if_done(self, number: int) -> None:
         if (known := self._connections[number]).is_done:
             # The last acknowledgement; if it is lost, a SYNC tells the peer.
-            self._control.append(known.ack(number))
+            self._control.put_closed(number, known.ack(number))
             self._forget(number)
 
     def _forget(self, number: int) -> bool:
@@ -340,6 +337,8 @@ class Link:
         for number, acked, received in entries:
             self._take_ack(number, acked, received, now)
         listed = {number for number, _, _ in entries}
+        if not self._is_near:
+            self._known.add_all_but(listed, peer_knows_to)
         for number in set(self._connections) - listed:
             if number <= peer_knows_to:
                 self._take_reset(number, "the other end has closed the connection")

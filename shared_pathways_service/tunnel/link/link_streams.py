@@ -17,7 +17,10 @@ from shared_pathways_service.tunnel.link.link_frames import (
     length_in_stream,
 )
 
-__all__ = ["Piece", "ReceiveStream", "SendStream"]
+__all__ = ["MAX_PIECES", "Piece", "ReceiveStream", "SendStream"]
+
+#: Pieces of one direction in a replay buffer, as small ones take more memory than their bytes.
+MAX_PIECES = 16_384
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -67,6 +70,11 @@ class SendStream:
     def is_acked(self) -> bool:
         """Whether the peer has passed on everything, the end included."""
         return self.has_ended and not self._missing and not self._at_peer
+
+    @property
+    def pieces(self) -> int:
+        """The number of pieces in the replay buffer."""
+        return len(self._at_peer) + len(self._missing)
 
     @property
     def has_waiting(self) -> bool:
@@ -147,6 +155,11 @@ class ReceiveStream:
         self._window_bytes = window_bytes
         self._early: dict[int, Frame] = {}
 
+    @property
+    def early_bytes(self) -> int:
+        """Bytes that have arrived before others that come before them."""
+        return sum(len(frame.payload) for frame in self._early.values())
+
     def receive(self, frame: Frame, acked: int) -> list[Frame]:
         """Takes a frame.
 
@@ -167,6 +180,8 @@ class ReceiveStream:
             if end > self.received:
                 raise LinkViolation(f"connection {frame.connection} was cut differently before")
             return []
+        if len(self._early) >= 2 * MAX_PIECES:
+            raise LinkViolation(f"connection {frame.connection} is cut into too many pieces")
         self._early.setdefault(frame.offset, frame)
         in_order = []
         while (next_frame := self._early.pop(self.received, None)) is not None:

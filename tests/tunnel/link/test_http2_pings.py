@@ -77,3 +77,10 @@ def test_pings_of_the_other_side_pass() -> None:
     pings = PingKeeper()
     pings.asked(b"87654321", 0.0)
     assert b"".join(pings.arrived([PING, ANSWER])) == PING + ANSWER
+
+
+def test_pings_that_are_never_answered_are_forgotten() -> None:
+    keeper = PingKeeper()
+    for number in range(5000):
+        keeper.asked(number.to_bytes(8), 0.0)
+    assert len(keeper.answers(100.0)) == 1024

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict, deque
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,108 +15,14 @@ from hypothesis.stateful import (
 )
 
 from shared_pathways_service.tunnel.link.link_events import (
-    Arrived,
-    Ended,
-    Opened,
-    Over,
     Protocol,
-    Reset,
 )
 from shared_pathways_service.tunnel.link.link_frames import FrameKind, LinkViolation, frame_header
 from shared_pathways_service.tunnel.link.link_state import MAX_CONNECTIONS, Link
+from tests.tunnel.link.two_ends import FAR, NEAR, WINDOW, Ends
 
-_WINDOW = 4096
-NEAR, FAR = 0, 1
 ENDS = st.sampled_from((NEAR, FAR))
 SIZES = st.integers(min_value=1, max_value=5000)
-
-
-class Ends:
-    """Two ends, and carriers between them that deliver bytes when they are asked to."""
-
-    def __init__(self, window: int = _WINDOW) -> None:
-        self.links = (
-            Link(is_near=True, window_bytes=window),
-            Link(is_near=False, window_bytes=window),
-        )
-        self.now = 0.0
-        self._numbers = itertools.count(1)
-        #: Per carrier and sender: bytes on their way.
-        self.carriers: dict[int, tuple[bytearray, bytearray]] = {}
-        self.sent: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
-        self.passed_on: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
-        self.undelivered: dict[tuple[int, int], deque[Arrived]] = defaultdict(deque)
-        self.opened: list[int] = []
-        self.ended: set[tuple[int, int]] = set()
-        self.resets: dict[tuple[int, int], str] = {}
-        self.over: list[str] = []
-
-    def attach(self) -> int:
-        carrier = next(self._numbers)
-        for link in self.links:
-            link.attach(carrier)
-        self.carriers[carrier] = (bytearray(), bytearray())
-        return carrier
-
-    def cut(self, carrier: int) -> None:
-        del self.carriers[carrier]
-        for link in self.links:
-            link.detach(carrier)
-
-    def send(self, end: int, connection: int, data: bytes, *, is_whole: bool = True) -> None:
-        self.links[end].send(connection, data, is_whole=is_whole)
-        self.sent[end, connection] += data
-
-    def take(self, end: int, carrier: int, limit: int = 1 << 20) -> None:
-        self.now += 0.001
-        for frame in self.links[end].take(carrier, self.now, limit):
-            self.carriers[carrier][end].extend(frame)
-
-    def move(self, end: int, carrier: int, size: int = 1 << 30) -> None:
-        """Lets `size` bytes that `end` sent arrive."""
-        way = self.carriers[carrier][end]
-        data = bytes(way[:size])
-        del way[:size]
-        other = 1 - end
-        for event in self.links[other].receive(carrier, memoryview(data), self.now):
-            if isinstance(event, Opened):
-                self.opened.append(event.connection)
-            elif isinstance(event, Arrived):
-                self.undelivered[other, event.connection].append(event)
-            elif isinstance(event, Ended):
-                self.ended.add((other, event.connection))
-            elif isinstance(event, Reset):
-                self.resets[other, event.connection] = event.reason
-            elif isinstance(event, Over):
-                self.over.append(event.reason)
-
-    def deliver(self, end: int, connection: int) -> None:
-        arrived = self.undelivered[end, connection].popleft()
-        for payload in arrived.payloads:
-            self.passed_on[end, connection] += payload
-        self.links[end].delivered(connection, arrived.end)
-
-    def settle(self) -> None:
-        """Moves everything until nothing is left to move."""
-        self.settle_without_delivering(None)
-
-    def settle_without_delivering(self, blocked: int | None) -> None:
-        """Moves everything, but passes nothing on for one connection."""
-        for _ in range(1000):
-            is_busy = False
-            for carrier, end in itertools.product(self.carriers, (NEAR, FAR)):
-                if self.links[end].has_frames(carrier):
-                    self.take(end, carrier)
-                if self.carriers[carrier][end]:
-                    is_busy = True
-                    self.move(end, carrier)
-            for (end, connection), waiting in self.undelivered.items():
-                while waiting and connection != blocked:
-                    is_busy = True
-                    self.deliver(end, connection)
-            if not is_busy:
-                return
-        raise AssertionError("the two ends never come to rest")
 
 
 class AnyCarriers(RuleBasedStateMachine):
@@ -207,7 +110,7 @@ class AnyCarriers(RuleBasedStateMachine):
             assert self.ends.sent[1 - end, connection].startswith(data)
         assert not self.ends.resets
         for link in self.ends.links:
-            assert link.replay_bytes <= len(link.connections) * (_WINDOW + 2)
+            assert link.replay_bytes <= len(link.connections) * (WINDOW + 2)
 
     def teardown(self) -> None:
         self.ends.attach()
@@ -283,7 +186,7 @@ def test_a_client_that_never_reads_stops_the_sender_at_its_window() -> None:
     while room := ends.links[NEAR].room(connection):
         ends.send(NEAR, connection, b"x" * min(room, 1000))
         ends.settle_without_delivering(connection)
-    assert ends.links[NEAR].replay_bytes == _WINDOW
+    assert ends.links[NEAR].replay_bytes == WINDOW
     ends.send(NEAR, other, b"served")
     ends.settle_without_delivering(connection)
     assert ends.passed_on[FAR, other] == b"served"
@@ -292,7 +195,7 @@ def test_a_client_that_never_reads_stops_the_sender_at_its_window() -> None:
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (frame_header(FrameKind.WHOLE, 1, 1, _WINDOW + 2) + b"x" * (_WINDOW + 2), "window"),
+        (frame_header(FrameKind.WHOLE, 1, 1, WINDOW + 2) + b"x" * (WINDOW + 2), "window"),
         (frame_header(FrameKind.WHOLE, 1, 0, 1) + b"x", "opening"),
         (frame_header(FrameKind.OPEN, 1, 0, 1) + b"x", "no protocol"),
         (frame_header(FrameKind.SYNC, 0, 0, 2) + b"xx", "too short"),
@@ -302,7 +205,7 @@ def test_a_client_that_never_reads_stops_the_sender_at_its_window() -> None:
     ],
 )
 def test_violations_are_refused(frame: bytes, reason: str) -> None:
-    far = Link(is_near=False, window_bytes=_WINDOW)
+    far = Link(is_near=False, window_bytes=WINDOW)
     far.attach(1)
     with pytest.raises(LinkViolation, match=reason):
         far.receive(1, memoryview(frame), 0.0)
