@@ -66,7 +66,8 @@ class Rig:
             "image": COMMAND_IMAGE,
             "command": [sys.executable, "-c", code],
         }
-        main |= {"env": environment, "ports": [{"containerPort": PORT}]}
+        ports = [{"containerPort": port} for port in (PORT, LINK_PORT)]
+        main |= {"env": environment, "ports": ports}
         namespace.create("pods", {"metadata": {"name": "load"}, "spec": {"containers": [main]}})
         seen = namespace.wait_for_pod("load", lambda pod: pod["status"].get("phase") == "Running")
         self.pod_ip: str = seen["status"]["podIP"]

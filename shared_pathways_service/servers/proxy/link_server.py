@@ -25,6 +25,8 @@ from shared_pathways_service.runtime.location import with_package_path
 __all__ = ["LinkOptions", "LinkServer"]
 
 _MODULE = "shared_pathways_service.tunnel.link"
+#: Seconds for its first start.
+_START_S = 60.0
 #: Seconds for the far end to say goodbye to the near ends, and to close.
 _END_S = 6.0
 _LONGEST_PAUSE_S = 30.0
@@ -93,12 +95,12 @@ class LinkServer:
           target: The proxy's address, ``HOST:PORT`` or ``unix:/PATH``.
 
         Raises:
-          SharedPathwaysError: It has ended instead; the log says why.
+          SharedPathwaysError: It has ended instead, or is too slow; the log says why.
         """
         self._target = target
         self._thread = threading.Thread(target=self._run, name="link-server", daemon=True)
         self._thread.start()
-        self._first_start.wait()
+        self._first_start.wait(_START_S)
         if not self._is_ready:
             self.close()
             raise SharedPathwaysError(

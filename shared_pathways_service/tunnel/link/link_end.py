@@ -30,6 +30,8 @@ _TURN_BYTES = 256 << 10
 _TICK_S = 1.0
 #: Seconds without a byte after which a carrier is asked for a sign of life, and then given up.
 _PING_S, _PONG_S = 10.0, 10.0
+_SILENT = f"no sign of life for {_PING_S + _PONG_S:g} s"
+_STALE = "this machine no longer has the address of the connection"
 #: Seconds by which a look is late when this machine slept, or this process was stopped.
 _ASLEEP_S = 30.0
 #: Seconds in which a local socket with bytes is read, also on a busy machine.
@@ -40,6 +42,7 @@ _SETTLE_S = 0.05
 class _Attached:
     number: int
     liveness: Liveness
+    given_up: str = ""  # why this end closed it
 
 
 class LinkEnd:
@@ -86,16 +89,22 @@ class LinkEnd:
         self.link.attach(number)
         self.move()
 
-    def remove_carrier(self, carrier: Carrier) -> None:
-        """Stops using a carrier, which broke; what it lost goes to the others."""
+    def remove_carrier(self, carrier: Carrier) -> str:
+        """Stops using a carrier, which broke; what it lost goes to the others.
+
+        Returns:
+          Why this end closed it; empty: it did not.
+        """
         if (attached := self._carriers.pop(carrier, None)) is not None:
             self.link.detach(attached.number)
             self.move()
         self._progress.set()
+        return "" if attached is None else attached.given_up
 
-    def drop_carriers(self) -> None:
+    def drop_carriers(self, reason: str) -> None:
         """Closes all carriers."""
-        for carrier in list(self._carriers):
+        for carrier, attached in list(self._carriers.items()):
+            attached.given_up = reason
             carrier.close()
 
     def add_bridge(self, connection: int, bridge: Bridge, early: bytes = b"") -> None:
@@ -214,5 +223,6 @@ class LinkEnd:
             if verdict is Verdict.PING:
                 self.link.ping(attached.number, int(now * 1000))
             elif verdict is Verdict.GONE or carrier.is_stale:
+                attached.given_up = _STALE if carrier.is_stale else _SILENT
                 carrier.close()
         self.move()

@@ -33,6 +33,9 @@ DialCarrier = Callable[[CarrierOwner], Awaitable[None]]
 
 _FIRST_BACKOFF_S = 0.2
 _FIRST_BYTES = 4096
+#: Seconds in which a client of HTTP/2 begins, also on a busy machine. Its PINGs are answered only
+#: if it does; and what checks whether a proxy hangs up waits for a second and more.
+_SPEAKS_S = 0.5
 
 
 class LinkState(enum.Enum):
@@ -155,20 +158,39 @@ class NearEnd:
     # ---- local connections
 
     async def _accept(self, local: socket.socket) -> None:
-        try:
-            # The client of HTTP/2 speaks first, as does every client here.
-            early = await self._loop.sock_recv(local, _FIRST_BYTES)
-        except BaseException:
-            local.close()
-            raise
-        protocol = Protocol.HTTP2 if PREFACE.startswith(early[: len(PREFACE)]) else Protocol.BYTES
-        is_open = bool(early) and self.state is not LinkState.OVER
-        connection = self._end.link.open(protocol) if is_open else None
-        if connection is None:
-            local.close()
-            return
+        with contextlib.ExitStack() as undo:
+            undo.callback(local.close)
+            early = b""
+            # A silent client is connected as well: it may wait for the server to hang up.
+            if await self._speaks(local):
+                try:
+                    early = local.recv(_FIRST_BYTES)
+                except OSError:
+                    return
+                if not early:
+                    return
+            is_http2 = bool(early) and PREFACE.startswith(early[: len(PREFACE)])
+            protocol = Protocol.HTTP2 if is_http2 else Protocol.BYTES
+            is_over = self.state is LinkState.OVER
+            connection = None if is_over else self._end.link.open(protocol)
+            if connection is None:
+                return
+            undo.pop_all()
         bridge = Bridge(self._end.link, connection, protocol, local, self._end, is_client=True)
         self._end.add_bridge(connection, bridge, early)
+
+    async def _speaks(self, local: socket.socket) -> bool:
+        """Waits until there is something to read; returns whether it came in time."""
+        is_readable = asyncio.Event()
+        self._loop.add_reader(local, is_readable.set)
+        try:
+            async with asyncio.timeout(_SPEAKS_S):
+                await is_readable.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._loop.remove_reader(local)
+        return True
 
     def _refuse_opened(self, event: Opened) -> None:
         self._on_over(f"the far end opened connection {event.connection}, which only we do")
@@ -229,7 +251,7 @@ class NearEnd:
 
     def _on_awake(self) -> None:
         # Connections from before have ended at the other end, or are about to.
-        self._end.drop_carriers()
+        self._end.drop_carriers("this machine was asleep")
         self._hurry.set()
 
     def _on_over(self, reason: str) -> None:

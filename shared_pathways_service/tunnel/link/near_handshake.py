@@ -102,8 +102,8 @@ class Approach:
 
     def carrier_lost(self, carrier: Carrier, error: Exception | None) -> None:
         """Reports the end."""
-        reason = str(error) if error else "the connection was closed"
-        self._end.remove_carrier(carrier)
+        reason = self._end.remove_carrier(carrier)
+        reason = reason or (str(error) if error else "the connection was closed")
         if not self.accepted.done():
             self.accepted.set_exception(ConnectionError(reason))
         if not self.lost.done():

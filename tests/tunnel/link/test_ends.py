@@ -145,6 +145,8 @@ def test_a_carrier_whose_address_is_gone_is_replaced(monkeypatch: pytest.MonkeyP
             while rig.way.dialled < before + 2:
                 await asyncio.sleep(0.01)
             monkeypatch.undo()
+            reason = await rig.state(LinkState.LOST)
+            assert reason == "this machine no longer has the address of the connection"
             writer.write(b"y")
             assert await reader.readexactly(1) == b"y"
             writer.close()
@@ -173,6 +175,7 @@ def test_carriers_from_before_a_sleep_are_replaced(monkeypatch: pytest.MonkeyPat
             while rig.way.dialled < before + 2:
                 await asyncio.sleep(0.01)
             monkeypatch.undo()
+            assert await rig.state(LinkState.LOST) == "this machine was asleep"
             writer.write(b"y")
             assert await reader.readexactly(1) == b"y"
             writer.close()
@@ -244,15 +247,31 @@ def test_a_recorded_handshake_opens_nothing() -> None:
     run(test)
 
 
-def test_a_proxy_that_accepts_no_connection_closes_the_local_one() -> None:
+@pytest.mark.parametrize("words", [b"x", b""], ids=["speaking", "silent"])
+def test_a_proxy_that_accepts_no_connection_closes_the_local_one(words: bytes) -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
             with socket.create_server(("127.0.0.1", 0)) as unused:
                 port = unused.getsockname()[1]
             rig.far._connect = connector("127.0.0.1", port)
             reader, writer = await rig.connect()
-            writer.write(b"x")
+            writer.write(words)
             assert await reader.read() == b""
+            writer.close()
+
+    run(test)
+
+
+def test_a_silent_client_is_connected_as_well() -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"who is there?")
+        assert await reader.read() == b""
+        writer.close()
+
+    async def test() -> None:
+        async with a_rig(greet) as rig:
+            reader, writer = await rig.connect()
+            assert await reader.readexactly(13) == b"who is there?"
             writer.close()
 
     run(test)
