@@ -66,7 +66,8 @@ class ProxyFollower:
         self._api = api
         self._namespace = namespace
         self._tenant = tenant
-        self._session = str(job["metadata"]["labels"][LABEL_SESSION])
+        session = job["metadata"]["labels"][LABEL_SESSION]
+        self._of_pods = {"labelSelector": f"{LABEL_SESSION}={session}"}
         self._job: Object | None = job
         self._uid = str(job["metadata"]["uid"])
         self._tell = tell
@@ -126,11 +127,10 @@ class ProxyFollower:
     async def _follow_objects(self) -> None:
         path = collection("jobs", self._namespace)
         of_job = {"fieldSelector": f"metadata.name={self._tenant.name}"}
-        of_pods = {"labelSelector": f"{LABEL_SESSION}={self._session}"}
         # (Versions compare within one resource only: of the others there is a list first.)
         await first_of(
             self._follow_each(path, of_job, self._take_job, self._job),
-            self._follow_each(collection("pods", self._namespace), of_pods, self._take_pod),
+            self._follow_each(collection("pods", self._namespace), self._of_pods, self._take_pod),
         )
 
     async def _follow_each(
@@ -169,7 +169,8 @@ class ProxyFollower:
 
     def _take_pod(self, change: WatchEvent) -> None:
         # (Of a deleted pod the last state is kept, which may show the reason.)
-        self._pods[str(change.object["metadata"]["uid"])] = change.object
+        pod = _gone(change.object) if change.kind == "DELETED" else change.object
+        self._pods[str(change.object["metadata"]["uid"])] = pod
 
     async def _follow_hints(self) -> None:
         """Reads events of Job and pod until the proxy runs; only they have some of the reasons."""
@@ -206,15 +207,29 @@ class ProxyFollower:
         return now.stage is Stage.ENDED
 
     async def _end(self) -> ProxyProgress:
-        """Returns how the proxy ended. A pod ends with its Job, whose end may be seen later."""
-        if self._progress.outcome is not Outcome.POD_DELETED:
-            return self._progress
-        path = item("jobs", self._namespace, self._tenant.name)
+        """Returns how the proxy ended. Job and pod end together, but are seen one by one."""
+        progress = self._progress
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                job = await self._api.find(path)
-                self._job = job if job and job["metadata"]["uid"] == self._uid else None
+                if progress.outcome is Outcome.POD_DELETED:
+                    job = await self._api.find(item("jobs", self._namespace, self._tenant.name))
+                    self._job = job if job and job["metadata"]["uid"] == self._uid else None
+                elif progress.outcome is Outcome.CRASHED and progress.exit_code is None:
+                    # (From the Job, which does not know what happened to the pod.)
+                    path = collection("pods", self._namespace)
+                    pods = (await self._api.get(path, params=self._of_pods))["items"]
+                    self._pods = {str(pod["metadata"]["uid"]): pod for pod in pods}
         return read_progress(self._job, self._pods.values(), self._hints.values())
+
+
+def _gone(pod: Object) -> Object:
+    """Returns the state of a pod that no longer exists, from its last known state."""
+    metadata = pod["metadata"]
+    has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    if has_ended or metadata.get("deletionTimestamp"):
+        return pod
+    # (Its deletion was not seen, as while the API server was away.)
+    return {**pod, "metadata": {**metadata, "deletionTimestamp": metadata.get("creationTimestamp")}}
 
 
 def _end_of(progress: ProxyProgress) -> Event:
