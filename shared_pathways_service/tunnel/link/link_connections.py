@@ -33,6 +33,7 @@ class Connection:
       parts_bytes: Their length.
       arrived_to: The offset up to which messages were given to this end's owner.
       delivered_to: The offset up to which the owner has passed them on.
+      acked: The offset that was acknowledged last: the peer may send a window from there.
     """
 
     send: SendStream
@@ -41,12 +42,7 @@ class Connection:
     parts_bytes: int = 0
     arrived_to: int = 0
     delivered_to: int = 0
-
-    @property
-    def acked(self) -> int:
-        """The offset to acknowledge: what is passed on, or waits for the rest of its message."""
-        is_delivered = self.delivered_to == self.arrived_to
-        return self.receive.received if is_delivered else self.delivered_to
+    acked: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -54,9 +50,19 @@ class Connection:
         is_delivered = self.delivered_to == self.arrived_to
         return self.send.is_acked and self.receive.has_ended and is_delivered
 
+    def acknowledge(self) -> int:
+        """Returns the offset to acknowledge: what is passed on, or waits for the rest of a message.
+
+        It stays when that rest has come and the message waits for the owner.
+        """
+        is_delivered = self.delivered_to == self.arrived_to
+        offset = self.receive.received if is_delivered else self.delivered_to
+        self.acked = max(self.acked, offset)
+        return self.acked
+
     def ack(self, number: int) -> bytes:
         """Returns an ACK; `number` is the connection's."""
-        return ack_frame(number, self.acked, self.receive.received)
+        return ack_frame(number, self.acknowledge(), self.receive.received)
 
     @property
     def held_bytes(self) -> int:

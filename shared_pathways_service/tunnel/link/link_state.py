@@ -327,7 +327,7 @@ class Link:
 
     def _sync(self) -> bytes:
         entries = [
-            SyncEntry(number, known.acked, known.receive.received)
+            SyncEntry(number, known.acknowledge(), known.receive.received)
             for number, known in self._connections.items()
         ]
         return sync_frame(self._known.all_to, entries)

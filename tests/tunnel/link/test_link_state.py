@@ -192,6 +192,21 @@ def test_a_client_that_never_reads_stops_the_sender_at_its_window() -> None:
     assert ends.passed_on[FAR, other] == b"served"
 
 
+def test_a_window_stays_open_when_the_rest_of_a_message_arrives_that_is_not_read() -> None:
+    ends, _, connection = one_connection()
+    ends.send(NEAR, connection, b"x" * 3000, is_whole=False)
+    ends.settle_without_delivering(connection)
+    # (What waits for the rest of its message is acknowledged: a message may exceed the window.)
+    assert ends.links[NEAR].room(connection) == WINDOW
+    ends.send(NEAR, connection, b"y" * 1000)
+    ends.settle_without_delivering(connection)
+    ends.send(NEAR, connection, b"z" * ends.links[NEAR].room(connection))
+    ends.settle_without_delivering(connection)
+    assert ends.links[NEAR].room(connection) == 0
+    ends.settle()
+    assert ends.passed_on[FAR, connection] == ends.sent[NEAR, connection]
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
