@@ -182,7 +182,14 @@ class KubernetesHome:
             await create_mounted(api, inputs, self._token, uid)
         silent = service if self._manager is None else None
         self._follower = ProxyFollower(
-            api, self._namespace, inputs.tenant, job, tell=tell, silent_service=silent
+            api,
+            self._namespace,
+            inputs.tenant,
+            job,
+            tell=tell,
+            silent_service=silent,
+            # (A lost link is waited for as well.)
+            patience_s=self._link.keep_s if self._link else 0.0,
         )
         keeper = self._keeper = DeadlineKeeper(
             api,
