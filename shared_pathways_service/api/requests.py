@@ -53,8 +53,7 @@ DEFAULT_PROXY_IMAGE: Final = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/pro
 
 Wait = Literal["placed", "ready"]
 LinkKind = Literal["resumable", "plain"]
-#: Plain until the home in a cluster resumes links.
-DEFAULT_LINK: Final = "plain"
+DEFAULT_LINK: Final = "resumable"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ def test_the_default_request_is_one_slice_of_the_embedded_service() -> None:
     assert (request.wait, request.service.namespace, request.labels) == ("placed", "default", {})
     assert request.local_port is None
     assert request.tenant.max_lifetime_s is None
-    assert (request.link, request.keep_for_s) == ("plain", None)
+    assert (request.link, request.keep_for_s) == ("resumable", None)
 
 
 def test_a_request_is_plain_data() -> None:
