@@ -15,7 +15,7 @@ from shared_pathways_service.agent.process import serve
 from shared_pathways_service.agent.runner import Probe
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.choice import make_home
-from shared_pathways_service.runtime import descriptors
+from shared_pathways_service.runtime import allocator, descriptors
 from shared_pathways_service.runtime.glog import json_line, severity_of
 from shared_pathways_service.runtime.settings import Settings
 
@@ -23,6 +23,8 @@ __all__ = ["main"]
 
 #: Maximum length of an agent's log, in characters.
 _LOG_LIMIT = 4 << 20
+#: Bytes of freed memory that the agent keeps for the next messages of a link.
+_KEPT_BYTES = 32 << 20
 
 
 class _JsonFormatter(logging.Formatter):
@@ -64,6 +66,7 @@ def main(
         format="%(asctime)s %(levelname)s %(message)s",
         handlers=[_BoundedHandler()],
     )
+    allocator.keep(_KEPT_BYTES)
     # For the agent's tunnels, and for a service that it may start.
     descriptors.raise_limit()
     asyncio.run(serve(int(arguments[0]), make_home=make_home, probe=probe))

@@ -15,7 +15,9 @@ __all__ = ["link_archive"]
 _PACKAGE: Final = "shared_pathways_service"
 _LINK: Final = f"{_PACKAGE}/tunnel/link"
 #: Packages of which the far end needs only the name.
-_EMPTY: Final = (f"{_PACKAGE}/__init__.py", f"{_PACKAGE}/tunnel/__init__.py")
+_EMPTY: Final = tuple(f"{_PACKAGE}/{name}__init__.py" for name in ("", "runtime/", "tunnel/"))
+#: What it uses of the rest.
+_OTHERS: Final = ("runtime/allocator.py", "tunnel/liveness.py")
 _MAIN: Final = f"""\
 import runpy
 
@@ -42,7 +44,7 @@ def _files() -> Iterator[tuple[str, str]]:
     root = importlib.resources.files(_PACKAGE)
     yield "__main__.py", _MAIN
     yield from ((name, "") for name in _EMPTY)
-    yield f"{_PACKAGE}/tunnel/liveness.py", _text(root / "tunnel" / "liveness.py")
+    yield from ((f"{_PACKAGE}/{name}", _text(root / name)) for name in _OTHERS)
     for file in (root / "tunnel" / "link").iterdir():
         # (The other end is not part of it.)
         if file.name.endswith(".py") and not file.name.startswith("near_"):

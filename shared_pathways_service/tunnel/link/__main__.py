@@ -2,9 +2,10 @@
 
 ``python -m shared_pathways_service.tunnel.link --port=29002 --target=HOST:29000 --token_file=FILE``
 
-It needs only the standard library, this folder, `tunnel.liveness`, and the packages they are in. On
-standard output it prints ``{"link": {"port": …, "accepted": …, …}}`` as soon as it listens, and for
-each later change of the counters, at most once per second. Its log is standard error.
+It needs only the standard library, this folder, `tunnel.liveness`, `runtime.allocator`, and the
+packages they are in. On standard output it prints ``{"link": {"port": …, "accepted": …, …}}`` as
+soon as it listens, and for each later change of the counters, at most once per second. Its log is
+standard error.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shared_pathways_service.runtime import allocator
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector_of
 
 __all__ = ["main"]
 
 _REPORT_S = 1.0
+#: Bytes of freed memory that the process keeps for the next messages.
+_KEPT_BYTES = 32 << 20
 _READ_BYTES = 4096
 
 _log = logging.getLogger("link")
@@ -43,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     if not token:
         _log.error("--token_file=%s contains no token", options.token_file)
         return 2
+    allocator.keep(_KEPT_BYTES)
     return asyncio.run(_serve(options, token))
 
 

@@ -27,8 +27,9 @@ def contents() -> dict[str, bytes]:
 def test_it_has_the_far_end_and_nothing_else_of_the_package() -> None:
     files = contents()
     others = {name for name in files if not name.startswith(LINK)}
-    packages = {f"{PACKAGE}__init__.py", f"{PACKAGE}tunnel/__init__.py"}
-    assert others == {"__main__.py", f"{PACKAGE}tunnel/liveness.py", *packages}
+    packages = {f"{PACKAGE}{name}__init__.py" for name in ("", "runtime/", "tunnel/")}
+    used = {f"{PACKAGE}runtime/allocator.py", f"{PACKAGE}tunnel/liveness.py"}
+    assert others == {"__main__.py", *used, *packages}
     assert {files[name] for name in packages} == {b""}
     assert f"{LINK}far_end.py" in files
     assert not [name for name in files if name.startswith(f"{LINK}near_")]

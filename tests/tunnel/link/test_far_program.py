@@ -23,7 +23,14 @@ from tests.tunnel.link.rigs import Handler, echo, run
 
 PACKAGE = Path(shared_pathways_service.__file__).parent
 #: All files of the package that the program may need, beside its own folder's.
-NEEDED = ("__init__.py", "version.py", "tunnel/__init__.py", "tunnel/liveness.py")
+NEEDED = (
+    "__init__.py",
+    "version.py",
+    "runtime/__init__.py",
+    "runtime/allocator.py",
+    "tunnel/__init__.py",
+    "tunnel/liveness.py",
+)
 #: The near end's own.
 NOT_NEEDED = ("near_end.py", "near_handshake.py")
 
@@ -69,6 +76,7 @@ def test_it_needs_only_the_standard_library_and_its_own_folder(tmp_path: Path) -
     link = copy / "tunnel" / "link"
     link.mkdir(parents=True)
     for name in NEEDED:
+        (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(PACKAGE / name, copy / name)
     for path in (PACKAGE / "tunnel" / "link").glob("*.py"):
         if path.name not in NOT_NEEDED:
