@@ -1,4 +1,4 @@
-"""The API server dies, and comes back, at each moment of a connection."""
+"""The API server dies, and comes back, at each moment of a plain connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def hear(event):
         say(event.kind, reason=event.reason)
 def connection():
     told.clear()
-    return connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, on_event=hear)
+    return connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, link="plain", on_event=hear)
 def serve(c):
     x = jnp.ones((1 << 22,))
     assert float((x + 1).sum()) == 2.0 * (1 << 22)
