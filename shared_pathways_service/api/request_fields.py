@@ -6,7 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_dns_label
+from shared_pathways_service.api.validation import (
+    DNS_LABEL_LIMIT,
+    check_dns_label,
+    check_duration,
+)
+from shared_pathways_service.constants import LONGEST_LIFETIME_S, SHORTEST_KEEP_FOR_S
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
@@ -15,6 +20,7 @@ __all__ = [
     "check_bucket",
     "check_choice",
     "check_image",
+    "check_keep_for",
     "check_proxy_image",
     "check_labels",
     "check_proxy_job_name",
@@ -129,6 +135,11 @@ def check_image(value: object, *, field: str = "proxy_server_image") -> str:
     if isinstance(value, str) and _IMAGE.fullmatch(value):
         return value
     raise InvalidRequestError(field, value, "a container image, e.g. REGISTRY/NAME:TAG")
+
+
+def check_keep_for(field: str, value: object) -> float:
+    """Returns for how many seconds a proxy may be kept: a number, or a text such as ``30m``."""
+    return check_duration(field, value, low=SHORTEST_KEEP_FOR_S, high=LONGEST_LIFETIME_S)
 
 
 def check_subdomain(field: str, value: object) -> str:

@@ -18,6 +18,7 @@ from shared_pathways_service.api.request_fields import (
     TEAM_LABEL,
     check_bucket,
     check_choice,
+    check_keep_for,
     check_labels,
     check_proxy_image,
     check_proxy_job_name,
@@ -27,13 +28,12 @@ from shared_pathways_service.api.service_choice import DEFAULT_NAMESPACE, HomeNa
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.validation import (
     check_bool,
-    check_duration,
     check_int,
     check_optional_text,
     check_port,
     check_seconds,
 )
-from shared_pathways_service.constants import LONGEST_LIFETIME_S, SHORTEST_KEEP_FOR_S
+from shared_pathways_service.constants import LONGEST_LIFETIME_S
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 
@@ -239,7 +239,7 @@ class SessionRequest:
             wait=cast("Wait", check_choice("wait", wait, ("placed", "ready"))),
             timeout_s=check_seconds("timeout", timeout),
             link=cast("LinkKind", check_choice("link", link, ("resumable", "plain"))),
-            keep_for_s=_keep_for(keep_for),
+            keep_for_s=None if keep_for is None else check_keep_for("keep_for", keep_for),
             client=ClientOptions.check(**client),
         )
 
@@ -263,12 +263,6 @@ def _max_lifetime(value: object) -> float | None:
     if value is None:
         return None
     return check_seconds("max_lifetime", value, zero=False, high=LONGEST_LIFETIME_S)
-
-
-def _keep_for(value: object) -> float | None:
-    if value is None:
-        return None
-    return check_duration("keep_for", value, low=SHORTEST_KEEP_FOR_S, high=LONGEST_LIFETIME_S)
 
 
 def _options(value: object) -> ProxyOptions:

@@ -34,6 +34,7 @@ __all__ = [
     "head_check",
     "image_check",
     "jax_check",
+    "keep_for_check",
     "limits_check",
     "permissions_check",
     "service_check",
@@ -183,6 +184,19 @@ def bucket_check(service: Service, chosen: str) -> Check:
         return Check.unknown("bucket", "neither the request nor the resource manager names one")
     whose = "as requested" if chosen else "from the resource manager"
     return judge("bucket", lambda: f"{check_bucket(bucket, field='gcs_bucket')}, {whose}")
+
+
+def keep_for_check(service: Service, keep_for_s: float) -> Check:
+    """Compares the request with the operator's limit."""
+    limit_s = service.max_keep_for_s
+    if limit_s is None or keep_for_s <= limit_s:
+        return Check(name="keep_for", outcome=Outcome.OK, found=f"{keep_for_s:g} s")
+    error = InvalidRequestError(
+        "keep_for",
+        keep_for_s,
+        f"at most {limit_s:g} seconds, the limit of the service {service.name}",
+    )
+    return Check.failed("keep_for", error)
 
 
 def head_check(found: ServiceReadiness) -> Check:

@@ -58,6 +58,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         gcsfuse=bool(gcsfuse.ANNOTATIONS.keys() & (template.get("annotations") or {}).keys()),
         host_network=bool(head["spec"].get("hostNetwork")),
         insecure_server_credentials=service.insecure_credentials,
+        max_keep_for_s=service.max_keep_for_s,
         labels=labels,
     )
 

@@ -48,6 +48,7 @@ class Service:
       gcs_scratch_location: The resource manager's location; may be empty.
       insecure_credentials: Whether its servers use plaintext between each other, so that a proxy
         must do so, too.
+      max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
       ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
       draining: Why it refuses new connections; empty: it accepts them.
     """
@@ -62,6 +63,7 @@ class Service:
     sidecar_image: str = ""
     gcs_scratch_location: str = ""
     insecure_credentials: bool = False
+    max_keep_for_s: float | None = None
     ended: str = ""
     draining: str = ""
 
@@ -84,6 +86,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
     if manager is None:
         return None
     metadata = jobset.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
     name = str(metadata.get("name", ""))
     flags = flags_of(manager)
     instances = _instances(flags)
@@ -99,8 +102,9 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         sidecar_image=next((i for job in groups.values() if (i := _sidecar(_pod_spec(job)))), ""),
         gcs_scratch_location=flags.get("gcs_scratch_location", ""),
         insecure_credentials=_is_insecure(manager),
+        max_keep_for_s=_seconds(annotations.get(names.ANNOTATION_MAX_KEEP_FOR)),
         ended=_ended(jobset),
-        draining=str((metadata.get("annotations") or {}).get(names.ANNOTATION_DRAINING) or ""),
+        draining=str(annotations.get(names.ANNOTATION_DRAINING) or ""),
     )
 
 
@@ -265,6 +269,13 @@ def _ended(jobset: Mapping[str, Any]) -> str:
     if (jobset.get("spec") or {}).get("suspend"):
         return "its JobSet is suspended"
     return ""
+
+
+def _seconds(text: object) -> float | None:
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
 
 
 def _number(value: object, default: int) -> int:

@@ -14,10 +14,25 @@ __all__ = [
     "deadline_s",
     "delete_body",
     "extension_interval_s",
+    "keep_for_within",
 ]
 
 #: Seconds for which an ended Job remains visible if it is not deleted.
 TTL_AFTER_FINISHED_S: Final = 120
+
+
+def keep_for_within(
+    keep_for_s: float | None, *, default_s: float, limit_s: float | None
+) -> float | None:
+    """Returns for how long a proxy is kept: as requested, or None for the default.
+
+    Args:
+      keep_for_s: The request, which is within the limit; None: none.
+      default_s: The default, which may be longer than the limit.
+      limit_s: The operator's limit; None: none.
+    """
+    is_too_long = keep_for_s is None and limit_s is not None and default_s > limit_s
+    return limit_s if is_too_long else keep_for_s
 
 
 def deadline_ahead_s(keep_for_s: float | None, default_s: float) -> float:

@@ -24,6 +24,8 @@ ANNOTATION_CREATED_BY_PID: Final = "sps.dev/created-by-pid"
 ANNOTATION_KEEP_FOR: Final = "sps.dev/keep-for-s"
 #: On a service's JobSet: why it refuses new connections.
 ANNOTATION_DRAINING: Final = "sps.dev/draining"
+#: On a service's JobSet: the longest ``keep_for`` of its proxies, in seconds.
+ANNOTATION_MAX_KEEP_FOR: Final = "sps.dev/max-keep-for-s"
 #: Selects every proxy that this package created.
 PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 

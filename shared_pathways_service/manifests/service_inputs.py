@@ -9,7 +9,11 @@ from typing import Final
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.instances import parse_instance_counts
-from shared_pathways_service.api.request_fields import check_bucket, check_subdomain
+from shared_pathways_service.api.request_fields import (
+    check_bucket,
+    check_keep_for,
+    check_subdomain,
+)
 from shared_pathways_service.api.slice_names import named_type
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import check_bool, check_dns_label, check_int
@@ -59,6 +63,7 @@ class ServiceInputs:
       host_network: Whether pods use their node's network, as with the Pathways controller.
       insecure_server_credentials: Whether the servers use plaintext between each other, as is
         necessary outside of Google Cloud; not with our image.
+      max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -79,6 +84,7 @@ class ServiceInputs:
     gcsfuse: bool = False
     host_network: bool = False
     insecure_server_credentials: bool = False
+    max_keep_for_s: float | None = None
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,6 +103,8 @@ class ServiceInputs:
         if check_bool("gcsfuse", self.gcsfuse) and not self.gcs_bucket:
             raise InvalidRequestError("gcsfuse", True, "a gcs_bucket to mount")
         check_bool("insecure_server_credentials", self.insecure_server_credentials)
+        if self.max_keep_for_s is not None:
+            check_keep_for("max_keep_for_s", self.max_keep_for_s)
         if is_ours(self.image):
             self._check_ours()
         else:

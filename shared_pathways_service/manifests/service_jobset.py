@@ -54,14 +54,18 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
             "restartStrategy": "Recreate",
             "maxRestarts": inputs.max_restarts,
         }
+    metadata: dict[str, Any] = {
+        "name": inputs.name,
+        "namespace": inputs.namespace,
+        "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
+    }
+    if inputs.max_keep_for_s is not None:
+        limit = {names.ANNOTATION_MAX_KEEP_FOR: str(inputs.max_keep_for_s)}
+        metadata["annotations"] = limit
     return {
         "apiVersion": parts.API_VERSION,
         "kind": "JobSet",
-        "metadata": {
-            "name": inputs.name,
-            "namespace": inputs.namespace,
-            "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
-        },
+        "metadata": metadata,
         "spec": spec,
     }
 

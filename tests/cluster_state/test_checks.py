@@ -107,6 +107,17 @@ def test_bucket() -> None:
     assert preflight_checks.bucket_check(known, "s3://mine").outcome is Outcome.FAILED
 
 
+def test_a_proxy_is_kept_no_longer_than_the_operator_allows() -> None:
+    limited = service(max_keep_for_s=3600.0)
+    assert limited.max_keep_for_s == 3600.0
+    assert preflight_checks.keep_for_check(limited, 3600.0).outcome is Outcome.OK
+    assert preflight_checks.keep_for_check(service(), 1e9).outcome is Outcome.OK
+    check = preflight_checks.keep_for_check(limited, 3601.0)
+    assert isinstance(check.error, InvalidRequestError)
+    assert (check.error.field, check.error.value) == ("keep_for", 3601.0)
+    assert "at most 3600 seconds" in check.error.expected
+
+
 def test_head_and_slices() -> None:
     def pod(name: str, replicated: str, container: str, **how: object) -> objects.Object:
         labels = {

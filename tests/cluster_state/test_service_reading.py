@@ -49,6 +49,7 @@ def inputs(draw: st.DrawFn) -> ServiceInputs:
         gcsfuse=bool(bucket) and draw(st.booleans()),
         host_network=draw(st.booleans()),
         insecure_server_credentials=not ours and draw(st.booleans()),
+        max_keep_for_s=draw(st.none() | st.floats(60.0, 1e8)),
         labels=draw(st.sampled_from(({}, {"cost/center": "7"}))),
     )
 

@@ -6,6 +6,7 @@ from shared_pathways_service.manifests.lifetime import (
     deadline_s,
     delete_body,
     extension_interval_s,
+    keep_for_within,
 )
 
 
@@ -27,6 +28,13 @@ def test_a_proxy_is_kept_for_as_long_as_requested_from_any_moment_between_two_ex
         ahead_s = deadline_ahead_s(keep_for_s, 600.0)
         assert ahead_s - extension_interval_s(ahead_s) >= keep_for_s
     assert deadline_ahead_s(None, 300.0) == 300.0
+
+
+def test_the_operators_limit_is_also_one_of_the_default() -> None:
+    assert keep_for_within(None, default_s=600.0, limit_s=None) is None
+    assert keep_for_within(None, default_s=600.0, limit_s=600.0) is None
+    assert keep_for_within(None, default_s=600.0, limit_s=300.0) == 300.0
+    assert keep_for_within(90.0, default_s=600.0, limit_s=300.0) == 90.0
 
 
 def test_a_deadline_is_extended_several_times_before_it_passes() -> None:

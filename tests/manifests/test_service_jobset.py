@@ -216,6 +216,7 @@ def test_what_was_put_in_is_read_out_again(inputs: ServiceInputs) -> None:
         ("spares", {"spares": 3, "image": OUR_IMAGE}),
         ("max_slice_restarts", {"max_slice_restarts": -1}),
         ("max_restarts", {"max_restarts": -1}),
+        ("max_keep_for_s", {"max_keep_for_s": 59}),
         ("priority_class", {"priority_class": "Urgent!"}),
         ("server_args", {"server_args": ["-v"]}),
         ("server_args", {"server_args": ["--server_port=1"]}),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shared_pathways_service.api.instances import parse_instance_texts
+from shared_pathways_service.api.request_fields import check_keep_for
 from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.machine_types import slice_type
@@ -38,6 +39,7 @@ class ServiceOptions:
     gcsfuse: bool | None = None
     host_network: bool | None = None
     insecure_server_credentials: bool | None = None
+    max_keep_for: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -59,8 +61,14 @@ class ServiceOptions:
             "gcsfuse": self.gcsfuse,
             "host_network": self.host_network,
             "insecure_server_credentials": self.insecure_server_credentials,
+            "max_keep_for_s": self._max_keep_for_s(),
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def _max_keep_for_s(self) -> float | None:
+        if self.max_keep_for is None:
+            return None
+        return check_keep_for("--max-keep-for", self.max_keep_for)
 
     def _instances(self) -> dict[str, int] | None:
         """Returns slices by instance type, from this project's options or upstream's."""
@@ -183,6 +191,15 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             help="Make Google's servers use plaintext gRPC between each other, as ALTS exists only "
             "in Google Cloud. Their network must be private.",
+        ),
+    ],
+    "max_keep_for": Annotated[
+        str | None,
+        typer.Option(
+            "--max-keep-for",
+            metavar="DURATION",
+            help="Let proxies outlive the last sign of life of their users by this much at most: "
+            "seconds, or 90s, 30m, 2h. [default: no limit]",
         ),
     ],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -41,7 +42,7 @@ from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.paths import item, pod_log
-from shared_pathways_service.manifests.lifetime import deadline_ahead_s
+from shared_pathways_service.manifests.lifetime import deadline_ahead_s, keep_for_within
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
@@ -163,11 +164,15 @@ class KubernetesHome:
         assert api is not None, "call preflight first"
         assert service is not None, "call preflight first"
         tell = self._events.put_nowait
-        ahead_s = deadline_ahead_s(request.keep_for_s, self._settings.proxy_deadline_s)
+        default_s = self._settings.proxy_deadline_s
+        keep_for_s = keep_for_within(
+            request.keep_for_s, default_s=default_s, limit_s=service.max_keep_for_s
+        )
+        ahead_s = deadline_ahead_s(keep_for_s, default_s)
         if self._manager is not None:
             self._manager.news.follow(request.name, tell)
         inputs = proxy_job_inputs(
-            request,
+            dataclasses.replace(request, keep_for_s=keep_for_s),
             service,
             priority=self._priority,
             namespace=self._namespace,

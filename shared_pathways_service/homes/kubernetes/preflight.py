@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
-import platform
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,12 +23,12 @@ from shared_pathways_service.homes.kubernetes.permissions_review import (
     review_rules,
 )
 from shared_pathways_service.homes.kubernetes.priority_values import read_priority
+from shared_pathways_service.homes.kubernetes.request_checks import request_checks
 from shared_pathways_service.homes.kubernetes.service_view import ServiceView
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import WatchEvent, watch
-from shared_pathways_service.manifests.image_names import Versions
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.names import LABEL_JOBSET
 
@@ -166,7 +164,7 @@ class Preflight:
         if service.is_ours and examined.final_failure is None:
             examined.checks[-2] = await self._check_permissions(review, ours=True)
         examined.add(*self._priority_check(request, priority))
-        examined.add(*_request_checks(service, request))
+        examined.add(*request_checks(service, request))
         if self._link is not None and examined.final_failure is None:
             found = await check_link(self._api, review, request, service, self._link)
             self._has_link = bool(found) and found[0].outcome is Outcome.OK
@@ -311,24 +309,6 @@ class Preflight:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _request_checks(service: Service, request: SessionRequest) -> list[Check]:
-    """Makes the checks that need only the service's JobSet and the request."""
-    options = request.proxy_options
-    client = Versions(jax=importlib.metadata.version("jax"), python=platform.python_version())
-    found = [preflight_checks.types_check(service, request.tenant.type_names)]
-    check, image = preflight_checks.image_check(service, request.chosen_image)
-    found.append(check)
-    if image:
-        found.append(preflight_checks.jax_check(client, image))
-        if options.limits:
-            found.append(preflight_checks.limits_check(options, image))
-    if options.ffi_targets:
-        found.append(preflight_checks.ffi_check(options))
-    if options.sidecar:
-        found.append(preflight_checks.sidecar_check(client, service))
-    return [*found, preflight_checks.bucket_check(service, request.gcs_bucket or "")]
 
 
 def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:
