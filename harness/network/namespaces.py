@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -26,6 +27,7 @@ __all__ = ["Network", "end_with_owner", "is_possible", "mount_scratch", "network
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _TUN = Path("/dev/net/tun")
+_PROGRAMS = ("unshare", "nsenter", "ip", "mount")
 #: Any directory; what it contains is hidden from the processes in the namespaces.
 _SCRATCH = Path("/mnt")
 _UNSHARE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -33,10 +35,9 @@ _UNSHARE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc
 
 def is_possible() -> bool:
     """Returns whether this process may make namespaces and devices."""
-    return (
-        os.access(_TUN, os.W_OK)
-        and not subprocess.run([*_UNSHARE, "true"], check=False, capture_output=True).returncode
-    )
+    if not os.access(_TUN, os.W_OK) or not all(map(shutil.which, _PROGRAMS)):
+        return False
+    return not subprocess.run([*_UNSHARE, "true"], check=False, capture_output=True).returncode
 
 
 def run_apart(module: str, arguments: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,10 @@ def _show(result: Mapping[str, Any]) -> None:
         print(f"  {violation}")
 
 
+def _report(number: int, new: Sequence[str]) -> None:
+    print(f"schedule {number}: {'; '.join(new) or 'every promise is kept'}", flush=True)
+
+
 def main() -> int:
     """Runs the schedules in namespaces of their own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -55,12 +59,7 @@ def main() -> int:
     end_with_owner(_START_S + _EACH_S * options.schedules)
     tempfile.tempdir = str(mount_scratch())
     with own_directories() as scratch:
-        result = run(
-            options.schedules,
-            options.seed,
-            scratch,
-            lambda number, bad: print(f"{number} schedules, violations: {bad}", flush=True),
-        )
+        result = run(options.schedules, options.seed, scratch, _report)
         if options.logs is not None and result["violations"]:
             shutil.copytree(scratch, options.logs, dirs_exist_ok=True)
     _show(result)

@@ -133,6 +133,9 @@ class _Checker:
                 if fault.cause == "loss30" or fault.began > until:
                     continue
                 detected_s = times.hung_s if fault.cause in _SILENT else times.beat_s
+                if fault.cause == "from":
+                    # The next heartbeat still arrives; TCP sends no other before it is answered.
+                    detected_s += times.beat_s
                 by = fault.began + detected_s + times.late_s + self._stalled_s(fault.began)
                 if fault.ended <= by:
                     continue

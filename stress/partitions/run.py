@@ -42,7 +42,7 @@ def run(
       count: How many.
       seed: Of the schedules and of random loss.
       scratch: A directory for logs and state.
-      on_done: Called after each with its number and the violations so far.
+      on_done: Called after each with its number and its violations.
     """
     draw = random.Random(seed)
     history = History(times=_TIMES)
@@ -65,7 +65,7 @@ def run(
             new = [what for what in check(history) if what not in known]
             known.update(new)
             violations += [f"schedule {number + 1}: {what}" for what in new]
-            on_done(number + 1, violations)
+            on_done(number + 1, new)
             if history.settled[-1].differences:
                 break
     return _result(history, violations, seed, time.monotonic() - began)

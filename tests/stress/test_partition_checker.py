@@ -138,6 +138,7 @@ def _later(history: History) -> History:
         (_history(decisions=[_lost(115.0, "it looked tired")]), "an unknown cause"),
         # A lost worker's slice is lost within the bound.
         (_history([_fault("silent", "w0", 110.0, 120.0)]), "is not lost within 8.0 s"),
+        (_history([_fault("from", "w0", 110.0, 120.0)]), "is not lost within 8.5 s"),
         (_history([_fault("reset", "w0", 110.0, 120.0)]), "is not lost within 3.5 s"),
         (_changed(_moved(), "decisions", 1, at=118.5), "is not lost within 8.0 s"),
         # A tenant expires only by a broken stream, after its time to live.
