@@ -258,6 +258,7 @@ class KubeApi:
           connection.
         """
         target = target_of("POST", path, params or {})
+        refusal: AccessDenied | ApiError | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -269,9 +270,15 @@ class KubeApi:
                     except (AccessDenied, ApiError) as error:
                         if not await self.is_settling(error, asked_at):
                             raise
+                        refusal = error
                     await asyncio.sleep(_SETTLING_PAUSE_S)
         except TimeoutError as error:
-            raise self._transport.timed_out(target, "handshake", timeout_s) from error
+            if refusal is None:
+                raise self._transport.timed_out(target, "handshake", timeout_s) from error
+            # (The server answers: it is not away once more, which would excuse its refusals.)
+            cause = str(refusal)
+            server = self.access.server
+            raise ApiUnreachable(f"cannot {target}: {cause}", server=server, cause=cause) from error
 
 
 async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:

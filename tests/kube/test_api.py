@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 
 from shared_pathways_service.errors import AccessDenied
-from shared_pathways_service.kube import paths
+from shared_pathways_service.kube import paths, single_requests
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.errors import ApiError, ApiUnreachable, error_of_answer
+from shared_pathways_service.kube.errors import (
+    CONNECT_VERB,
+    ApiError,
+    ApiUnreachable,
+    error_of_answer,
+)
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
 from shared_pathways_service.kube.tokens import Token, TokenSource
 from shared_pathways_service.manifests.lifetime import deadline_patch
@@ -211,6 +216,35 @@ def test_request_goes_on_when_the_server_is_back(
         assert (await creating)["metadata"]["name"] == "one"
 
     with_api(control_plane, control_plane.alice, work)
+
+
+def test_credentials_that_expired_while_the_server_was_away(
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_requests, "_AWAY_S", 5.0)
+    path = paths.port_forward("n", "p")
+
+    async def work(api: KubeApi) -> None:
+        control_plane.kill()
+        with pytest.raises(ApiUnreachable):
+            await api.upgrade(path, headers=HANDSHAKE)
+        control_plane.spawn()
+        await asyncio.to_thread(control_plane.wait_until_ready)
+        # At first it may not know its users yet. That it refuses them is said all the same.
+        causes = []
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    await api.upgrade(path, headers=HANDSHAKE, timeout_s=1.0)
+                except ApiUnreachable as error:
+                    causes.append(error.cause)
+                except AccessDenied as error:
+                    verb = error.verb
+                    break
+        assert verb == CONNECT_VERB
+        assert all("credentials" in cause for cause in causes), causes
+
+    with_api(control_plane, "expired", work)
 
 
 def test_server_that_stays_away(control_plane: ControlPlane) -> None:
