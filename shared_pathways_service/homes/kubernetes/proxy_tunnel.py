@@ -137,7 +137,6 @@ class ProxyTunnel:
         return await dial_pod(self._api, self._namespace, self._pod, self._port, headers)
 
     def _on_link_event(self, event: Event) -> None:
-        _log.info("%s", event.to_json())
         self._tell(event)
         if isinstance(event, ev.LinkResumed):
             self._on_resumed()
