@@ -130,6 +130,11 @@ class TcpCarrier(asyncio.BufferedProtocol):
         if self._finish_by is None:
             self._owner.carrier_received(self, self._buffer[:nbytes])
 
+    def eof_received(self) -> None:
+        """The other end sends no more, and so acknowledges nothing: what waits is of no use."""
+        if self._finish_by is None:
+            self.close()
+
     def pause_writing(self) -> None:
         """The kernel's buffer is full."""
         self.is_full = True

@@ -140,7 +140,14 @@ class NearEnd:
         """Takes over a connected, non-blocking local socket."""
         greeter = self._loop.create_task(self._accept(local))
         self._greeters.add(greeter)
-        greeter.add_done_callback(self._greeters.discard)
+
+        def forget(done: asyncio.Task[None]) -> None:
+            self._greeters.discard(done)
+            if done.cancelled():
+                # (Perhaps before it began.)
+                local.close()
+
+        greeter.add_done_callback(forget)
 
     def end(self, reason: str) -> None:
         """Ends the session's connections at once; `close` must follow."""

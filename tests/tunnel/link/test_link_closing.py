@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from pathlib import Path
 
+import pytest
+
+from shared_pathways_service.tunnel.link import link_end
 from shared_pathways_service.tunnel.link.carriers import TcpCarrier
 from shared_pathways_service.tunnel.link.control_frames import text_frame
 from shared_pathways_service.tunnel.link.far_end import FarOptions
@@ -14,7 +18,7 @@ from shared_pathways_service.tunnel.link.near_end import LinkState
 from shared_pathways_service.tunnel.link.token_handshake import GREETING_BYTES, Result
 from tests.tunnel.link.near_ends import a_near_end
 from tests.tunnel.link.raw_near_end import RawNearEnd
-from tests.tunnel.link.rigs import Rig, a_rig, echo, run
+from tests.tunnel.link.rigs import DEADLINE_S, Rig, a_rig, echo, run
 from tests.tunnel.test_resumable_relay import a_rig as a_relay
 
 
@@ -160,5 +164,56 @@ def test_handshakes_that_never_end_keep_nobody_out() -> None:
             assert rig.far.counters.refused >= len(idle) - 4
             for each in idle:
                 each.close()
+
+    run(test)
+
+
+def test_local_connections_end_that_come_as_a_near_end_closes() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            before = await rig.connect()
+            # (Its task has not begun.)
+            mine, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            rig.near.accept(theirs)
+            await rig.near.close()
+            after = await rig.connect()
+            for reader, writer in (before, after):
+                assert await reader.read() == b""
+                writer.close()
+            mine.settimeout(DEADLINE_S)
+            assert await asyncio.to_thread(mine.recv, 1) == b""
+            mine.close()
+
+    run(test)
+
+
+def test_a_carrier_whose_other_end_hangs_up_is_not_used_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Its silence is not what ends it.
+    monkeypatch.setattr(link_end, "_PING_S", 1000.0)
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(bytes(1 << 20))
+                await writer.drain()
+
+    async def test() -> None:
+        async with a_rig(flood) as rig:
+            name = b"a raw session 16"
+            raw = await RawNearEnd.open(rig.way.port, session=name)
+            session = rig.far._sessions[name]
+            opening = frame_header(FrameKind.OPEN, 1, 0, 1) + b"b"
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            raw.writer.write(opening)
+            while not session.end_of_link.link.replay_bytes:
+                await asyncio.sleep(0.01)
+            # It has not read what is on its way, and never will.
+            raw.writer.write_eof()
+            while session.carriers:
+                await asyncio.sleep(0.01)
+            raw.writer.transport.abort()
 
     run(test)
