@@ -15,7 +15,8 @@ from aiohttp import web
 from harness.processes import run_async
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import LinkDialFailed, LinkLost, LinkResumed
-from shared_pathways_service.tunnel.link.far_end import FarEnd, connector
+from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.far_end import FarEnd
 from shared_pathways_service.tunnel.relay import FailureKind, TunnelFailure
 from shared_pathways_service.tunnel.resumable_relay import ResumableRelay
 from tests.tunnel.api_server import ApiServer, hang_up, says

@@ -7,7 +7,9 @@ The standard library alone: the far end also runs as a sidecar of a proxy whose 
   its parts
 - `token_handshake`: mutual proof of the session's token
 - `http2_pings`: answers gRPC's PINGs while the way is interrupted
+- `early_copies` and `early_answers` (with `buffer_lookups`, `http2_frames`, `ifrt_messages`): small
+  host buffers, which JAX reads in one round trip in place of two
 - `near_end` (with `near_handshake`), `far_end`: the two ends
-- `link_end`, `local_sockets`, `carriers`: what they share
+- `link_end`, `local_sockets`, `connectors`, `carriers`: what they share
 - `python -m shared_pathways_service.tunnel.link`: the far end as a program
 """

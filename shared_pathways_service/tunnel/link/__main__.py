@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shared_pathways_service.runtime import allocator
-from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector_of
+from shared_pathways_service.tunnel.link.connectors import connector_of
+from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
 
 __all__ = ["main"]
 

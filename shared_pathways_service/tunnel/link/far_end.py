@@ -13,9 +13,11 @@ import secrets
 import socket
 from collections.abc import Callable
 
+from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
 from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
+from shared_pathways_service.tunnel.link.early_copies import EarlyCopies
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
-from shared_pathways_service.tunnel.link.link_events import Opened
+from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
 from shared_pathways_service.tunnel.link.link_state import Link
 from shared_pathways_service.tunnel.link.local_sockets import Bridge
 from shared_pathways_service.tunnel.link.token_handshake import (
@@ -28,7 +30,7 @@ from shared_pathways_service.tunnel.link.token_handshake import (
     check_hello,
 )
 
-__all__ = ["FarCounters", "FarEnd", "FarOptions", "connector", "connector_of"]
+__all__ = ["FarCounters", "FarEnd", "FarOptions"]
 
 _BACKLOG = 64
 #: Seconds at the end in which bytes of the proxy are still passed on.
@@ -78,7 +80,7 @@ class FarEnd:
 
     Args:
       token: The token of the proxy's tenant.
-      connect: Begins to connect with the proxy; returns a non-blocking socket (`connector`).
+      connect: Begins to connect with the proxy; returns a non-blocking socket (`connectors`).
       options: The limits.
 
     Attributes:
@@ -259,6 +261,7 @@ class _Session:
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
         self._is_over = False
+        self._lookups = BufferLookups(connect)
         self.end_of_link = LinkEnd(Link(is_near=False), on_opened=self._on_opened, on_over=self.end)
 
     @property
@@ -284,6 +287,7 @@ class _Session:
         self._far.forget_session(self._name)
         if self._expiry is not None:
             self._expiry.cancel()
+        self._lookups.close()
         self.end_of_link.close(reason)
 
     def _expire(self) -> None:
@@ -299,47 +303,10 @@ class _Session:
             reason = error.strerror or str(error)
             link.reset(event.connection, f"the proxy does not accept connections: {reason}")
             return
+        is_http2 = event.protocol is Protocol.HTTP2
         bridge = Bridge(
-            link, event.connection, event.protocol, local, self.end_of_link, is_client=False
+            *(link, event.connection, event.protocol, local, self.end_of_link),
+            is_client=False,
+            passes=EarlyCopies(self._lookups.look_up) if is_http2 else None,
         )
         self.end_of_link.add_bridge(event.connection, bridge)
-
-
-def connector(host: str, port: int) -> Callable[[], socket.socket]:
-    """Returns what begins to connect with a port; reading and writing report how that ends."""
-    return _connector(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
-
-
-def connector_of(target: str) -> Callable[[], socket.socket]:
-    """Returns what begins to connect with ``HOST:PORT`` or ``unix:/PATH``.
-
-    Raises:
-      ValueError: The target is neither.
-    """
-    if target.startswith("unix:/"):
-        return _connector(socket.AF_UNIX, target.removeprefix("unix:"))
-    host, _, port = target.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{target!r} is neither HOST:PORT nor unix:/PATH")
-    return connector(host.removeprefix("[").removesuffix("]"), int(port))
-
-
-def _connector(
-    family: socket.AddressFamily, address: str | tuple[str, int]
-) -> Callable[[], socket.socket]:
-    def connect() -> socket.socket:
-        local = socket.socket(family, socket.SOCK_STREAM)
-        local.setblocking(False)
-        try:
-            if family != socket.AF_UNIX:
-                local.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            local.connect(address)
-        except OSError as error:
-            # (A Unix socket whose backlog is full does not connect later, unlike one of TCP.)
-            if isinstance(error, BlockingIOError) and family != socket.AF_UNIX:
-                return local
-            local.close()
-            raise
-        return local
-
-    return connect

@@ -6,14 +6,15 @@ import asyncio
 import itertools
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol as Interface
 
 from shared_pathways_service.tunnel.link.http2_pings import FrameCutter, PingKeeper
 from shared_pathways_service.tunnel.link.link_events import Arrived, Protocol
-from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES
+from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES, Buffer
 from shared_pathways_service.tunnel.link.link_state import Link
 
-__all__ = ["Bridge", "BridgeOwner"]
+__all__ = ["Bridge", "BridgeOwner", "LocalFilter"]
 
 #: Bytes of the first read. Each full one doubles the next, up to a frame; a small one halves it.
 _FIRST_READ_BYTES = 16 << 10
@@ -31,6 +32,34 @@ class BridgeOwner(Interface):
         """The bridge has closed its socket and ended its part of the connection."""
 
 
+class LocalFilter(Interface):
+    """Reads what passes a connection of HTTP/2, and may add, change or delay frames.
+
+    Attributes:
+      on_ready: Called when `ready` has bytes.
+      replies: Frames for the local side; the caller takes them.
+    """
+
+    on_ready: Callable[[], None]
+    replies: list[bytes]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the local side is not to be read."""
+
+    def from_local(self, data: Buffer) -> list[Buffer]:
+        """Takes what the local side sent; returns what the peer is to get."""
+
+    def from_peer(self, payloads: list[Buffer]) -> list[Buffer]:
+        """Takes whole frames; returns whole frames for the local side."""
+
+    def ready(self) -> list[Buffer]:
+        """Returns what was delayed, for the peer."""
+
+    def finish(self) -> list[Buffer]:
+        """Returns all that was kept when the local side sends no more."""
+
+
 class Bridge:
     """Connects one local socket with one connection of a link, with bounded buffers.
 
@@ -41,6 +70,7 @@ class Bridge:
       local: Non-blocking, and connected or about to be; closed by the bridge.
       owner: Is notified.
       is_client: Whether the local side is the client of the protocol.
+      passes: Reads what passes.
     """
 
     def __init__(
@@ -52,6 +82,7 @@ class Bridge:
         owner: BridgeOwner,
         *,
         is_client: bool,
+        passes: LocalFilter | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._link = link
@@ -61,6 +92,10 @@ class Bridge:
         self._owner = owner
         self._cutter = FrameCutter(has_preface=is_client) if protocol is Protocol.HTTP2 else None
         self._pings = PingKeeper()
+        self._filter = passes
+        if passes is not None:
+            passes.on_ready = self._on_filter_ready
+        self._outbox = bytearray()  # of the filter, until the link has room
         self._read_bytes = _FIRST_READ_BYTES
         self._pending: deque[tuple[memoryview, int]] = deque()  # with the end of their message
         self._is_reading = self._is_writing_blocked = False
@@ -79,7 +114,8 @@ class Bridge:
 
     def resume(self) -> None:
         """Reads on if the link has room."""
-        if self._is_reading or self._has_local_ended or self._is_closed:
+        self._drain()
+        if self._is_reading or self._has_local_ended or self._is_closed or self._is_held:
             return
         if self._link.room(self._connection):
             self._is_reading = True
@@ -87,7 +123,10 @@ class Bridge:
 
     def arrived(self, event: Arrived) -> None:
         """Passes messages on to the local side."""
-        payloads = self._pings.arrived(event.payloads) if self._cutter else event.payloads
+        payloads = (
+            event.payloads if self._filter is None else self._filter.from_peer(event.payloads)
+        )
+        payloads = self._pings.arrived(payloads) if self._cutter else payloads
         for payload in payloads:
             self._pending.append((memoryview(payload), 0))
         # An empty view marks where the message is delivered.
@@ -120,7 +159,7 @@ class Bridge:
 
     def _on_readable(self) -> None:
         room = self._link.room(self._connection)
-        if not room:
+        if not room or self._is_held:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
             return
@@ -141,7 +180,37 @@ class Bridge:
         self._send(data)
         self._owner.bridge_moved()
 
+    @property
+    def _is_held(self) -> bool:
+        return bool(self._outbox) or (self._filter is not None and self._filter.is_full)
+
     def _send(self, data: bytes) -> None:
+        if self._filter is None:
+            self._pass(data)
+            return
+        self._outbox += b"".join(self._filter.from_local(data))
+        self._drain()
+        if self._filter.replies:
+            self._pending.extend((memoryview(reply), 0) for reply in self._filter.replies)
+            self._filter.replies.clear()
+            self._flush()
+
+    def _on_filter_ready(self) -> None:
+        if self._filter is not None and not self._is_closed:
+            self._outbox += b"".join(self._filter.ready())
+            self.resume()
+            self._owner.bridge_moved()
+
+    def _drain(self) -> None:
+        """Sends what the filter returned, as far as the link has room."""
+        while self._outbox and (room := self._link.room(self._connection)):
+            data = bytes(self._outbox[: min(room, MAX_PAYLOAD_BYTES)])
+            del self._outbox[: len(data)]
+            self._pass(data)
+        if self._has_local_ended and not self._outbox:
+            self._link.end(self._connection)
+
+    def _pass(self, data: bytes) -> None:
         if self._cutter is None:
             self._link.send(self._connection, data, is_whole=True)
             return
@@ -160,7 +229,9 @@ class Bridge:
         self._has_local_ended = True
         self._is_reading = False
         self._loop.remove_reader(self._fd)
-        self._link.end(self._connection)
+        if self._filter is not None:
+            self._outbox += b"".join(self._filter.finish())
+        self._drain()
         self._owner.bridge_moved()
         self._close_if_done()
 
@@ -220,7 +291,7 @@ class Bridge:
             self._end_local()
 
     def _close_if_done(self) -> None:
-        if self._has_local_ended and self._has_peer_ended and not self._pending:
+        if self._has_local_ended and self._has_peer_ended and not (self._pending or self._outbox):
             self.close()
 
     def _break(self, reason: str) -> None:

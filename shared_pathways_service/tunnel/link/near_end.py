@@ -18,6 +18,7 @@ from typing import Protocol as Interface
 
 from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.tunnel.link.carriers import CarrierOwner
+from shared_pathways_service.tunnel.link.early_answers import EarlyAnswers, EarlyBuffers
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
 from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
@@ -56,12 +57,14 @@ class NearOptions:
       dial_s: Seconds for a dial with its handshake.
       max_backoff_s: Limit of the pause between two dials.
       keep_s: Seconds without a carrier after which the session is over.
+      early_from_s: Round trip in seconds from which small host buffers are sent early.
     """
 
     carriers: int = 2
     dial_s: float = 15.0
     max_backoff_s: float = 5.0
     keep_s: float = 600.0
+    early_from_s: float = 0.01
 
 
 class NearOwner(Interface):
@@ -90,6 +93,7 @@ class NearEnd:
       state: The present state.
       failed_dials: How many dials failed so far.
       losses: How often there was no carrier any more.
+      early_buffers: Host buffers that arrived before their lookup.
     """
 
     def __init__(
@@ -110,6 +114,8 @@ class NearEnd:
             on_awake=self._on_awake,
         )
         self._credentials = Credentials(token)
+        self.early_buffers = EarlyBuffers()
+        self._round_trip_s = 0.0  # of the last carrier's handshake
         self._dialers: list[asyncio.Task[None]] = []
         self._greeters: set[asyncio.Task[None]] = set()
         self._is_up = asyncio.Event()
@@ -183,7 +189,12 @@ class NearEnd:
             if connection is None:
                 return
             undo.pop_all()
-        bridge = Bridge(self._end.link, connection, protocol, local, self._end, is_client=True)
+        is_early = is_http2 and self._round_trip_s >= self._options.early_from_s
+        bridge = Bridge(
+            *(self._end.link, connection, protocol, local, self._end),
+            is_client=True,
+            passes=EarlyAnswers(self.early_buffers) if is_early else None,
+        )
         self._end.add_bridge(connection, bridge, early)
 
     async def _speaks(self, local: socket.socket) -> bool:
@@ -214,6 +225,7 @@ class NearEnd:
                 async with asyncio.timeout(self._options.dial_s):
                     await self._dial(approach)
                     await approach.accepted
+                self._round_trip_s = approach.round_trip_s
                 backoff.reset()
                 self._note_loss(await approach.lost)
             except (SessionOver, LinkViolation) as error:

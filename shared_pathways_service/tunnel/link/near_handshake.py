@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 
 from shared_pathways_service.tunnel.link.carriers import Carrier
@@ -55,6 +56,7 @@ class Approach:
     Attributes:
       accepted: Done after the handshake, or failed.
       lost: Done when the carrier is lost; its result is the reason.
+      round_trip_s: What the handshake took from our part to its answer.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class Approach:
         self._carrier: Carrier | None = None
         self._bytes = bytearray()
         self._asked: tuple[Greeting, Hello] | None = None
+        self._asked_at = 0.0
+        self.round_trip_s = 0.0
         self.accepted: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
 
@@ -118,6 +122,7 @@ class Approach:
                 credentials.session, credentials.incarnation is None, secrets.token_bytes(ID_BYTES)
             )
             self._asked = greeting, mine
+            self._asked_at = time.monotonic()
             carrier.write([hello(credentials.token, greeting, mine)])
         if self._asked is not None and len(self._bytes) >= ANSWER_BYTES:
             greeting, mine = self._asked
@@ -136,6 +141,7 @@ class Approach:
         if result is Result.UNKNOWN:
             raise SessionOver("the far end has given the session up, as no connection came in time")
         credentials.incarnation = greeting.incarnation
+        self.round_trip_s = time.monotonic() - self._asked_at
         self.accepted.set_result(None)
         self._end.add_carrier(carrier)
         self._on_accepted()

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from harness.processes import run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
-from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector
+from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
 

@@ -11,7 +11,8 @@ import pytest
 
 from shared_pathways_service.tunnel.link import link_end
 from shared_pathways_service.tunnel.link.carriers import TcpCarrier
-from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions, connector
+from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
 from shared_pathways_service.tunnel.link.near_end import LinkState
 from shared_pathways_service.tunnel.link.token_handshake import (
     GREETING_BYTES,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from harness.processes import ServerProcess, run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
@@ -60,7 +63,10 @@ async def run_program(address: str) -> str:
     return out.decode().strip()
 
 
-def test_jax_computes_the_same_while_carriers_are_cut(own_directories: Path) -> None:
+@pytest.mark.parametrize("early_from_s", [0.0, math.inf])
+def test_jax_computes_the_same_while_carriers_are_cut(
+    own_directories: Path, early_from_s: float
+) -> None:
     proxy_socket, near_socket = own_directories / "p", own_directories / "n"
     carriers: list[Carrier] = []
     dialled = 0
@@ -82,7 +88,8 @@ def test_jax_computes_the_same_while_carriers_are_cut(own_directories: Path) -> 
             _, carrier = await loop.create_connection(lambda: TcpCarrier(owner), "127.0.0.1", port)
             carriers.append(carrier)
 
-        near = NearEnd(dial, TOKEN, Heard(), NearOptions(max_backoff_s=0.1))
+        numbers = NearOptions(max_backoff_s=0.1, early_from_s=early_from_s)
+        near = NearEnd(dial, TOKEN, Heard(), numbers)
         near.start()
         listener = listen(loop, near_socket, near.accept)
         cutting = loop.create_task(cut_at_random(carriers))
@@ -96,6 +103,9 @@ def test_jax_computes_the_same_while_carriers_are_cut(own_directories: Path) -> 
             await far.close()
         assert through_link == await run_program(str(proxy_socket))
         assert dialled > 10
+        # Each step reads a value; of the downloads none is small.
+        assert near.early_buffers.taken >= 30 if early_from_s == 0 else not near.early_buffers.taken
+        assert near.early_buffers.kept_bytes == 0
 
     async def with_deadline() -> None:
         async with asyncio.timeout(DEADLINE_S):
