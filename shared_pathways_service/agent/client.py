@@ -180,6 +180,10 @@ class AgentSession:
         if threading.current_thread() is self._reader:
             raise RuntimeError("an event callback must not call close() or wait()")
 
+    def request_end(self, reason: str) -> None:
+        """Has the agent end the session, without waiting; `close` must follow."""
+        self._send({"type": "close", "reason": reason})
+
     def close(self, reason: str, patience_s: float | None = None) -> CleanupError | None:
         """Ends the session and waits until everything is deleted; a second call does nothing.
 
@@ -198,7 +202,7 @@ class AgentSession:
             return None
         self._closed = True
         try:
-            self._send({"type": "close", "reason": reason})
+            self.request_end(reason)
             limit = self._start.delete_timeout_s + _SLACK_S
             with self._changed:
                 self._changed.wait_for(lambda: not self.agent_alive, patience_s or limit)

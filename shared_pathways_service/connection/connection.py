@@ -16,6 +16,7 @@ from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.connection import leaving, one_live, views
+from shared_pathways_service.connection.interrupts import InterruptWatch
 from shared_pathways_service.connection.jax_side import REPORT_S
 from shared_pathways_service.connection.logging_lines import LogLines
 from shared_pathways_service.connection.progress_display import Progress
@@ -25,6 +26,7 @@ from shared_pathways_service.events import Event, session
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Snapshot
 
 __all__ = ["Connection"]
@@ -57,6 +59,7 @@ class Connection(ReportedState):
         self._patience_s: float | None = None
         self._failure: SharedPathwaysError | None = None
         self._raised: SharedPathwaysError | None = None
+        self._is_given_up = False
 
     def start(self) -> Connection:
         """Starts the connection and returns it when the slices are placed (or the proxy answers).
@@ -80,7 +83,12 @@ class Connection(ReportedState):
         return self._start()
 
     def _start(self) -> Self:
+        live = one_live.live_owner()
+        if isinstance(live, Connection) and live._is_given_up:  # noqa: SLF001 - its own
+            # (The interrupt that followed can come before the clean-up of its block.)
+            live._end("it was given up")  # noqa: SLF001 - its own
         one_live.claim(self, self.proxy_job_name)
+        self._is_given_up = False
         self._process = os.getpid()
         self._agent = self._failure = self._raised = None
         self._timings = {}
@@ -242,8 +250,25 @@ class Connection(ReportedState):
         ignored = self._jax.attach(agent)
         self._undo.callback(self._jax.detach)
         self._warnings += ignored
+        if agent.snapshot.pod:
+            watch = InterruptWatch(
+                lost_link=self._lost_link, say=self._progress.print_line, give_up=self._give_up
+            )
+            self._undo.callback(watch.stop)
+            watch.start()
         for warning in self._warnings:
             warnings.warn(warning, stacklevel=4)
+
+    def _lost_link(self) -> LinkView | None:
+        snapshot = self._snapshot
+        return snapshot.link if snapshot.waits_for_link else None
+
+    def _give_up(self) -> None:
+        """Ends the session while the main thread waits in JAX."""
+        self._is_given_up = True
+        if self._agent is not None:
+            self._agent.request_end("it was given up by an interrupt")
+        self._jax.cut()
 
     def _take_event(self, event: Event) -> None:
         self._progress(event)

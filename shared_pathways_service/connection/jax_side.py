@@ -86,6 +86,12 @@ class JaxSide:
         ignored = ignored_flags() if reported.token is not None else None
         return [ignored] if ignored else []
 
+    def cut(self) -> None:
+        """Ends JAX's waits with errors, on any thread; does nothing if it is not attached."""
+        attachment = self._attachment
+        if attachment is not None:
+            attachment.cut()
+
     def detach(self) -> None:
         """Restores JAX; does nothing if it is not attached."""
         attachment, self._attachment = self._attachment, None

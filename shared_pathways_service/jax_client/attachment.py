@@ -54,7 +54,7 @@ def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
         undo = contextlib.ExitStack()
         _live = attachment = Attachment(target, undo)
         try:
-            held = _switch_over(target, undo, time.monotonic() + timeout)
+            held = attachment.held = _switch_over(target, undo, time.monotonic() + timeout)
         except BaseException:
             attachment.detach()
             raise
@@ -65,10 +65,15 @@ def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
 
 
 class Attachment:
-    """JAX on a proxy, from `attach` to `detach`."""
+    """JAX on a proxy, from `attach` to `detach`.
+
+    Attributes:
+      held: JAX's client; None: there is none yet.
+    """
 
     def __init__(self, target: ProxyTarget, undo: contextlib.ExitStack) -> None:
         self.target = target
+        self.held: HeldClient | None = None
         self._undo = undo
         self._process = os.getpid()
 
@@ -80,6 +85,14 @@ class Attachment:
         import jax  # noqa: PLC0415 - the package is imported without it
 
         return tuple(jax.devices("proxy"))
+
+    def cut(self) -> None:
+        """Ends the connection, so that waiting calls of JAX raise errors; `detach` must follow.
+
+        May be called on any thread.
+        """
+        if self.held is not None:
+            self.held.cut()
 
     def detach(self) -> None:
         """Switches JAX back and ends the connection; another call has no effect.

@@ -44,6 +44,11 @@ class HeldClient:
             raise ConnectionClosed("the connection to the proxy has ended")
         return self._client
 
+    def cut(self) -> None:
+        """Ends the connection from any thread, so that JAX's waits end with errors."""
+        quiet.suppress()
+        sockets.shut_down(self._peer, 0)
+
     def hang_up(self) -> None:
         """Waits for output of programs, ends the connection, and then releases the client.
 

@@ -54,6 +54,7 @@ class FakeHome:
         create that fails creates the proxy first.
       fail_deletes: The number of deletions that fail first.
       warning: The warning of `preflight`; empty: none.
+      pod: The name of the proxies' pods; empty: they have none.
       place: Whether a proxy is placed by itself; otherwise `tell` gives its events.
     """
 
@@ -68,6 +69,7 @@ class FakeHome:
         fail: Mapping[str, Any] | None = None,
         fail_deletes: int = 0,
         place: bool = True,
+        pod: str = "",
         warning: str = "",
     ) -> None:
         self._directory = Path(directory)
@@ -76,6 +78,7 @@ class FakeHome:
         self._fail = dict(fail or {})
         self._fail_deletes = fail_deletes
         self._place = place
+        self._pod = pod
         self._warning = warning
 
     @property
@@ -117,7 +120,8 @@ class FakeHome:
             for news in placed_news(request.tenant.type_names or ("tpuv6e:2x2",)):
                 self._append(session, news)
         await self._called("create_proxy", session)
-        return ProxyHandle(name=request.name, uid=session, token="token")  # noqa: S106 - a fake's
+        token = "token"  # noqa: S105 - a fake's
+        return ProxyHandle(name=request.name, uid=session, token=token, pod=self._pod)
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:
         """Yields the proxy's events, until it is deleted or can no longer be watched."""
