@@ -14,7 +14,7 @@ from harness.testbed.clients import KIND, client, nothing_left
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.api.jax_releases import service_serdes
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
-from shared_pathways_service.manifests.names import HEAD_JOB
+from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_SESSION, labels_of
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE, ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
@@ -81,7 +81,10 @@ def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
         assert (told["value"], told["devices"]) == (6.0, 8)
         assert sorted(told["placed"]) == [[0, KIND], [1, KIND]]
         assert told["states"] == ["placed", "placed"]
-        assert not namespace.items("secrets")
+        # The token is the link's: the proxy itself gets none.
+        [proxy] = [pod for pod in namespace.items("pods") if LABEL_SESSION in labels_of(pod)]
+        [container] = proxy["spec"]["containers"]
+        assert not container.get("volumeMounts")
         # What other proxies hold is not in the log: their pods say it.
         with client(namespace, REFUSED) as other:
             refused = other.expect("refused")["error"]

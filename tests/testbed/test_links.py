@@ -88,6 +88,7 @@ def test_without_permission_for_the_sidecar_the_link_is_plain(namespace: Namespa
         assert reason.startswith("the link is not resumable: you may not create secrets, create ")
         pod = pod_of_proxy(namespace)
         assert namespace.processes()[pod].keys() == {PROXY_CONTAINER}
+        assert not namespace.items("secrets")
         running.tell("leave")
         assert running.wait() == 0
     nothing_left(namespace)
