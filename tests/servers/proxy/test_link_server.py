@@ -165,9 +165,14 @@ def test_a_far_end_that_was_killed_is_started_again(
 ) -> None:
     proxy, port = linked(start_proxy, own_directories)
 
+    def accepted() -> int:
+        return int(counters(proxy)[f"{NS}_accepted_connections_total"])
+
     async def lose(rig: NearRig) -> None:
         async with a_client(rig, own_directories) as client:
             await asyncio.to_thread(compute, client)
+            # (It reports once per second; what it has not reported is lost with it.)
+            await asyncio.to_thread(wait_until, lambda: accepted() == 2)
             far_process(proxy).kill()
             reason = await rig.state(LinkState.OVER)
             assert reason == "the far end was restarted, and with it the session's data is lost"
@@ -182,7 +187,7 @@ def test_a_far_end_that_was_killed_is_started_again(
     proxy.wait_for_line(rf"The link's far end listens on port {port}", times=2)
     with_a_link(port, use)
     # Counters go on; gauges begin anew.
-    wait_until(lambda: counters(proxy)[f"{NS}_accepted_connections_total"] >= 3)
+    wait_until(lambda: accepted() >= 3)
     assert counters(proxy)[f"{NS}_restarts_total"] == 1
     wait_until(lambda: counters(proxy)[f"{NS}_sessions"] == 0)
 
