@@ -142,14 +142,6 @@ def when_lost(
             cause=event.reason or "",
             hint="connect again; `sps status` shows whether there is a service",
         )
-    if isinstance(event, ev.TunnelBroken) and event.was_resumable:
-        return TunnelError(
-            f"the connection to the proxy {request.name} is lost for good: "
-            f"{event.reason or 'no reason'}",
-            pod=request.name,
-            cause=event.reason or "",
-            hint="what was on its slices is lost; connect again, and go on from a checkpoint",
-        )
     if isinstance(event, ev.TunnelBroken):
         return _when_broken(request, event, link if link is not None and link.is_lost else None)
     if not isinstance(event, ev.ProxyExited):
@@ -164,17 +156,21 @@ def when_lost(
 def _when_broken(
     request: SessionRequest, event: ev.TunnelBroken, lost_link: LinkView | None
 ) -> TunnelError:
-    if lost_link is None:
+    reason = event.reason or "no reason"
+    if not event.was_resumable:
         return TunnelError(
-            f"the tunnel to the proxy {request.name} broke: {event.reason or 'no reason'}; "
+            f"the tunnel to the proxy {request.name} broke: {reason}; "
             "JAX cannot resume a connection",
             pod=request.name,
             cause=event.reason or "",
             hint="connect again",
         )
+    since = ""
+    if lost_link is not None:
+        why = lost_link.reason or "no reason"
+        since = f"; it was lost at {rfc3339(lost_link.lost_at)}: {why}"
     return TunnelError(
-        f"the link to the proxy {request.name} is gone for good: {event.reason or 'no reason'}; "
-        f"it was lost at {rfc3339(lost_link.lost_at)}: {lost_link.reason or 'no reason'}. "
+        f"the link to the proxy {request.name} is gone for good: {reason}{since}. "
         "The arrays and programs on its slices are lost",
         pod=request.name,
         cause=event.reason or "",

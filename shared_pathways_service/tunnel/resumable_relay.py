@@ -61,8 +61,8 @@ class ResumableRelay:
         self._listener = LocalListener(runtime_dir, local_port, self._near.accept)
         self._has_ended = False
         self._attempts = 0
-        # When the link was lost, and why; None: it is not.
-        self._loss: tuple[float, str] | None = None
+        # When the link was lost; None: it is not.
+        self._lost_at: float | None = None
         self._refusal: BaseException | None = None
 
     async def start(self) -> str:
@@ -109,26 +109,26 @@ class ResumableRelay:
 
     def is_final(self, error: Exception) -> bool:
         """Whether no later dial can succeed."""
-        is_waiting = self._loss is not None and self._may_recover(error)
+        is_waiting = self._lost_at is not None and self._may_recover(error)
         self._refusal = error if is_final(error) and not is_waiting else None
         return self._refusal is not None
 
     def dial_failed(self, attempt: int, reason: str) -> None:
         """Reports a failed dial of an established session."""
-        if self._loss is not None:
+        if self._lost_at is not None:
             self._attempts = attempt
             self._on_event(LinkDialFailed(attempt=attempt, reason=reason))
 
     def link_changed(self, state: LinkState, reason: str) -> None:
         """Reports a change."""
         if state is LinkState.LOST:
-            self._loss, self._attempts = (time.time(), reason), 0
+            self._lost_at, self._attempts = time.time(), 0
             self._on_event(LinkLost(reason=reason))
         elif state is LinkState.OVER:
             self._over(reason)
-        elif self._loss is not None:
-            took = time.time() - self._loss[0]
-            self._loss = None
+        elif self._lost_at is not None:
+            took = time.time() - self._lost_at
+            self._lost_at = None
             self._on_event(LinkResumed(duration_s=took, attempts=self._attempts + 1))
 
     # ---- internals
@@ -137,9 +137,6 @@ class ResumableRelay:
         WebSocketCarrier(owner, await upgraded(self._dial)).start()
 
     def _over(self, reason: str) -> None:
-        if self._loss is not None:
-            lost_s, why = time.time() - self._loss[0], self._loss[1]
-            reason = f"{reason} (it broke {lost_s:.0f} s before: {why})"
         message = f"the link to pod {self._pod} cannot be resumed: {reason}"
         failure = TunnelError(message, pod=self._pod, cause=reason)
         failure.__cause__ = self._refusal

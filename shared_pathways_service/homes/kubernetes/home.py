@@ -46,7 +46,7 @@ from shared_pathways_service.manifests.lifetime import deadline_ahead_s, keep_fo
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
-from shared_pathways_service.tunnel.counters import TunnelCounters
+from shared_pathways_service.tunnel.counters import LinkCounters, TunnelCounters
 from shared_pathways_service.tunnel.places import remove_abandoned
 
 __all__ = ["KubernetesHome"]
@@ -284,12 +284,17 @@ class KubernetesHome:
     def counters(self) -> HomeCounters:
         """Returns counters of the tunnel, of reconnections, and of the deadline."""
         tunnel = self._tunnel.counters if self._tunnel else TunnelCounters()
+        link = self._tunnel.link_counters if self._tunnel else LinkCounters()
         return HomeCounters(
             tunnel_opened=tunnel.opened,
             tunnel_connections=tunnel.connections,
             tunnel_redials=tunnel.redials,
             tunnel_sent_bytes=tunnel.sent_bytes,
             tunnel_received_bytes=tunnel.received_bytes,
+            link_losses=link.losses,
+            link_carriers=link.carriers,
+            link_failed_dials=link.failed_dials,
+            link_replay_bytes=link.replay_bytes,
             manager_reconnects=self._news.reconnects if self._news else 0,
             beat_at=self._keeper.moved_at if self._keeper else None,
         )
