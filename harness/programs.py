@@ -39,9 +39,12 @@ def wait_for_signal():
 class Program:
     """A Python program as a process that exchanges lines: `say(word, **data)`, `wait_for(word)`."""
 
-    def __init__(self, source: str, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, source: str, *, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> None:
+        code = PRELUDE + textwrap.dedent(source)
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-c", PRELUDE + textwrap.dedent(source)],
+            [*prefix, sys.executable, "-X", "faulthandler", "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,6 +84,11 @@ class Program:
         assert data is not None, f"ended before it said {word!r}; {self._tail()}"
         assert data["say"] == word, f"said {data}, not {word!r}; {self._tail()}"
         return data
+
+    @property
+    def has_said(self) -> bool:
+        """Whether `expect` would return, or raise, at once."""
+        return not self._said.empty()
 
     def tell(self, word: str) -> None:
         """Lets the program continue after its `wait_for(word)`."""
@@ -130,9 +138,11 @@ class Program:
 
 
 @contextlib.contextmanager
-def program(source: str, *, env: Mapping[str, str] | None = None) -> Iterator[Program]:
-    """Runs a `Program` for the length of the block."""
-    running = Program(source, env=env)
+def program(
+    source: str, *, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> Iterator[Program]:
+    """Runs a `Program` for the length of the block, with a command's prefix such as `nsenter`'s."""
+    running = Program(source, env=env, prefix=prefix)
     try:
         yield running
     finally:

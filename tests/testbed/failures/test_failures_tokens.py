@@ -1,20 +1,18 @@
-"""A token, or a permission, ends while a connection lasts."""
+"""A token, or a permission, ends while a connection over plain port-forwards lasts."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harness.programs import program, wait_until
-from harness.testbed.clients import PRELUDE, deployed, journal, nothing_left, proxies, tenant
+from harness.testbed.clients import PRELUDE, deployed, journal, nothing_left, proxies
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, User
+from tests.testbed.logins import Laptop
 
 pytestmark = pytest.mark.race
 
@@ -37,7 +35,7 @@ def logs():
     except errors.AccessDenied as error:
         return error.to_json()
 try:
-    with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
+    with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, link="plain") as connection:
         import jax.numpy as jnp
         x = jnp.ones(3)
         say("serving", name=connection.proxy_job_name)
@@ -50,64 +48,6 @@ except errors.SharedPathwaysError as error:
 else:
     say("left")
 """
-
-PLUGIN = """
-import json, pathlib, sys
-print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-                  "status": {"token": pathlib.Path(sys.argv[1]).read_text()}}))
-"""
-
-
-def credentials(kind: str, user: User, file: Path) -> dict[str, Any]:
-    """Returns the user of a kubeconfig, whose token is in the file but for a static one."""
-    if kind == "static":
-        return {"token": user.token}
-    if kind == "file":
-        return {"tokenFile": str(file)}
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": sys.executable,
-        "args": ["-c", PLUGIN, str(file)],
-        "interactiveMode": "Never",
-    }
-    return {"exec": plugin}
-
-
-class Laptop:
-    """A tenant's kubeconfig, with credentials of one kind after the other."""
-
-    def __init__(self, namespace: Namespace, root: Path) -> None:
-        self.user = namespace.user("tenant")
-        self.variables = dict(tenant(namespace))
-        self._namespace = namespace
-        self._file = root / "token"
-        self._kubeconfig = root / "kubeconfig"
-        self._original = yaml.safe_load(Path(self.variables["KUBECONFIG"]).read_text())
-        self.variables["KUBECONFIG"] = str(self._kubeconfig)
-
-    def log_in(self, kind: str, user: User) -> None:
-        self.user = user
-        self._file.write_text(user.token)
-        content = json.loads(json.dumps(self._original))
-        content["users"][0]["user"] = credentials(kind, user, self._file)
-        self._kubeconfig.write_text(yaml.safe_dump(content))
-
-    def renew(self) -> User:
-        """Ends the token, and returns the user with a new one, with which nobody is logged in."""
-        testbed = self._namespace.testbed
-        fresh = testbed.add_user(self.user.name)
-        testbed.end_token(self.user)
-        pods = self._namespace.path("pods")
-
-        def refused() -> bool:
-            try:
-                testbed.api_of(self.user).get(pods)
-            except ApiRefused as error:
-                return error.status == 401
-            return False
-
-        wait_until("the refusal of the old token", refused)
-        return fresh
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""The way between a client and its proxy is gone for a while, in different manners."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from harness.programs import wait_until
+from harness.testbed.clients import nothing_left
+from harness.testbed.kills import events_told_by
+from harness.testbed.link_clients import link_client
+from harness.testbed.link_faults import api_server_away, packets_dropped, survived
+from harness.testbed.network_namespaces import network_namespace, why_unavailable
+from harness.testbed.ways import open_way
+from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
+from tests.testbed.link.conftest import deployed_with
+
+pytestmark = pytest.mark.race
+
+AWAY_S = 10.0
+#: A carrier without a byte for 20 s is given up.
+SILENT_S = 40.0
+
+
+@pytest.mark.timeout(600)
+def test_the_api_server_is_killed_and_comes_back(own_testbed: Testbed) -> None:
+    with new_namespace(own_testbed) as namespace:
+        deployed_with(namespace, "ours")
+        with open_way(namespace) as way, link_client(namespace, way) as client:
+            before = client.step()
+            client.ask_for_step()
+            api_server_away(own_testbed, AWAY_S)
+            client.stepped()
+            after = client.stop()
+            outcome = survived(before, after)
+            assert outcome.losses == 1
+            assert outcome.dials > 1
+            assert outcome.longest_loss_s >= AWAY_S
+            failed = [news.kind for news in after.links[1:-1]]
+            assert failed == ["link.dial_failed"] * (outcome.dials - 1)
+        nothing_left(namespace)
+
+
+@pytest.mark.timeout(600)
+def test_every_packet_is_dropped(service: DeployedService) -> None:
+    if reason := why_unavailable():
+        pytest.skip(reason)
+    namespace = service.namespace
+    with (
+        network_namespace() as network,
+        open_way(namespace, network.listener) as way,
+        link_client(namespace, way, prefix=network.prefix) as client,
+    ):
+        before = client.step()
+        client.ask_for_step()
+        assert packets_dropped(network, SILENT_S) > 0
+        client.stepped()
+        outcome = survived(before, client.stop())
+        assert outcome.losses == 1
+    nothing_left(namespace)
+
+
+@pytest.mark.timeout(600)
+def test_a_silent_way_is_given_up_and_dialled_again(service: DeployedService) -> None:
+    namespace = service.namespace
+    with open_way(namespace) as way, link_client(namespace, way) as client:
+        before = client.step()
+        way.swallow()
+        client.ask_for_step()
+        wait_until("the loss of the silent link", lambda: "link.lost" in kinds_told())
+        way.open()
+        client.stepped()
+        after = client.stop()
+        assert survived(before, after).losses == 1
+        assert after.links[0].reason == "no sign of life for 20 s"
+    nothing_left(namespace)
+
+
+@pytest.mark.timeout(600)
+def test_a_short_silence_is_no_loss(service: DeployedService) -> None:
+    namespace = service.namespace
+    with open_way(namespace) as way, link_client(namespace, way) as client:
+        before = client.step()
+        way.swallow()
+        client.ask_for_step()
+        time.sleep(3.0)
+        way.open()
+        client.stepped()
+        assert survived(before, client.stop()).losses == 0
+    nothing_left(namespace)
+
+
+def kinds_told() -> list[str]:
+    return [event.kind for event in events_told_by() if event.kind.startswith("link.")]

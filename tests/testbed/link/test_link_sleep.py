@@ -1,0 +1,32 @@
+"""A laptop sleeps: its client and agent are stopped, and their connections break meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from harness.testbed.clients import nothing_left
+from harness.testbed.link_clients import link_client
+from harness.testbed.link_faults import asleep, survived
+from harness.testbed.ways import open_way
+from shared_pathways_service.testing.testbed import DeployedService
+
+pytestmark = pytest.mark.race
+
+#: Longer than what counts as a sleep.
+ASLEEP_S = 35.0
+
+
+@pytest.mark.timeout(600)
+def test_a_sleep_within_keep_for(any_service: DeployedService) -> None:
+    namespace = any_service.namespace
+    with open_way(namespace) as way, link_client(namespace, way, keep_for="5m") as client:
+        before = client.step()
+        client.ask_for_step()
+        with asleep(client, way):
+            time.sleep(ASLEEP_S)
+        client.stepped()
+        outcome = survived(before, client.stop())
+        assert outcome.losses >= 1
+    nothing_left(namespace)
