@@ -45,9 +45,9 @@ def test_a_far_end_that_is_killed(any_service: DeployedService) -> None:
         report, error = client.failed()
         assert report.kinds == ["link.lost"]
         assert error["type"] == "TunnelError"
-        assert f"the connection to the proxy {client.name} is lost for good" in error["message"]
+        assert f"the link to the proxy {client.name} is gone for good" in error["message"]
         assert "the far end was restarted" in error["message"]
-        assert "go on from a checkpoint" in error["hint"]
+        assert "load a checkpoint" in error["hint"]
     nothing_left(namespace)
 
 
