@@ -15,7 +15,7 @@ from harness.testbed.ways import Way
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.testing.testbed import Namespace
 
-__all__ = ["LinkClient", "LinkNews", "Report", "link_client", "link_program"]
+__all__ = ["LinkClient", "LinkNews", "Report", "check_end", "link_client", "link_program"]
 
 #: Arithmetic modulo 2**32, done again by numpy: a byte that is lost, doubled or changed shows.
 _SOURCE = """
@@ -193,6 +193,23 @@ class LinkClient:
         finally:
             for pid in reversed(pids):
                 os.kill(pid, signal.SIGCONT)
+
+
+def check_end(error: Mapping[str, Any], how: str) -> None:
+    """Checks the error of a client whose proxy ended while its link was lost.
+
+    Its pod is missed by the next dial, and by the watch; either comes first.
+
+    Args:
+      error: As JSON.
+      how: What the watch says, e.g. ``was ended``.
+    """
+    if error["type"] == "TunnelError":
+        assert "gone for good" in error["message"], error
+        assert "not found" in error["message"], error
+    else:
+        assert error["type"] == "ProxyFailed", error
+        assert how in error["message"], error
 
 
 @contextlib.contextmanager

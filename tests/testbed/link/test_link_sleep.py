@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from harness.programs import wait_until
 from harness.testbed.clients import nothing_left
-from harness.testbed.link_clients import link_client
+from harness.testbed.link_clients import check_end, link_client
 from harness.testbed.link_faults import asleep, survived
 from harness.testbed.ways import open_way
 from shared_pathways_service.testing.testbed import DeployedService
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.race
 
 #: Longer than what counts as a sleep.
 ASLEEP_S = 35.0
+#: The least that can be asked for.
+KEEP_FOR = "60s"
 
 
 @pytest.mark.timeout(600)
@@ -30,3 +33,22 @@ def test_a_sleep_within_keep_for(any_service: DeployedService) -> None:
         outcome = survived(before, client.stop())
         assert outcome.losses >= 1
     nothing_left(namespace)
+
+
+@pytest.mark.timeout(900)
+def test_a_sleep_longer_than_keep_for(service: DeployedService) -> None:
+    namespace = service.namespace
+    with open_way(namespace) as way, link_client(namespace, way, keep_for=KEEP_FOR) as client:
+        client.step()
+        with asleep(client, way):
+            # The cluster itself ends the proxy, whose client does not wake up.
+            wait_until("the proxy's end", lambda: client.name not in text_of(namespace.processes()))
+        _, error = client.failed()
+        assert client.name in error["message"]
+        check_end(error, "was ended")
+        assert "connect again" in error["hint"]
+    nothing_left(namespace)
+
+
+def text_of(processes: dict[str, dict[str, int]]) -> str:
+    return " ".join(processes)
