@@ -8,7 +8,12 @@ TPUs are not affected, as TPUs have none of this.
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import importlib
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +31,18 @@ _FETCHING = (
     "_copy_single_device_array_to_host_async",
     "copy_to_host_async",
 )
+#: Folders whose functions lie between a caller and the fetching of a value.
+_BETWEEN = (__name__.rpartition(".")[0], "jax", "jaxlib")
+
+
+class _Dropped(threading.local):
+    """An error of the buffer protocol that numpy may drop, and where it was called."""
+
+    error: BaseException | None = None
+    place: tuple[int, int] | None = None
+
+
+_dropped = _Dropped()
 
 
 def install() -> None:
@@ -60,12 +77,16 @@ def _unguarded(original: Callable[..., Any]) -> Callable[..., Any]:
     """
     import jax  # noqa: PLC0415 - 40 ms that other programs need not pay
 
+    def fetched(array: Any) -> Any:
+        _raise_dropped()
+        return original(array)
+
     def instead(array: Any) -> Any:
         with jax.transfer_guard_device_to_host("allow"):
             return original(array)
 
     return when_refused(
-        original,
+        functools.wraps(original, assigned=("__name__", "__doc__"))(fetched),
         (_GUARDED,),
         instead,
         where=lambda array: _is_on_proxied_cpu(array) and array.is_fully_replicated,
@@ -80,11 +101,38 @@ def _address_of_copy(array: Any) -> int:
 def _buffer_of_copy(array: Any, flags: int) -> memoryview:
     if len(array.sharding.device_set) > 1:
         raise BufferError("Python buffer protocol is only defined for buffers with a single shard.")
+    _dropped.error = None
     try:
         view: memoryview = _copy(array).__buffer__(flags)
     except ValueError as error:  # numpy's: writable, or a type without a format
         raise BufferError(str(error)) from None
+    except BaseException as error:
+        # `numpy.asarray` drops it, also KeyboardInterrupt, and calls `__array__` instead.
+        _dropped.place = _place_of_caller()
+        # (A copy, without the traceback, which refers to arrays.)
+        with contextlib.suppress(Exception):
+            _dropped.error = copy.copy(error)
+        raise
     return view
+
+
+def _raise_dropped() -> None:
+    """Raises the error that numpy has just dropped, in place of another wait for the value."""
+    error, _dropped.error = _dropped.error, None
+    if error is not None and _dropped.place == _place_of_caller():
+        raise error
+
+
+def _place_of_caller() -> tuple[int, int] | None:
+    """Identifies the instruction that JAX was called from."""
+    frame = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and _is_between(frame.f_globals.get("__name__") or ""):
+        frame = frame.f_back
+    return (id(frame), frame.f_lasti) if frame is not None else None
+
+
+def _is_between(module: str) -> bool:
+    return any(module == folder or module.startswith(f"{folder}.") for folder in _BETWEEN)
 
 
 def _no_cuda(_array: Any) -> None:
