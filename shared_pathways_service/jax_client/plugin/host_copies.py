@@ -15,6 +15,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from . import local
@@ -125,7 +126,7 @@ def _raise_dropped() -> None:
 
 def _place_of_caller() -> tuple[int, int] | None:
     """Identifies the instruction that JAX was called from."""
-    frame = sys._getframe(1)  # noqa: SLF001
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None and _is_between(frame.f_globals.get("__name__") or ""):
         frame = frame.f_back
     return (id(frame), frame.f_lasti) if frame is not None else None
