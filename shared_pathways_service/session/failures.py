@@ -27,6 +27,7 @@ from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = [
+    "is_denial",
     "no_room",
     "refusal_in",
     "when_lost",
@@ -178,11 +179,16 @@ def _when_broken(
     )
 
 
+def is_denial(event: ev.HomeLost | ev.TunnelBroken) -> bool:
+    """Whether the view was lost for a missing permission."""
+    return event.error.get("type") == AccessDenied.__name__
+
+
 def _denial_in(request: SessionRequest, event: ev.ProxyLost) -> SharedPathwaysError | None:
     """Returns the error if the view was lost for a missing permission; else None."""
-    error = event.error if isinstance(event, ev.HomeLost | ev.TunnelBroken) else {}
-    if error.get("type") != AccessDenied.__name__:
+    if not isinstance(event, ev.HomeLost | ev.TunnelBroken) or not is_denial(event):
         return None
+    error = event.error
     message = f"the session of {request.name} cannot go on: {error['message']}"
     return from_json({**error, "message": message})
 

@@ -31,6 +31,9 @@ __all__ = ["Session"]
 SETTLE_S = 1.0
 #: Seconds by which the event of a proxy's end may follow that of its broken tunnel.
 TUNNEL_SETTLE_S = 3.0
+#: Likewise after an end of a link, which is often noticed when the API server is back, while the
+#: watches of the proxy still wait for their next try.
+LINK_SETTLE_S = 10.0
 
 #: Events of steps, by the phase that begins or ends.
 _STARTED: Mapping[Phase, type[Event]] = {
@@ -200,8 +203,8 @@ class Session:
         elif exited and not self._view.known.placed:
             # A refused proxy ends too.
             self._settle = (self._now + SETTLE_S, event)
-        elif isinstance(event, ev.TunnelBroken) and not event.final:
-            self._settle = self._settle or (self._now + TUNNEL_SETTLE_S, event)
+        elif isinstance(event, ev.TunnelBroken) and (pause_s := _settling_s(event)):
+            self._settle = self._settle or (self._now + pause_s, event)
         else:
             self._fail(self._error_of(event))
 
@@ -302,3 +305,10 @@ class Session:
     def _taken(self) -> list[m.Effect]:
         out, self._out = self._out, []
         return out
+
+
+def _settling_s(broken: ev.TunnelBroken) -> float:
+    """Returns for how many seconds the proxy's end may be reported after its broken tunnel."""
+    if broken.was_resumable and not failures.is_denial(broken):
+        return LINK_SETTLE_S
+    return 0.0 if broken.final else TUNNEL_SETTLE_S

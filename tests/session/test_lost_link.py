@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from shared_pathways_service.errors import SlicesTaken, TunnelError
+from shared_pathways_service.errors import AccessDenied, ProxyFailed, SlicesTaken, TunnelError
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.link_view import LinkView
@@ -115,6 +115,8 @@ def test_a_link_that_is_gone_for_good_says_since_when_why_and_what_is_lost() -> 
     driver = to_serve()
     lose(driver)
     driver.put(ev.TunnelBroken(reason="the far end restarted", final=True, was_resumable=True))
+    assert driver.at(m.Phase.SERVE)
+    driver.expire()
     assert isinstance(driver.error, TunnelError)
     message = str(driver.error)
     for part in (
@@ -137,3 +139,21 @@ def test_a_session_that_ends_does_not_wait_for_its_link(phase: m.Phase) -> None:
         driver.put(m.Deleted())
     assert driver.at(phase)
     assert not driver.snapshot.waits_for_link
+
+
+def test_a_proxy_that_ended_explains_the_end_of_its_link() -> None:
+    driver = to_serve()
+    lose(driver)
+    driver.put(ev.TunnelBroken(reason="pod not found", final=True, was_resumable=True))
+    assert driver.at(m.Phase.SERVE)
+    driver.put(ev.ProxyExited(outcome="evicted", reason="the node was low on memory"))
+    assert isinstance(driver.error, ProxyFailed)
+    assert "the node was low on memory" in str(driver.error)
+
+
+def test_a_permission_that_was_withdrawn_ends_the_session_at_once() -> None:
+    driver = to_serve()
+    lose(driver)
+    denied = AccessDenied("you may not", verb="create", resource="pods/portforward").to_json()
+    driver.put(ev.TunnelBroken(error=denied, reason="x", final=True, was_resumable=True))
+    assert isinstance(driver.error, AccessDenied)
