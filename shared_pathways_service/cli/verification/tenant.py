@@ -15,7 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_pathways_service.api.requests import DEFAULT_LINK
+from shared_pathways_service.constants import NOT_RESUMABLE
 from shared_pathways_service.errors import SharedPathwaysError, from_json
+from shared_pathways_service.events.session import ServiceWarning
 from shared_pathways_service.events.tenants import TenantQueued
 
 __all__ = ["Tenant"]
@@ -46,6 +49,7 @@ class Tenant:
     ) -> None:
         self.name = name
         self._log = log
+        self._link = str(arguments.get("link", DEFAULT_LINK))
         variables = {**os.environ, **(environment or {})}
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -139,6 +143,20 @@ class Tenant:
         """
         message = self.expect_one_of((TenantQueued().kind, "connected"), timeout_s)
         return bool(message["kind"] == "event")
+
+    def connects_resumably(self, timeout_s: float) -> bool:
+        """Waits until it is connected; returns whether its link is resumable.
+
+        Raises:
+          SharedPathwaysError: The client failed, or is not connected in time.
+        """
+        is_resumable = self._link == "resumable"
+        while True:
+            message = self.expect_one_of((ServiceWarning.kind, "connected"), timeout_s)
+            if message["kind"] == "connected":
+                return is_resumable
+            if NOT_RESUMABLE in str(message["event"].get("reason")):
+                is_resumable = False
 
     def kill(self) -> None:
         """Ends the client without a chance to clean up."""

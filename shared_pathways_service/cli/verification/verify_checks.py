@@ -211,28 +211,36 @@ class Verification:
         return f"everything was deleted {time.monotonic() - began:.1f} s after the kill"
 
     def cut_tunnel(self) -> str:
-        """Cuts the connections to the API server; the client must fail, and be cleaned up."""
+        """Cuts connections to the API server: a resumable link goes on, a plain one fails."""
         if not self._service.reader.has_tunnel:
             return "no tunnel: proxies of the embedded service listen on private sockets"
         self._check_connectable()
         self._leave(self._first)
-        link = CuttableLink()
+        return "; ".join(self._cut_one(link) for link in ("resumable", "plain"))
+
+    def _cut_one(self, link: str) -> str:
+        http_proxy = CuttableLink()
         try:
-            tenant = self._tenant(1, environment=link.environment)
-            tenant.expect("connected", self._timeout_s)
+            tenant = self._tenant(1, environment=http_proxy.environment, link=link)
+            is_resumable = tenant.connects_resumably(self._timeout_s)
             self._ask(tenant, "work on")
-            if not (cut := link.cut()):
+            if not (cut := http_proxy.cut()):
                 raise SkippedError(
                     "the client's connections do not go through an HTTP proxy of this machine",
                     "try a context without proxy-url",
                 )
             tenant.order("work on")
-            error = tenant.failure(self._timeout_s)
+            if is_resumable:
+                tenant.expect("answer", self._timeout_s)
+                found = f"{link}: {cut} connections were cut, and the client went on"
+            else:
+                error = tenant.failure(self._timeout_s)
+                found = f"{link}: {cut} were cut, and the client got the error: {error.message}"
             tenant.close()
             self._service.wait_until_gone({tenant.name}, self._timeout_s)
         finally:
-            link.close()
-        return f"{cut} connections were cut; the client got the error: {error.message}"
+            http_proxy.close()
+        return found
 
     def teardown(self) -> str:
         """Ends the remaining tenants, and checks that nothing is left of any."""
@@ -249,10 +257,10 @@ class Verification:
         count: int,
         *,
         environment: Mapping[str, str | None] | None = None,
-        queue_timeout: float | None = None,
+        **more: object,
     ) -> Tenant:
         name = f"{self._prefix}-{len(self._tenants)}"
-        more = {"expected_tpu_instances": {self._kind: count}, "queue_timeout": queue_timeout}
+        more["expected_tpu_instances"] = {self._kind: count}
         tenant = Tenant(
             name,
             {**self._arguments, **more},

@@ -10,6 +10,7 @@ from typing import Any, Final
 from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.constants import NOT_RESUMABLE
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
 from shared_pathways_service.homes.kubernetes.permissions_review import missing_permissions
@@ -60,7 +61,7 @@ async def check_link(
         or await _refusal(api, review, inputs)
     )
     if problem:
-        found = f"the link is not resumable: {problem}"
+        found = f"{NOT_RESUMABLE}: {problem}"
         return [Check(name=_NAME, outcome=Outcome.WARNING, found=found, fix=_FIX)]
     found = f"resumable, by a sidecar of the image {link.image}"
     return [Check(name=_NAME, outcome=Outcome.OK, found=found)]
