@@ -226,7 +226,9 @@ class _Watching:
     def _is_final(self, error: AccessDenied | ApiError | ApiUnreachable) -> bool:
         if isinstance(error, AccessDenied):
             return error.verb != CONNECT_VERB or not self._has_connected
-        return error.is_final
+        # (Another network may answer in the server's place, with a certificate of its own.)
+        may_recover = isinstance(error, ApiUnreachable) and self._has_connected
+        return error.is_final and not may_recover
 
     async def pause(self) -> None:
         """Waits before the next connection, longer after each one without events."""

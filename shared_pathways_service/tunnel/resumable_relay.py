@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from shared_pathways_service.tunnel.websocket_carrier import WebSocketCarrier
 from shared_pathways_service.tunnel.websocket_upgrade import Dial, upgraded
 
 __all__ = ["ResumableRelay"]
+
+_log = logging.getLogger(__name__)
 
 
 class ResumableRelay:
@@ -109,13 +112,16 @@ class ResumableRelay:
 
     def is_final(self, error: Exception) -> bool:
         """Whether no later dial can succeed."""
-        is_waiting = self._lost_at is not None and self._may_recover(error)
+        was_up = self._near.state in (LinkState.UP, LinkState.LOST)
+        is_waiting = was_up and self._may_recover(error)
         self._refusal = error if is_final(error) and not is_waiting else None
         return self._refusal is not None
 
     def dial_failed(self, attempt: int, reason: str) -> None:
-        """Reports a failed dial of an established session."""
-        if self._lost_at is not None:
+        """Reports a failed dial of an established session, and logs one of a new session."""
+        if self._lost_at is None:
+            _log.warning("no connection to pod %s: %s", self._pod, reason)
+        else:
             self._attempts = attempt
             self._on_event(LinkDialFailed(attempt=attempt, reason=reason))
 

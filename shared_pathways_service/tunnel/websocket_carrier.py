@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Sequence
@@ -135,6 +136,6 @@ def is_address_of_this_machine(address: str) -> bool:
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
     return True

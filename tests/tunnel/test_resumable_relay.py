@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -111,6 +112,7 @@ async def a_rig(root: Path, certificates: Path | None) -> AsyncIterator[Rig]:
             token=TOKEN,
             keep_s=600.0,
             runtime_dir=root,
+            may_recover=has_expired,
             on_event=rig.told,
             on_failure=rig.failed,
         )
@@ -199,6 +201,35 @@ def test_a_loss_is_told_with_each_failed_dial_and_its_end(
         resumed = rig.events[-1]
         assert isinstance(resumed, LinkResumed)
         assert resumed.attempts >= 3
+        await exchange(rig, b"after")
+        assert rig.failures == []
+
+    run(own_directories, certificates, test)
+
+
+def has_expired(error: BaseException) -> bool:
+    """Whether credentials have, which their owner may renew."""
+    return isinstance(error, aiohttp.ClientResponseError) and error.status == 401
+
+
+@pytest.mark.parametrize("breaks", ["one", "both"])
+def test_expired_credentials_are_waited_for(
+    own_directories: Path, certificates: Path | None, breaks: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        await exchange(rig, b"before")
+        while len(rig.pod.open) < 2:
+            await asyncio.sleep(0.01)
+        rig.server.answers = [401]
+        before = len(rig.server.dials)
+        if breaks == "one":
+            hang_up(rig.pod.open.pop())
+        else:
+            rig.pod.cut()
+        while len(rig.server.dials) < before + 3:
+            await asyncio.sleep(0.01)
+        assert rig.failures == []
+        rig.server.answers = [rig.pod.forward]
         await exchange(rig, b"after")
         assert rig.failures == []
 

@@ -16,7 +16,7 @@ from shared_pathways_service.events import session as ev
 from shared_pathways_service.homes.base import Tell
 from shared_pathways_service.homes.kubernetes.dial import dial_pod
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.errors import CONNECT_VERB
+from shared_pathways_service.kube.errors import CONNECT_VERB, ApiUnreachable
 from shared_pathways_service.tunnel.counters import LinkCounters, TunnelCounters
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 from shared_pathways_service.tunnel.resumable_relay import ResumableRelay
@@ -159,5 +159,7 @@ class ProxyTunnel:
 
 
 def _may_recover(error: BaseException) -> bool:
-    # (Expired credentials, which their owner may renew.)
-    return isinstance(error, AccessDenied) and error.verb == CONNECT_VERB
+    # Expired credentials, which their owner may renew, and a network that answers in the API
+    # server's place, with a certificate of its own.
+    is_expired = isinstance(error, AccessDenied) and error.verb == CONNECT_VERB
+    return is_expired or isinstance(error, ApiUnreachable)

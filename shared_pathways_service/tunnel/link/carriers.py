@@ -80,6 +80,10 @@ class TcpCarrier(asyncio.BufferedProtocol):
         if not self._is_ending:
             assert self._transport is not None
             self._transport.writelines(buffers)
+            if self._transport.get_write_buffer_size() > _WRITE_BYTES:
+                # Has it call `pause_writing`, which some releases of Python forget after
+                # `writelines` (CVE-2024-12254).
+                self._transport.set_write_buffer_limits(high=_WRITE_BYTES)
 
     def close(self) -> None:
         """Closes it at once: the link sends again what is lost with it."""

@@ -218,6 +218,8 @@ class NearEnd:
     async def _keep_carrier(self, number: int) -> None:
         backoff = Backoff(first_s=_FIRST_BACKOFF_S, longest_s=self._options.max_backoff_s)
         while self.state is not LinkState.OVER:
+            # (Its carrier may have broken while the wait for it was given up.)
+            self._note_loss("the connection broke")
             if number and not self._end.carriers:
                 await self._is_up.wait()
             approach = Approach(self._end, self._credentials, self._on_carrier)
