@@ -232,15 +232,14 @@ class Verification:
             tenant.order("work on")
             if is_resumable:
                 tenant.expect("answer", self._timeout_s)
-                found = f"{link}: {cut} connections were cut, and the client went on"
+                came = "the client went on"
             else:
-                error = tenant.failure(self._timeout_s)
-                found = f"{link}: {cut} were cut, and the client got the error: {error.message}"
+                came = f"the client got the error: {tenant.failure(self._timeout_s).message}"
             tenant.close()
             self._service.wait_until_gone({tenant.name}, self._timeout_s)
         finally:
             http_proxy.close()
-        return found
+        return f"{link}: {cut} connections were cut, and {came}"
 
     def teardown(self) -> str:
         """Ends the remaining tenants, and checks that nothing is left of any."""
