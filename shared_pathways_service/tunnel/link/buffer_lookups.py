@@ -38,6 +38,8 @@ __all__ = ["BufferLookups"]
 
 #: Seconds after which JAX gets its answer without the buffer.
 _DEADLINE_S = 0.5
+#: Deadlines in a row after which no more buffers are looked up.
+_MOST_LATE = 3
 _AT_ONCE = 32
 _READ_BYTES = 64 << 10
 _WINDOW = LARGEST_BYTES + 1024
@@ -86,14 +88,16 @@ class BufferLookups:
         self._open: dict[int, _Lookup] = {}
         self._queue: deque[_Lookup] = deque()
         self._is_closed = False
+        self._late = 0
 
     def look_up(self, session: int, handle: int, on_found: OnFound) -> None:
         """Looks up a buffer; `on_found` is called once, at once or later."""
-        if self._is_closed or len(self._open) + len(self._queue) >= _AT_ONCE:
+        is_given_up = self._is_closed or self._late >= _MOST_LATE
+        if is_given_up or len(self._open) + len(self._queue) >= _AT_ONCE:
             on_found(None)
             return
         lookup = _Lookup(encode_lookup(session, handle), on_found)
-        lookup.deadline = self._loop.call_later(_DEADLINE_S, self._give_up, lookup)
+        lookup.deadline = self._loop.call_later(_DEADLINE_S, self._on_late, lookup)
         self._queue.append(lookup)
         if self._task is None:
             self._task = self._loop.create_task(self._run())
@@ -146,12 +150,17 @@ class BufferLookups:
         elif part.type in (FrameType.SETTINGS, FrameType.PING) and not part.flags & ACK:
             payload = b"" if part.type == FrameType.SETTINGS else bytes(part.payload)
             self._write(FrameType(part.type), ACK, 0, payload)
+        elif part.type == FrameType.GOAWAY:
+            # The proxy accepts no more requests on this connection.
+            if self._writer is not None:
+                self._writer.close()
         elif (lookup := self._open.get(part.stream)) is None:
             return
         elif part.type == FrameType.RST_STREAM:
             self._found(lookup, None)
         elif part.type == FrameType.HEADERS and part.flags & END_STREAM:
             is_ok = _STATUS_OK in bytes(part.payload)
+            self._late = 0
             self._found(lookup, lookup.data if is_ok else None)
 
     def _take_data(self, part: Part) -> None:
@@ -163,6 +172,11 @@ class BufferLookups:
         lookup.data += b"".join(lookup_data(each) for each in lookup.messages.read(part.payload))
         if lookup.messages.skipped or len(lookup.data) > LARGEST_BYTES:
             self._give_up(lookup)
+
+    def _on_late(self, lookup: _Lookup) -> None:
+        # JAX's session waits meanwhile.
+        self._late += 1
+        self._give_up(lookup)
 
     def _give_up(self, lookup: _Lookup) -> None:
         if lookup.stream:

@@ -20,6 +20,8 @@ __all__ = ["MAX_MESSAGE_BYTES", "Connection", "KnownNumbers"]
 
 #: A frame of HTTP/2 has at most 2**24 - 1 bytes, and 9 of header.
 MAX_MESSAGE_BYTES = (16 << 20) + 64
+#: Numbers of connections that are awaited; each takes some memory.
+_MOST_MISSING = 8192
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -116,7 +118,13 @@ class KnownNumbers:
         return min(self._missing) - 1 if self._missing else self.top
 
     def add(self, number: int) -> None:
-        """Adds a number."""
+        """Adds a number.
+
+        Raises:
+          LinkViolation: Too many before it are missing.
+        """
+        if len(self._missing) + number - self.top > _MOST_MISSING:
+            raise LinkViolation("too many connections that were never opened are missing")
         self._missing.update(range(self.top + 1, number))
         self._missing.discard(number)
         self.top = max(self.top, number)

@@ -267,9 +267,9 @@ class Link:
         self._forget_if_done(frame.connection)
 
     def _unknown(self, number: int) -> Connection | None:
+        if self._control.is_flooded:
+            raise LinkViolation("it does not read what it asks for about closed connections")
         if number in self._known:
-            if self._control.is_flooded:
-                raise LinkViolation("it does not read what it asks for about closed connections")
             self._queue_reset(number, "the connection is closed")
             return None
         if self._is_near or number > self._known.top + _MOST_AHEAD:

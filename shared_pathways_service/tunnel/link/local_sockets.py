@@ -115,6 +115,7 @@ class Bridge:
     def resume(self) -> None:
         """Reads on if the link has room."""
         self._drain()
+        self._close_if_done()
         if self._is_reading or self._has_local_ended or self._is_closed or self._is_held:
             return
         if self._link.room(self._connection):
@@ -291,7 +292,8 @@ class Bridge:
             self._end_local()
 
     def _close_if_done(self) -> None:
-        if self._has_local_ended and self._has_peer_ended and not (self._pending or self._outbox):
+        has_ended = self._has_local_ended and self._has_peer_ended
+        if has_ended and not (self._is_closed or self._pending or self._outbox):
             self.close()
 
     def _break(self, reason: str) -> None:

@@ -16,6 +16,7 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
 from shared_pathways_service.tunnel.link.connectors import connector
 from shared_pathways_service.tunnel.link.early_answers import LARGEST_BYTES
+from shared_pathways_service.tunnel.link.http2_frames import FrameType, Part
 
 SESSION = 9
 DEADLINE_S = 60.0
@@ -119,3 +120,27 @@ def test_lookups_end_without_a_server_and_by_closing() -> None:
 
     run(refused, is_served=False)
     run(closed)
+
+
+def test_a_proxy_that_is_too_slow_is_not_asked_again() -> None:
+    async def test(lookups: BufferLookups) -> None:
+        assert await look_up(lookups, SLOW, SLOW) == [None, None]
+        # One that answers in between begins the count anew.
+        assert await look_up(lookups, 5) == [b"v" * 5]
+        assert await look_up(lookups, SLOW, SLOW, SLOW) == [None] * 3
+        found: list[bytes | None] = []
+        lookups.look_up(SESSION, 5, found.append)
+        assert found == [None]
+
+    run(test)
+
+
+def test_a_proxy_that_ends_its_connection_in_order_is_connected_again() -> None:
+    async def test(lookups: BufferLookups) -> None:
+        assert await look_up(lookups, 5) == [b"v" * 5]
+        lookups._take(Part(FrameType.GOAWAY, 0, 0, b"", b"", is_last=True))
+        # (One that comes before the end is noticed is given up.)
+        assert await look_up(lookups, 6) == [None]
+        assert await look_up(lookups, 7) == [b"v" * 7]
+
+    run(test)

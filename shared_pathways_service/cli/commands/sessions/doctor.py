@@ -91,7 +91,7 @@ def doctor(
     if slices:
         given["expected_tpu_instances"] = parse_instance_texts(slices)
     checks = machine_checks(settings)
-    request = place.request(**given, link="resumable")
+    request = place.request(**given)
     checks += reader_of(place, settings).checks(request, timeout, proxy_job_name)
     if as_json:
         print_json({"ok": not _failed(checks), "checks": [_as_data(check) for check in checks]})
