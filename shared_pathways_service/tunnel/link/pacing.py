@@ -15,8 +15,8 @@ _LEAST_BYTES = 64 << 10
 _BASE_S = 30.0
 #: Queueing delays, in seconds and in shortest round trips, below which the limit grows and above
 #: which it shrinks. (The seconds are the scheduling of busy machines.)
-_GROW_S, _GROW_TRIPS = 0.003, 0.5
-_SHRINK_S, _SHRINK_TRIPS = 0.010, 1.5
+_GROW_S, _GROW_TRIPS = 0.0015, 0.5
+_SHRINK_S, _SHRINK_TRIPS = 0.004, 1.5
 _SHRINK_TO = 0.8
 
 
