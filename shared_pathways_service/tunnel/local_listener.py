@@ -61,6 +61,9 @@ class LocalListener:
         self._stack.close()
         if self._again is not None:
             self._again.cancel()
+        # Not kept alive by us, nor anything that it refers to: channels of gRPC end with their last
+        # reference, and their thread with them.
+        self._on_accept = socket.socket.close
 
     def _listen(self) -> tuple[socket.socket, str]:
         if self._local_port is not None:
