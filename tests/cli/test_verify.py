@@ -165,7 +165,7 @@ class FakeService:
 
     def start(self, name: str, arguments: dict[str, Any], **_: object) -> FakeTenant:
         wanted = arguments["expected_tpu_instances"][KIND]
-        return FakeTenant(self, name, wanted, arguments["queue_timeout"])
+        return FakeTenant(self, name, wanted, arguments.get("queue_timeout"))
 
 
 class FakeTenant:
