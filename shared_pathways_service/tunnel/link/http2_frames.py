@@ -48,7 +48,7 @@ class FrameType(enum.IntEnum):
     PING = 6
     GOAWAY = 7
     WINDOW_UPDATE = 8
-    #: Not of the RFC: who does not know a type ignores the frame (section 4.1).
+    #: Our own: a receiver ignores frames of unknown types (section 4.1).
     EARLY = 0xE9
 
 
