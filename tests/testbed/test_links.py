@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from harness.programs import wait_until
 from harness.testbed.clients import KIND, client, deployed, nothing_left, proxies
 from shared_pathways_service.manifests.names import LINK_CONTAINER, PROXY_CONTAINER
 from shared_pathways_service.manifests.permissions import granting_rules, needed
@@ -33,6 +34,13 @@ def pod_of_proxy(namespace: Namespace) -> str:
     return name
 
 
+def accepted(namespace: Namespace, pod: str) -> dict[str, int] | None:
+    """Returns the far end's last report, once it counts a carrier; it writes one in a while."""
+    lines = namespace.log(pod, container=LINK_CONTAINER).splitlines()
+    report: dict[str, int] = json.loads(lines[-1])["link"]
+    return report if report["accepted"] else None
+
+
 def test_googles_proxy_is_reached_through_a_sidecar(namespace: Namespace) -> None:
     namespace.add_nodes({KIND: 1}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
@@ -41,10 +49,8 @@ def test_googles_proxy_is_reached_through_a_sidecar(namespace: Namespace) -> Non
         assert running.expect("warned")["reasons"] == []
         pod = pod_of_proxy(namespace)
         assert namespace.processes()[pod].keys() == {LINK_CONTAINER, PROXY_CONTAINER}
-        reports = namespace.log(pod, container=LINK_CONTAINER).splitlines()
-        last = json.loads(reports[-1])["link"]
-        assert (last["port"], last["refused"]) == (29002, 0)
-        assert last["accepted"] >= 1
+        report = wait_until("a report of the link", lambda: accepted(namespace, pod))
+        assert (report["port"], report["refused"]) == (29002, 0)
         assert f"configmaps {pod.rpartition('-')[0]}" in proxies(namespace)
         running.tell("leave")
         assert running.wait() == 0
