@@ -83,17 +83,21 @@ class WebSocketCarrier(PortForward):
 
     def received(self, data: memoryview) -> None:
         """Passes bytes of the far end on."""
+        parts: list[memoryview] = []
+        error: Exception | None = None
         try:
             for body in self.bodies(data):
                 if body is None:
-                    raise ConnectionError("the pod's side closed the connection")
-                if self._is_lost:
-                    return
-                if self._finish_by is None:
-                    self._owner.carrier_received(self, body)
-        except TunnelError as error:
-            self._lose(ConnectionError(error.cause or str(error)))
-        except (ConnectionError, WebSocketViolation) as error:
+                    error = ConnectionError("the pod's side closed the connection")
+                    break
+                parts.append(body)
+        except TunnelError as failure:
+            error = ConnectionError(failure.cause or str(failure))
+        except WebSocketViolation as failure:
+            error = failure
+        if parts and self._finish_by is None and not self._is_lost:
+            self._owner.carrier_received(self, parts)
+        if error is not None:
             self._lose(error)
 
     # ---- of asyncio

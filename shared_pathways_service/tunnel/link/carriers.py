@@ -45,8 +45,8 @@ class CarrierOwner(Interface):
     def carrier_opened(self, carrier: Carrier) -> None:
         """It accepts bytes."""
 
-    def carrier_received(self, carrier: Carrier, data: memoryview) -> None:
-        """Bytes came; the buffer is reused afterwards."""
+    def carrier_received(self, carrier: Carrier, parts: Sequence[memoryview]) -> None:
+        """Bytes came; their buffer is reused afterwards."""
 
     def carrier_writable(self, carrier: Carrier) -> None:
         """It accepts bytes again."""
@@ -132,7 +132,7 @@ class TcpCarrier(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Passes bytes on."""
         if self._finish_by is None:
-            self._owner.carrier_received(self, self._buffer[:nbytes])
+            self._owner.carrier_received(self, (self._buffer[:nbytes],))
 
     def eof_received(self) -> None:
         """The other end sends no more, and so acknowledges nothing: what waits is of no use."""

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
 from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
@@ -207,11 +207,12 @@ class _Entrance:
         """Greets."""
         carrier.write([self._greeting.encode()])
 
-    def carrier_received(self, carrier: Carrier, data: memoryview) -> None:
+    def carrier_received(self, carrier: Carrier, parts: Sequence[memoryview]) -> None:
         """Takes the handshake, and then frames."""
         if self.session is not None:
-            self.session.end_of_link.received(carrier, data)
+            self.session.end_of_link.received(carrier, parts)
             return
+        data = memoryview(b"".join(parts))
         missing = HELLO_BYTES - len(self._hello)
         self._hello += data[:missing]
         if len(self._hello) == HELLO_BYTES:
@@ -244,7 +245,7 @@ class _Entrance:
         self.session = session
         session.add_carrier(carrier)
         if more:
-            session.end_of_link.received(carrier, more)
+            session.end_of_link.received(carrier, (more,))
 
     def _end_handshake(self) -> None:
         self._deadline.cancel()

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shared_pathways_service.tunnel.link.carriers import Carrier
 from shared_pathways_service.tunnel.link.link_events import (
@@ -26,6 +26,9 @@ __all__ = ["LinkEnd"]
 
 #: Bytes that one carrier takes before the next has its turn.
 _TURN_BYTES = 256 << 10
+#: Seconds for which the acknowledgement of a small message waits for other frames: most often the
+#: answer to the message takes it along. Well below the delays that `Pacing` reacts to.
+_ACK_S = 0.002
 #: Seconds between two looks at PINGs and silent carriers.
 _TICK_S = 1.0
 #: Seconds without a byte after which a carrier is asked for a sign of life, and then given up.
@@ -74,6 +77,7 @@ class LinkEnd:
         self._bridges: dict[int, Bridge] = {}
         self._numbers = itertools.count(1)
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+        self._hurry: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._progress = asyncio.Event()
 
@@ -128,20 +132,26 @@ class LinkEnd:
                     now = self._loop.time()
                     carrier.write(self.link.take(attached.number, now, _TURN_BYTES))
                     is_moving = True
+        if self._hurry is None and self.link.is_ack_waiting:
+            self._hurry = self._loop.call_later(_ACK_S, self._on_hurry)
 
-    def received(self, carrier: Carrier, data: memoryview) -> None:
+    def received(self, carrier: Carrier, parts: Sequence[memoryview]) -> None:
         """Takes bytes from a carrier."""
         if self._is_closed or (attached := self._carriers.get(carrier)) is None:
             return
         attached.liveness.on_data()
-        try:
-            events = self.link.receive(attached.number, data, self._loop.time())
-        except LinkViolation as error:
-            self._on_over(f"the other end violated the protocol: {error}")
-            return
-        for event in events:
-            if not self._is_closed:
-                self._handle(event)
+        now = self._loop.time()
+        for part in parts:
+            try:
+                events = self.link.receive(attached.number, part, now)
+            except LinkViolation as error:
+                self._on_over(f"the other end violated the protocol: {error}")
+                return
+            for event in events:
+                if not self._is_closed:
+                    self._handle(event)
+            if carrier not in self._carriers:
+                break
         for bridge in list(self._bridges.values()):
             bridge.resume()
         self.move()
@@ -166,6 +176,8 @@ class LinkEnd:
             return
         self._is_closed = True
         self._tick.cancel()
+        if self._hurry is not None:
+            self._hurry.cancel()
         for bridge in list(self._bridges.values()):
             bridge.close()
         # On each carrier, full ones included, as any may be about to break.
@@ -209,6 +221,11 @@ class LinkEnd:
             bridge.peer_ended()
         elif isinstance(event, Reset):
             bridge.close()
+
+    def _on_hurry(self) -> None:
+        self._hurry = None
+        self.link.hurry()
+        self.move()
 
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)

@@ -17,8 +17,7 @@ peer that does not, one window and one message of each connection, then the sess
 
 from __future__ import annotations
 
-from collections import deque
-
+from shared_pathways_service.tunnel.link.ack_queue import AckQueue
 from shared_pathways_service.tunnel.link.control_frames import (
     SyncEntry,
     parse_ack,
@@ -40,7 +39,7 @@ from shared_pathways_service.tunnel.link.link_frames import (
     frame_header,
 )
 from shared_pathways_service.tunnel.link.link_streams import MAX_PIECES, ReceiveStream, SendStream
-from shared_pathways_service.tunnel.link.pacing import Pacing
+from shared_pathways_service.tunnel.link.send_order import SendOrder
 
 __all__ = ["BUDGET_BYTES", "MAX_CONNECTIONS", "SHARE_BYTES", "WINDOW_BYTES", "Link"]
 
@@ -73,10 +72,9 @@ class Link:
         self._known = KnownNumbers()
         self._readers: dict[int, LinkFrameReader] = {}
         self._control = ControlQueue()
-        self._acks: set[int] = set()
-        self._ready: deque[int] = deque()
-        self._under_way = 0
-        self._pacing = Pacing(window_bytes)
+        self._streams: dict[int, SendStream] = {}
+        self._acks = AckQueue()
+        self._order = SendOrder(window_bytes)
         self._events: list[LinkEvent] = []
         self.sent_bytes = self.received_bytes = 0
 
@@ -141,8 +139,8 @@ class Link:
         """Records that everything up to `end` of an `Arrived` was passed on."""
         if (known := self._connections.get(connection)) is None:
             return
+        self._acks.add(connection, end - known.delivered_to)
         known.delivered_to = end
-        self._acks.add(connection)
         self._forget_if_done(connection)
 
     def reset(self, connection: int, reason: str) -> None:
@@ -160,18 +158,19 @@ class Link:
         """Adds a carrier, whose handshake is complete."""
         self._readers[carrier] = LinkFrameReader()
         self._control.attach(carrier, self._sync())
+        self._order.attach(carrier)
 
     def detach(self, carrier: int) -> None:
         """Removes a carrier, which broke."""
         del self._readers[carrier]
         self._control.detach(carrier)
+        self._order.detach(carrier)
         for number, known in self._connections.items():
-            lost = known.send.carrier_lost(carrier)
-            self._under_way -= sum(piece.length for piece in lost)
-            if lost and number not in self._ready:
-                self._ready.append(number)
+            self._order.dropped(known.send.carrier_lost(carrier))
+            self._order.remove(number)
+            self._order.add(number, known.send)
             # It may have taken an acknowledgement with it.
-            self._acks.add(number)
+            self._acks.add_at_once(number)
 
     def ping(self, carrier: int, number: int) -> None:
         """Asks for a sign of life on this carrier."""
@@ -179,7 +178,17 @@ class Link:
 
     def has_frames(self, carrier: int) -> bool:
         """Whether `take` would return something."""
-        return bool(self._acks) or self._control.has_frames(carrier) or self._may_send()
+        is_due = self._acks.is_due or self._control.has_frames(carrier)
+        return is_due or self._order.may_send(carrier)
+
+    @property
+    def is_ack_waiting(self) -> bool:
+        """Whether an acknowledgement waits for other frames; `hurry` when it has waited enough."""
+        return self._acks.is_waiting
+
+    def hurry(self) -> None:
+        """Has `take` return the acknowledgements that wait."""
+        self._acks.hurry()
 
     def take(self, carrier: int, now: float, limit_bytes: int) -> list[Buffer]:
         """Returns frames for this carrier to send.
@@ -190,20 +199,15 @@ class Link:
           limit_bytes: No more pieces are added after so many bytes.
         """
         frames: list[Buffer] = [*self._control.take_first(carrier)]
-        frames += [self._connections[number].ack(number) for number in self._acks]
-        self._acks.clear()
+        frames += [self._connections[number].ack(number) for number in self._acks.take()]
         frames += self._control.take_others()
         size = 0
-        while size < limit_bytes and self._may_send():
-            number = self._ready.popleft()
-            piece = self._connections[number].send.take(carrier, now)
-            self._under_way += piece.length
+        while size < limit_bytes and self._order.may_send(carrier):
+            number, piece = self._order.take(carrier, self._streams, now)
             size += piece.length
             frames.append(frame_header(piece.kind, number, piece.offset, len(piece.payload)))
             if piece.payload:
                 frames.append(piece.payload)
-            if self._connections[number].send.has_waiting:
-                self._ready.append(number)
         return frames
 
     def receive(self, carrier: int, data: memoryview, now: float) -> list[LinkEvent]:
@@ -223,19 +227,18 @@ class Link:
         known = self._connections[number] = Connection(
             SendStream(), ReceiveStream(self._window_bytes)
         )
+        self._streams[number] = known.send
         self._known.add(number)
         return known
 
     def _append(self, number: int, kind: FrameKind, payload: Buffer = b"") -> None:
         if (known := self._connections.get(number)) is None:
             return
-        if not known.send.has_waiting:
-            self._ready.append(number)
+        is_queued = known.send.has_waiting
         known.send.append(kind, payload)
+        if not is_queued:
+            self._order.add(number, known.send)
         self.sent_bytes += len(payload) if kind is not FrameKind.OPEN else 0
-
-    def _may_send(self) -> bool:
-        return bool(self._ready) and self._under_way < self._pacing.limit_bytes
 
     def _take_frame(self, carrier: int, frame: Frame, now: float) -> None:
         if frame.kind in STREAM_KINDS:
@@ -263,7 +266,7 @@ class Link:
             if (event := known.take_in_order(each, is_near=self._is_near)) is not None:
                 self._events.append(event)
         # (Also for what came twice: the acknowledgement may be lost.)
-        self._acks.add(frame.connection)
+        self._acks.add(frame.connection, len(frame.payload))
         self._forget_if_done(frame.connection)
 
     def _unknown(self, number: int) -> Connection | None:
@@ -283,13 +286,10 @@ class Link:
     def _take_ack(self, number: int, passed_on: int, received: int, now: float) -> None:
         if (known := self._connections.get(number)) is None:
             return
-        if arrived := known.send.received(received):
-            size = sum(piece.length for piece in arrived)
-            self._pacing.on_ack(arrived[-1].sent_at, size, self._under_way, now)
-            self._under_way -= size
+        self._order.arrived(known.send.received(received), now)
         known.send.passed_on(passed_on)
-        if not known.send.has_waiting and number in self._ready:
-            self._ready.remove(number)
+        if not known.send.has_waiting:
+            self._order.remove(number)
         self._forget_if_done(number)
 
     def _take_reset(self, number: int, reason: str) -> None:
@@ -317,10 +317,10 @@ class Link:
         known = self._connections.pop(number, None)
         if known is None:
             return False
-        self._under_way -= sum(piece.length for piece in known.send.under_way())
+        del self._streams[number]
+        self._order.dropped(known.send.under_way())
+        self._order.remove(number)
         self._acks.discard(number)
-        if number in self._ready:
-            self._ready.remove(number)
         return True
 
     # ---- what the two ends have, on a new carrier

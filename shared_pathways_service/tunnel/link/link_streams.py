@@ -31,6 +31,7 @@ class Piece:
       offset: Of its first byte.
       carrier: The carrier that took it last; None: it waits to be sent.
       sent_at: When, in seconds on a monotonic clock.
+      is_paced: Whether it counts for `Pacing`.
     """
 
     kind: FrameKind
@@ -38,6 +39,7 @@ class Piece:
     payload: Buffer
     carrier: int | None = None
     sent_at: float = 0.0
+    is_paced: bool = False
 
     @property
     def length(self) -> int:

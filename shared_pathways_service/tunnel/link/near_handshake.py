@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shared_pathways_service.tunnel.link.carriers import Carrier
 from shared_pathways_service.tunnel.link.link_end import LinkEnd
@@ -87,12 +87,12 @@ class Approach:
         """Waits for the far end's greeting."""
         self._carrier = carrier
 
-    def carrier_received(self, carrier: Carrier, data: memoryview) -> None:
+    def carrier_received(self, carrier: Carrier, parts: Sequence[memoryview]) -> None:
         """Takes the handshake, and then frames."""
         if self.accepted.done():
-            self._end.received(carrier, data)
+            self._end.received(carrier, parts)
             return
-        self._bytes += data
+        self._bytes += b"".join(parts)
         try:
             self._shake_hands(carrier)
         except (LinkViolation, SessionOver, ConnectionError) as error:
@@ -148,4 +148,4 @@ class Approach:
         if self._bytes:
             early = memoryview(bytes(self._bytes))
             self._bytes.clear()
-            self._end.received(carrier, early)
+            self._end.received(carrier, (early,))

@@ -104,6 +104,10 @@ class AnyCarriers(RuleBasedStateMachine):
         if self.ends.undelivered[end, connection]:
             self.ends.deliver(end, connection)
 
+    @rule(end=ENDS)
+    def hurry(self, end: int) -> None:
+        self.ends.links[end].hurry()
+
     @invariant()
     def nothing_is_invented(self) -> None:
         for (end, connection), data in self.ends.passed_on.items():
@@ -177,6 +181,72 @@ def test_an_acknowledgement_that_a_carrier_took_with_it_goes_to_the_others() -> 
     ends.take(FAR, second)
     ends.move(FAR, second)
     assert ends.links[NEAR].replay_bytes == 0
+
+
+def test_small_messages_overtake_a_large_transfer() -> None:
+    ends, first, large = one_connection()
+    second = ends.attach()
+    small = ends.links[NEAR].open(Protocol.BYTES)
+    assert small is not None
+    ends.settle()
+    for _ in range(4):
+        ends.send(NEAR, large, b"x" * (WINDOW // 4))
+    ends.send(NEAR, small, b"small")
+    ends.take(NEAR, first)
+    ends.move(NEAR, first)
+    assert bytes(ends.undelivered[FAR, small][0].payloads[0]) == b"small"
+    assert not ends.undelivered[FAR, large]
+    assert not ends.links[NEAR].has_frames(first)
+    ends.take(NEAR, second)
+    ends.settle()
+    assert ends.passed_on[FAR, large] == b"x" * WINDOW
+
+
+def test_a_large_transfer_uses_the_only_carrier() -> None:
+    ends, first, large = one_connection()
+    second = ends.attach()
+    ends.settle()
+    for _ in range(4):
+        ends.send(NEAR, large, b"x" * (WINDOW // 4))
+    assert not ends.links[NEAR].has_frames(first)
+    ends.cut(second)
+    assert ends.links[NEAR].has_frames(first)
+    ends.settle()
+    assert ends.passed_on[FAR, large] == b"x" * WINDOW
+
+
+def test_an_acknowledgement_waits_for_the_answer_to_take_it_along() -> None:
+    ends, carrier, connection = one_connection()
+    ends.send(NEAR, connection, b"question")
+    ends.take(NEAR, carrier)
+    ends.move(NEAR, carrier)
+    ends.deliver(FAR, connection)
+    assert ends.links[FAR].is_ack_waiting
+    assert not ends.links[FAR].has_frames(carrier)
+    ends.send(FAR, connection, b"answer")
+    ends.take(FAR, carrier)
+    assert not ends.links[FAR].is_ack_waiting
+    ends.move(FAR, carrier)
+    assert ends.links[NEAR].replay_bytes == 0
+    # Nothing takes the acknowledgement of the answer along.
+    ends.deliver(NEAR, connection)
+    assert not ends.links[NEAR].has_frames(carrier)
+    ends.links[NEAR].hurry()
+    ends.take(NEAR, carrier)
+    ends.move(NEAR, carrier)
+    assert ends.links[FAR].replay_bytes == 0
+
+
+def test_many_bytes_are_acknowledged_at_once() -> None:
+    ends = Ends(window=1 << 20)
+    carrier = ends.attach()
+    connection = ends.links[NEAR].open(Protocol.BYTES)
+    assert connection is not None
+    ends.settle()
+    ends.send(NEAR, connection, b"x" * (32 << 10))
+    ends.take(NEAR, carrier)
+    ends.move(NEAR, carrier)
+    assert ends.links[FAR].has_frames(carrier)
 
 
 def test_a_client_that_never_reads_stops_the_sender_at_its_window() -> None:

@@ -93,6 +93,9 @@ class Ends:
         """Moves everything, but passes nothing on for one connection."""
         for _ in range(1000):
             is_busy = False
+            for link in self.links:
+                if link.is_ack_waiting:
+                    link.hurry()
             for carrier, end in itertools.product(self.carriers, (NEAR, FAR)):
                 if self.links[end].has_frames(carrier):
                     self.take(end, carrier)

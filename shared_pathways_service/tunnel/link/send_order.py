@@ -1,0 +1,96 @@
+"""Which connection's bytes a link sends next, and on which carrier, without I/O.
+
+A connection is *light* while the peer has to acknowledge little of it, as with requests and their
+answers, and *heavy* when it transfers much. Light ones come first, and are not paced. Of several
+carriers the first transports no heavy connections, so that a small message does not wait behind
+what a large transfer has queued on the way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from shared_pathways_service.tunnel.link.link_streams import Piece, SendStream
+from shared_pathways_service.tunnel.link.pacing import Pacing
+
+__all__ = ["SendOrder"]
+
+#: Unacknowledged bytes up to which a connection is light, and as a part of the window.
+_LIGHT_BYTES, _LIGHT_PART = 64 << 10, 8
+
+
+class SendOrder:
+    """The connections that have something to send, in turns.
+
+    Args:
+      most_bytes: The window of a connection, and the limit of what is under way of heavy ones.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._pacing = Pacing(most_bytes)
+        self._light_bytes = min(_LIGHT_BYTES, most_bytes // _LIGHT_PART)
+        self._under_way = 0  # of heavy connections
+        self._light: deque[int] = deque()
+        self._heavy: deque[int] = deque()
+        self._carriers: dict[int, None] = {}  # the oldest first
+
+    def attach(self, carrier: int) -> None:
+        """Adds a carrier."""
+        self._carriers[carrier] = None
+
+    def detach(self, carrier: int) -> None:
+        """Removes a carrier."""
+        del self._carriers[carrier]
+
+    def add(self, number: int, stream: SendStream) -> None:
+        """Adds a connection, which is not in it, if a piece of it waits."""
+        if stream.has_waiting:
+            is_light = stream.unacked_bytes <= self._light_bytes
+            (self._light if is_light else self._heavy).append(number)
+
+    def remove(self, number: int) -> None:
+        """Removes a connection if it is in it."""
+        for queue in (self._light, self._heavy):
+            if number in queue:
+                queue.remove(number)
+
+    def may_send(self, carrier: int) -> bool:
+        """Whether `take` has something for a carrier."""
+        return bool(self._light) or self._may_send_heavy(carrier)
+
+    def take(
+        self, carrier: int, streams: Mapping[int, SendStream], now: float
+    ) -> tuple[int, Piece]:
+        """Returns the next piece for a carrier, which `may_send`, with its connection's number.
+
+        Args:
+          carrier: Takes the piece.
+          streams: By connection.
+          now: Seconds on a monotonic clock.
+        """
+        is_light = bool(self._light)
+        number = (self._light if is_light else self._heavy).popleft()
+        piece = streams[number].take(carrier, now)
+        piece.is_paced = not is_light
+        if piece.is_paced:
+            self._under_way += piece.length
+        self.add(number, streams[number])
+        return number, piece
+
+    def arrived(self, pieces: Iterable[Piece], now: float) -> None:
+        """Records that pieces have arrived at the peer."""
+        paced = [piece for piece in pieces if piece.is_paced]
+        if paced:
+            size = sum(piece.length for piece in paced)
+            self._pacing.on_ack(paced[-1].sent_at, size, self._under_way, now)
+            self._under_way -= size
+
+    def dropped(self, pieces: Iterable[Piece]) -> None:
+        """Records that pieces are not under way any more."""
+        self._under_way -= sum(piece.length for piece in pieces if piece.is_paced)
+
+    def _may_send_heavy(self, carrier: int) -> bool:
+        if not self._heavy or self._under_way >= self._pacing.limit_bytes:
+            return False
+        return len(self._carriers) == 1 or carrier != next(iter(self._carriers))
