@@ -58,6 +58,9 @@ class LogLines:
         link = snapshot.link
         if link is not None and (snapshot.waits_for_link or not link.is_lost):
             text = link.text(time.time())
+            if not _log.hasHandlers():
+                # (Python would print a warning as it is, beside the line that is displayed.)
+                return
             level = logging.WARNING if snapshot.waits_for_link else logging.INFO
             _log.log(level, "%s.", f"{text[0].upper()}{text[1:]}")
 

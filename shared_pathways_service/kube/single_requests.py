@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import ssl
 import time
@@ -196,7 +197,7 @@ class Transport:
         try:
             yield
         except (aiohttp.ClientError, OSError, EOFError) as error:
-            cause = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
+            cause = _cause_of(error)
             raise self.unreachable(
                 target,
                 cause or type(error).__name__,
@@ -286,3 +287,11 @@ async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedP
         body if isinstance(body, dict) else {},
         retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
     )
+
+
+def _cause_of(error: BaseException) -> str:
+    """Returns why there is no answer: of a refused connection without the address, again."""
+    refused = error if type(error) is aiohttp.ClientConnectorError else None
+    if refused is not None and refused.os_error.errno:
+        return os.strerror(refused.os_error.errno).lower()
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")

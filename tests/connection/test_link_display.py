@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import time
 
 import pytest
@@ -142,6 +143,17 @@ def test_the_log_has_both(caplog: pytest.LogCaptureFixture) -> None:
         "Link lost 12 s ago, reconnecting (attempt 1): reset by the peer.",
         "Link resumed after 43 s.",
     ]
+
+
+def test_a_program_without_logging_gets_no_line_beside_the_displayed_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As it is without pytest.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    lines = LogLines(1)
+    for snapshot in (SERVING, lost(), resumed(lost())):
+        lines.update(snapshot)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_notebook_has_a_row() -> None:

@@ -25,7 +25,12 @@ from shared_pathways_service.tunnel.link.link_events import Opened, Protocol
 from shared_pathways_service.tunnel.link.link_frames import LinkViolation
 from shared_pathways_service.tunnel.link.link_state import Link
 from shared_pathways_service.tunnel.link.local_sockets import Bridge
-from shared_pathways_service.tunnel.link.near_handshake import Approach, Credentials, SessionOver
+from shared_pathways_service.tunnel.link.near_handshake import (
+    Approach,
+    Credentials,
+    SessionOver,
+    reason_of,
+)
 
 __all__ = ["DialCarrier", "LinkState", "NearEnd", "NearOptions", "NearOwner"]
 
@@ -259,8 +264,7 @@ class NearEnd:
             self._set_state(LinkState.LOST, reason)
 
     def _on_failed_dial(self, error: Exception) -> None:
-        reason = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")
-        reason = reason or type(error).__name__
+        reason = reason_of(error)
         self.failed_dials += 1
         if self._owner.is_final(error):
             self._on_over(reason)

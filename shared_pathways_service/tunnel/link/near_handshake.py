@@ -21,7 +21,7 @@ from shared_pathways_service.tunnel.link.token_handshake import (
     hello,
 )
 
-__all__ = ["Approach", "Credentials", "SessionOver"]
+__all__ = ["Approach", "Credentials", "SessionOver", "reason_of"]
 
 
 class SessionOver(Exception):  # noqa: N818 - reads as what happened
@@ -107,7 +107,7 @@ class Approach:
     def carrier_lost(self, carrier: Carrier, error: Exception | None) -> None:
         """Reports the end."""
         reason = self._end.remove_carrier(carrier)
-        reason = reason or (str(error) if error else "the connection was closed")
+        reason = reason or (reason_of(error) if error else "the connection was closed")
         if not self.accepted.done():
             self.accepted.set_exception(ConnectionError(reason))
         if not self.lost.done():
@@ -149,3 +149,11 @@ class Approach:
             early = memoryview(bytes(self._bytes))
             self._bytes.clear()
             self._end.received(carrier, (early,))
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a dial or a carrier failed, in few words: a terminal shows them on one line."""
+    said = getattr(error, "cause", None) or getattr(error, "strerror", None) or str(error)
+    if not said and isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(said) or type(error).__name__
