@@ -77,7 +77,8 @@ class LinkEnd:
         self._bridges: dict[int, Bridge] = {}
         self._numbers = itertools.count(1)
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
-        self._hurry: asyncio.TimerHandle | None = None
+        self._ack_at: float | None = None
+        self._ack_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._progress = asyncio.Event()
 
@@ -132,8 +133,7 @@ class LinkEnd:
                     now = self._loop.time()
                     carrier.write(self.link.take(attached.number, now, _TURN_BYTES))
                     is_moving = True
-        if self._hurry is None and self.link.is_ack_waiting:
-            self._hurry = self._loop.call_later(_ACK_S, self._on_hurry)
+        self._time_ack()
 
     def received(self, carrier: Carrier, parts: Sequence[memoryview]) -> None:
         """Takes bytes from a carrier."""
@@ -176,8 +176,8 @@ class LinkEnd:
             return
         self._is_closed = True
         self._tick.cancel()
-        if self._hurry is not None:
-            self._hurry.cancel()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
         for bridge in list(self._bridges.values()):
             bridge.close()
         # On each carrier, full ones included, as any may be about to break.
@@ -222,10 +222,22 @@ class LinkEnd:
         elif isinstance(event, Reset):
             bridge.close()
 
-    def _on_hurry(self) -> None:
-        self._hurry = None
-        self.link.hurry()
-        self.move()
+    def _time_ack(self) -> None:
+        if not self.link.is_ack_waiting:
+            self._ack_at = None
+        elif self._ack_at is None:
+            self._ack_at = self._loop.time() + _ACK_S
+            if self._ack_timer is None:
+                self._ack_timer = self._loop.call_at(self._ack_at, self._on_ack_timer)
+
+    def _on_ack_timer(self) -> None:
+        self._ack_timer = None
+        if self._ack_at is not None and self._loop.time() < self._ack_at:
+            # (For one that was taken along meanwhile; setting it anew each time would cost more.)
+            self._ack_timer = self._loop.call_at(self._ack_at, self._on_ack_timer)
+        elif self._ack_at is not None:
+            self.link.hurry()
+            self.move()
 
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
