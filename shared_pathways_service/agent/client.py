@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import socket
@@ -233,6 +234,8 @@ class AgentSession:
         if self._reader.ident is not None:
             self._reader.join()
         self._socket.close()
+        # (The agent may be hanging, or still deleting.)
+        self._end_link()
         if (self.state.has_ended and not self.state.lingers) or self._lost:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(EXIT_S)
@@ -270,11 +273,8 @@ class AgentSession:
         with self._changed:
             self.state.update(message)
             self._changed.notify_all()
-        if message["type"] in {"state", "ended"} and self._on_state is not None:
-            try:
-                self._on_state()
-            except Exception:  # noqa: BLE001 - a failing display must not stop the session
-                _log.exception("a state callback failed")
+        if message["type"] in {"state", "ended"}:
+            self._notify_state()
 
     def _lose_agent(self, how: str) -> None:
         pod = self.snapshot.pod
@@ -290,6 +290,7 @@ class AgentSession:
                     hint=f"connect again; the agent's log is {self.log}",
                 )
             self._changed.notify_all()
+        self._end_link()
         if not self._closed:
             reason = f"{how}; its log is {self.log}"
             self._notify(
@@ -303,6 +304,21 @@ class AgentSession:
             code = self._process.wait(EXIT_S)
             return f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return ""
+
+    def _end_link(self) -> None:
+        """Records that the link is not resumed any more, as far as this process is concerned."""
+        if self.snapshot.link is not None:
+            with self._changed:
+                self.state.snapshot = dataclasses.replace(self.snapshot, link=None)
+            self._notify_state()
+
+    def _notify_state(self) -> None:
+        if self._on_state is None:
+            return
+        try:
+            self._on_state()
+        except Exception:  # noqa: BLE001 - a failing display must not stop the session
+            _log.exception("a state callback failed")
 
     def _notify(self, event: Event) -> None:
         try:

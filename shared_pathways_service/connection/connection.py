@@ -86,7 +86,7 @@ class Connection(ReportedState):
         live = one_live.live_owner()
         if isinstance(live, Connection) and live._is_given_up:  # noqa: SLF001 - its own
             # (The interrupt that followed can come before the clean-up of its block.)
-            live._end("it was given up")  # noqa: SLF001 - its own
+            self._print_left(live._end("it was given up"))  # noqa: SLF001 - its own
         one_live.claim(self, self.proxy_job_name)
         self._is_given_up = False
         self._process = os.getpid()
@@ -197,16 +197,15 @@ class Connection(ReportedState):
 
     def _take_over(self, request: SessionRequest) -> bool:
         """Returns whether this live connection matches the request; if it failed, closes it."""
-        if not self._jax.is_attached or not request.matches(self._request):
+        is_live = self._jax.is_attached and not self._is_given_up
+        if not is_live or not request.matches(self._request):
             return False
         failure = self._agent.failure if self._agent else None
         if failure is None:
             self._request = dataclasses.replace(self._request, client=request.client)
             return True
         self._progress.print_line(f"{self.proxy_job_name} had failed: {failure}; connecting again")
-        left = self._end("its request is started again")
-        if left is not None:
-            self._progress.print_line(str(left))
+        self._print_left(self._end("its request is started again"))
         return False
 
     def _live_agent(self) -> AgentSession:
@@ -306,7 +305,9 @@ class Connection(ReportedState):
 
     def _at_exit(self) -> None:
         self._patience_s = _AT_EXIT_S
-        left = self._end("the process ended")
+        # At exit there is no caller that could handle an error.
+        self._print_left(self._end("the process ended"))
+
+    def _print_left(self, left: CleanupError | None) -> None:
         if left is not None:
-            # At exit there is no caller that could handle an error.
             self._progress.print_line(str(left))

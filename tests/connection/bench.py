@@ -47,6 +47,9 @@ class Attachments:
         self.live += 1
         return self
 
+    def cut(self) -> None:
+        pass
+
     def detach(self) -> None:
         self.live -= 1
 
@@ -60,12 +63,14 @@ class Bench:
         self.state = Path(os.environ["SPS_STATE_DIR"])
         self.home = FakeHome(str(self.directory))
         self.script: dict[str, Any] = {}
+        self.delete_timeout_s = 60.0
         self.jax = attachments
 
     def orders(self, *arguments: Any) -> Start:
         start = start_of(*arguments)
         options = {"directory": str(self.directory), **self.script}
-        return dataclasses.replace(start, home=HomeChoice(name="fake", options=options))
+        home = HomeChoice(name="fake", options=options)
+        return dataclasses.replace(start, home=home, delete_timeout_s=self.delete_timeout_s)
 
     def connect(self, **keywords: Any) -> Connection:
         keywords.setdefault("expected_tpu_instances", {TYPE: 2})

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from shared_pathways_service import (
+    CleanupError,
     Event,
     InvalidRequestError,
     ProxyFailed,
@@ -145,3 +146,37 @@ def test_close_reports_a_failure_once(bench: Bench) -> None:
     with pytest.raises(ProxyFailed):
         it.close()
     it.close()
+
+
+def test_the_next_start_reports_what_a_session_left_that_was_given_up(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.script, bench.delete_timeout_s = {"fail_deletes": 8}, 0.2
+    given_up = bench.connect().start()
+    given_up._give_up()
+    bench.script, bench.delete_timeout_s = {}, 60.0
+    it = bench.connect().start()
+    assert it is not given_up
+    assert it.status().placed
+    it.close()
+    said = capsys.readouterr().err
+    assert "not confirmed deleted" in said
+    assert f"sps delete {given_up.proxy_job_name}" in said
+    given_up.close()
+    eventually(bench.is_clean, "the deletion")
+
+
+def test_a_close_without_the_service_says_what_is_left_and_its_agent_goes_on(
+    bench: Bench,
+) -> None:
+    bench.script, bench.delete_timeout_s = {"fail_deletes": 8}, 0.2
+    it = bench.connect().start()
+    bench.home.tell(bench.session, "link.lost", "reset by the peer")
+    eventually(lambda: it.link is not None, "the loss")
+    with pytest.raises(CleanupError) as caught:
+        it.close()
+    assert it.proxy_job_name in caught.value.left[0]
+    assert caught.value.command == f"sps delete {it.proxy_job_name}"
+    assert it.link is None
+    it.close()
+    eventually(bench.is_clean, "the deletion")

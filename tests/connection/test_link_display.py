@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import io
 import logging
+import sys
 import time
 
+import psutil
 import pytest
 
+from shared_pathways_service.connection import connection as connection_module
 from shared_pathways_service.connection import link_line
 from shared_pathways_service.connection.link_line import LinkLine
 from shared_pathways_service.connection.logging_lines import LogLines
@@ -132,6 +135,45 @@ def test_a_session_that_ends_takes_the_line_away() -> None:
     progress.update(dataclasses.replace(lost(), phase=Phase.DELETE))
     progress.update(Snapshot(name="p", phase=Phase.CLOSED))
     assert len(out.getvalue().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_agent_that_dies_takes_the_line_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal()
+    monkeypatch.setattr(sys, "stderr", out)
+    with bench.connect() as it:
+        bench.home.tell(bench.session, "link.lost", "reset by the peer")
+        eventually(lambda: "link lost 0 s ago" in out.getvalue(), "the line")
+        [entry] = bench.journal_entries()
+        psutil.Process(entry.agent.pid).kill()
+        eventually(lambda: "Work goes on" in out.getvalue(), "the warning")
+        assert out.getvalue().count("\r\x1b[2K") > 1
+        drawn = out.getvalue()
+        assert drawn.rfind("link lost") < drawn.rfind("\r\x1b[2K") < drawn.rfind("Work goes on")
+        assert it.status().link is None
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_process_that_ends_before_its_agent_takes_the_line_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(connection_module, "_AT_EXIT_S", 0.1)
+    it = bench.connect().start()
+    bench.home.tell(bench.session, "link.lost", "reset by the peer")
+    eventually(lambda: "link lost 0 s ago" in out.getvalue(), "the line")
+    [entry] = bench.journal_entries()
+    agent = psutil.Process(entry.agent.pid)
+    agent.suspend()
+    try:
+        it._at_exit()
+        assert "link lost" not in out.getvalue().rpartition("\r\x1b[2K")[2]
+    finally:
+        agent.resume()
+    eventually(bench.is_clean, "the deletion")
 
 
 def test_the_log_has_both(caplog: pytest.LogCaptureFixture) -> None:
