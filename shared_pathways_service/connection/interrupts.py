@@ -31,8 +31,9 @@ _BYTES = 64
 
 #: The watch whose socket Python writes to; Python has one such socket per process.
 _active: InterruptWatch | None = None
-#: Sockets that Python may still write to, because only the main thread can change that.
-_kept: list[socket.socket] = []
+#: Pairs of sockets that Python may still write to, because only the main thread can change that.
+#: Both are kept: Python prints an error for each signal if the other end is closed.
+_kept: list[tuple[socket.socket, socket.socket]] = []
 #: How often the main thread ran a pending call.
 _returns = 0
 
@@ -62,6 +63,7 @@ class InterruptWatch:
         self._give_up = give_up
         self._ours, self._pythons = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="sps-interrupts", daemon=True)
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Begins to watch, where that is possible; `stop` must follow."""
@@ -71,7 +73,7 @@ class InterruptWatch:
             before = signal.set_wakeup_fd(self._pythons.fileno(), warn_on_full_buffer=False)
         except ValueError:  # not the main thread
             return
-        if before != _UNSET:
+        if before != _UNSET and not _close_kept(before):
             signal.set_wakeup_fd(before)
             return
         _forget_in_children()
@@ -79,19 +81,25 @@ class InterruptWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the watch."""
+        """Ends the watch; a second call does nothing."""
         global _active  # noqa: PLW0603 - there is one per process
+        if self._stopped.is_set():
+            return
+        is_free = True
         if _active is self:
             _active = None
-            _reset(self._pythons)
+            is_free = _reset(self._pythons)
+        self._stopped.set()
         if self._thread.ident is not None:
-            with contextlib.suppress(OSError):
-                self._ours.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # full: it wakes up in any case
+                self._pythons.send(b"\0")
             if threading.current_thread() is not self._thread:
                 self._thread.join()
-        self._ours.close()
-        if self._pythons not in _kept:
+        if is_free:
+            self._ours.close()
             self._pythons.close()
+        else:
+            _kept.append((self._ours, self._pythons))
 
     def _run(self) -> None:
         """Looks whether the main thread returns to Python, and follows a signal if it does not."""
@@ -141,21 +149,33 @@ class InterruptWatch:
             if not select.select([self._ours], [], [], left_s)[0]:
                 return False
             numbers = self._ours.recv(_BYTES)
-            if not numbers:
+            if self._stopped.is_set():
                 raise OSError("the watch has ended")
             if signal.SIGINT in numbers:
                 return True
 
 
-def _reset(pythons: socket.socket) -> None:
+def _reset(pythons: socket.socket) -> bool:
+    """Ends Python's writes to a socket; returns False if it may still write to it."""
     try:
         current = signal.set_wakeup_fd(_UNSET)
     except ValueError:
         # Another file could get the number of a closed socket, and Python would write to it.
-        _kept.append(pythons)
-        return
+        return False
     if current not in (_UNSET, pythons.fileno()):
         signal.set_wakeup_fd(current)
+    return True
+
+
+def _close_kept(descriptor: int) -> bool:
+    """Closes the kept pair that Python wrote to until now; returns whether there was one."""
+    for pair in _kept:
+        if pair[1].fileno() == descriptor:
+            _kept.remove(pair)
+            for each in pair:
+                each.close()
+            return True
+    return False
 
 
 @functools.cache

@@ -242,6 +242,24 @@ def test_on_another_thread_it_is_off(watched: Watched) -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_a_watch_may_follow_one_that_was_stopped_on_another_thread(
+    watched: Watched, capfd: pytest.CaptureFixture[str]
+) -> None:
+    watched.watch.start()
+    stopping = threading.Thread(target=watched.watch.stop)
+    stopping.start()
+    stopping.join()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_this_process()
+    later = Watched()
+    later.watch.start()
+    assert "sps-interrupts" in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_this_process()
+    later.watch.stop()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_forked_childs_signals_are_not_the_parents(watched: Watched) -> None:
     watched.watch.start()
     child = os.fork()
