@@ -124,9 +124,7 @@ def _link_text(link: LinkView) -> str:
     """Returns the link's state without its age, because a notebook shows it for long."""
     if link.resumed_at is not None:
         return f"up: {link.text(link.resumed_at)} at {rfc3339(link.resumed_at)}"
-    why = link.error or link.reason
-    text = f"lost at {rfc3339(link.lost_at)}, reconnecting (attempt {link.attempts + 1})"
-    return f"{text}: {why}" if why else text
+    return f"lost at {rfc3339(link.lost_at)}, {link.reconnection}"
 
 
 def _state(snapshot: Snapshot, view: SliceView) -> str:

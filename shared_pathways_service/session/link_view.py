@@ -48,11 +48,13 @@ class LinkView:
         """
         if self.resumed_at is not None:
             return f"link resumed after {max(self.resumed_at - self.lost_at, 0.0):.0f} s"
+        return f"link lost {max(now - self.lost_at, 0.0):.0f} s ago, {self.reconnection}"
+
+    @property
+    def reconnection(self) -> str:
+        """The attempt that follows a loss, and why the last one failed, for people."""
         why = self.error or self.reason
-        return (
-            f"link lost {max(now - self.lost_at, 0.0):.0f} s ago, "
-            f"reconnecting (attempt {self.attempts + 1})" + (f": {why}" if why else "")
-        )
+        return f"reconnecting (attempt {self.attempts + 1})" + (f": {why}" if why else "")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LinkView:

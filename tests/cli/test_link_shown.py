@@ -66,7 +66,7 @@ def test_a_status_that_fails_says_that_the_link_is_lost(journal: Journal) -> Non
     done = sps("status", check=False)
     assert done.returncode == 3
     assert re.search(
-        f"link of {NAME}: lost .* ago, reconnecting \\(attempt 4\\): connection refused",
+        f"{NAME}: link lost \\d+ s ago, reconnecting \\(attempt 4\\): connection refused",
         done.stderr,
     )
 

@@ -18,12 +18,14 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.session.link_view import LinkView
 
 __all__ = [
     "clean_up_entries",
     "find_entry",
     "forget_entry",
     "link_fields",
+    "link_of",
     "links_of",
     "metrics_of",
 ]
@@ -55,8 +57,8 @@ def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[
     ]
 
 
-def links_of(settings: Settings, place: Place, name: str | None) -> list[dict[str, Any]]:
-    """Returns the links of this user's connections that were lost at least once.
+def links_of(settings: Settings, place: Place, name: str | None) -> list[tuple[str, LinkView]]:
+    """Returns the links of this user's connections that were lost at least once, with their names.
 
     Args:
       settings: The directory of the journal.
@@ -64,17 +66,19 @@ def links_of(settings: Settings, place: Place, name: str | None) -> list[dict[st
       name: A connection; None: all of them.
     """
     return [
-        {"name": entry.name, **fields}
+        (entry.name, link)
         for entry in _live_entries(settings, place, name)
-        if (fields := link_fields(entry))
+        if (link := link_of(entry)) is not None
     ]
 
 
-def link_fields(entry: Entry) -> dict[str, Any] | None:
-    """Returns the link of a session with times as RFC 3339; None if its agent has ended."""
-    link = entry.link
-    if link is None or not entry.agent.is_alive():
-        return None
+def link_of(entry: Entry) -> LinkView | None:
+    """Returns the link of a session; None if it was not lost yet, or its agent has ended."""
+    return entry.link if entry.agent.is_alive() else None
+
+
+def link_fields(link: LinkView) -> dict[str, Any]:
+    """Returns a link in the form of ``--json``, with times as RFC 3339."""
     return {
         **dataclasses.asdict(link),
         "lost_at": rfc3339(link.lost_at),

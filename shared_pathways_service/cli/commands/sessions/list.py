@@ -21,7 +21,11 @@ from shared_pathways_service.cli.display.output import (
     print_table,
 )
 from shared_pathways_service.cli.lookups.place_readers import reader_of
-from shared_pathways_service.cli.lookups.sessions import clean_up_entries, link_fields
+from shared_pathways_service.cli.lookups.sessions import (
+    clean_up_entries,
+    link_fields,
+    link_of,
+)
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.operations.service_readers.base import ServiceReader
@@ -58,6 +62,7 @@ class ListedConnection:
     @classmethod
     def of(cls, entry: Entry) -> ListedConnection:
         """Converts an entry of the journal."""
+        link = link_of(entry)
         return cls(
             name=entry.name,
             home=entry.home.name,
@@ -69,7 +74,7 @@ class ListedConnection:
             host=entry.host or None,
             pid=entry.owner.pid,
             user=entry.user or None,
-            link=link_fields(entry),
+            link=None if link is None else link_fields(link),
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +20,18 @@ from shared_pathways_service.cli.display.output import (
 from shared_pathways_service.cli.display.serve_display import holder_of
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import reader_of
-from shared_pathways_service.cli.lookups.sessions import find_entry, links_of, metrics_of
+from shared_pathways_service.cli.lookups.sessions import (
+    find_entry,
+    link_fields,
+    links_of,
+    metrics_of,
+)
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.events import rfc3339
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span
+from shared_pathways_service.session.link_view import LinkView
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,10 +84,10 @@ def status(
         data = reader.status(name, wait_s=wait)
     except SharedPathwaysError:
         # The service cannot be read, but this machine may know why.
-        for link in links:
-            print_error(_link_line(link))
+        for connection, link in links:
+            print_error(_link_line(connection, link))
         raise
-    data["links"] = links
+    data["links"] = [{"name": connection, **link_fields(link)} for connection, link in links]
     counters, text = reader.counters(name)
     data |= counters
     data["agents"] = metrics_of(settings, place, name)
@@ -88,10 +96,10 @@ def status(
     elif as_json:
         print_json(data)
     else:
-        _print_tables(data)
+        _print_tables(data, links)
 
 
-def _print_tables(data: Mapping[str, Any]) -> None:
+def _print_tables(data: Mapping[str, Any], links: Sequence[tuple[str, LinkView]]) -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -117,20 +125,15 @@ def _print_tables(data: Mapping[str, Any]) -> None:
             f"for its callback {call['function']} to return"
         )
     _print_reservations(console, data.get("reservations", ()))
-    for link in data["links"]:
-        console.print(f"\n{_link_line(link)}")
+    for connection, link in links:
+        console.print(f"\n{_link_line(connection, link)}")
     for agent in data["agents"]:
         console.print(f"\nmetrics of {agent['name']}: {agent['metrics']}")
 
 
-def _link_line(link: Mapping[str, Any]) -> str:
-    if link["state"] == "up":
-        return f"link of {link['name']}: up, resumed {ago(link['resumed_at'])}"
-    why = link["error"] or link["reason"]
-    return (
-        f"link of {link['name']}: lost {ago(link['lost_at'])}, "
-        f"reconnecting (attempt {link['attempts'] + 1})" + (f": {why}" if why else "")
-    )
+def _link_line(connection: str, link: LinkView) -> str:
+    line = f"{connection}: {link.text(time.time())}"
+    return line if link.resumed_at is None else f"{line}, {ago(rfc3339(link.resumed_at))}"
 
 
 def _slice_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
