@@ -127,6 +127,8 @@ class KubeApi:
                     left_s=left_s,
                 )
                 if delay_s is None:
+                    if isinstance(error, ApiError):
+                        error.may_have_succeeded = attempt > 0
                     raise
             await asyncio.sleep(delay_s)
         raise AssertionError("endless")
@@ -160,7 +162,8 @@ class KubeApi:
 
         If an object of that name has our own `LABEL_SESSION`, an earlier try created it: it is
         returned. For another owner's object this raises `ApiError` with ``AlreadyExists``, besides
-        the errors of `request`.
+        the errors of `request`. Without permission to read it, its owner is unknown; then the
+        object may be our own if `ApiError.may_have_succeeded`.
         """
         try:
             return await self.request("POST", path, body=body, timeout_s=timeout_s)
@@ -168,11 +171,12 @@ class KubeApi:
             ours = _session_of(body)
             if error.reason != "AlreadyExists" or not ours:
                 raise
-            # With permission only to create, as tenants have for Secrets, the owner is unknown.
+            # Tenants have permission only to create Secrets.
             with contextlib.suppress(AccessDenied):
                 found = await self.get(f"{path}/{body['metadata']['name']}", timeout_s=timeout_s)
                 if _session_of(found) == ours:
                     return found
+                error.may_have_succeeded = False
             raise
 
     async def delete(

@@ -32,11 +32,14 @@ class ApiError(SharedPathwaysError):
       status: The HTTP status, e.g. 409.
       reason: Kubernetes' reason, e.g. ``AlreadyExists``; empty if the answer has none.
       retry_after_s: Seconds to wait, by the server's answer; None if it gave none.
+      may_have_succeeded: Whether an earlier try of the request may have succeeded, without an
+        answer.
     """
 
     status: int
     reason: str = ""
     retry_after_s: float | None = None
+    may_have_succeeded: bool = False
 
     @property
     def is_final(self) -> bool:

@@ -50,6 +50,8 @@ _TERMINATION_BYTES: Final = 4096
 _LISTENING_S: Final = 86_400
 #: Seconds to release the tenant; a proxy has nothing else to save.
 _GRACE_S: Final = 3
+#: Characters of the session's UUID in names.
+_SESSION_PART: Final = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,14 @@ class ProxyJobInputs:
     def has_secret(self) -> bool:
         """Whether a container of its pod gets a token."""
         return self.has_token or self.sidecar is not None
+
+    @property
+    def mounted_name(self) -> str:
+        """The name of the Secret and the ConfigMap that its pod mounts.
+
+        The next Job of this name may exist before those of the last one are deleted.
+        """
+        return f"{self.tenant.name}-{self.session[:_SESSION_PART]}"
 
 
 def check_limits(options: ProxyOptions, image: str) -> None:
@@ -195,7 +205,7 @@ def _owned(kind: str, inputs: ProxyJobInputs, job_uid: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": kind,
         "metadata": {
-            "name": inputs.tenant.name,
+            "name": inputs.mounted_name,
             "namespace": inputs.namespace,
             "labels": _labels(inputs),
             "ownerReferences": [owner],
@@ -246,10 +256,10 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
     if options.host_network:
         spec |= parts.HOST_NETWORK
     if inputs.has_secret:
-        spec["volumes"] = [token_volume(inputs.tenant.name)]
+        spec["volumes"] = [token_volume(inputs.mounted_name)]
     if inputs.sidecar is not None:
         spec["initContainers"] = [link_sidecar(inputs.sidecar, user=options.run_as_user)]
-        spec["volumes"].append(archive_volume(inputs.tenant.name))
+        spec["volumes"].append(archive_volume(inputs.mounted_name))
     return spec
 
 

@@ -106,6 +106,7 @@ def test_create_again_is_ours_only_under_our_session(
             with pytest.raises(ApiError) as caught:
                 await api.create(path, secret("one", other))
             assert caught.value.reason == "AlreadyExists"
+            assert not caught.value.may_have_succeeded
         await api.create(path, secret("unlabelled"))
         with pytest.raises(ApiError):
             await api.create(path, secret("unlabelled"))

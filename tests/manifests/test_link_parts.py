@@ -19,6 +19,8 @@ from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.manifests.test_proxy_job import GOOGLES, OURS, container, pod, variables, with_options
 
 LINK = LinkInputs(keep_s=1799.5, image="python:3.13-slim")
+#: Of the Secret and the ConfigMap.
+NAME = "isc-proxy-ada-x7k2p-6f9c1d0e"
 
 
 def test_a_plain_link_has_no_far_end() -> None:
@@ -46,9 +48,9 @@ def test_googles_proxy_has_a_sidecar_with_the_far_end_of_its_link() -> None:
     mounts = {mount["mountPath"]: mount for mount in sidecar["volumeMounts"]}
     assert all(mount["readOnly"] for mount in mounts.values())
     secret = volumes[mounts["/var/run/secrets/sps.dev"]["name"]]["secret"]
-    assert secret == {"secretName": GOOGLES.tenant.name, "defaultMode": 0o400}
+    assert secret == {"secretName": NAME, "defaultMode": 0o400}
     program = volumes[mounts["/opt/sps-link"]["name"]]["configMap"]
-    assert program == {"name": GOOGLES.tenant.name}
+    assert program == {"name": NAME}
     # The proxy itself is the same as without, but ready only when the link can reach it.
     probe = {"tcpSocket": {"port": 29000}, "periodSeconds": 1, "failureThreshold": 86_400}
     assert container(inputs) == {**container(GOOGLES), "startupProbe": probe}
@@ -85,7 +87,7 @@ def test_the_sidecar_is_never_root_and_can_read_its_token() -> None:
 def test_the_sidecars_program_is_in_a_config_map_that_goes_with_the_job() -> None:
     inputs = with_fields(GOOGLES, link=LINK)
     made = link_config_map(inputs, b"\x00zip\xff", "uid-1")
-    assert (made["metadata"]["name"], made["immutable"]) == (GOOGLES.tenant.name, True)
+    assert (made["metadata"]["name"], made["immutable"]) == (NAME, True)
     [owner] = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Job", "uid-1")
     assert names.bears_session(made, GOOGLES.session)

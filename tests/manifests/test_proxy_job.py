@@ -215,13 +215,13 @@ def test_the_lifetime_arrives(given: float | None) -> None:
 def test_our_token_is_in_a_secret_that_goes_with_the_job() -> None:
     secret = token_secret(OURS, "token-text", "uid-1")
     metadata = secret["metadata"]
-    assert metadata["name"] == OURS.tenant.name
+    assert metadata["name"] == "isc-proxy-ada-x7k2p-6f9c1d0e"
     assert metadata["namespace"] == OURS.namespace
     assert names.bears_session(secret, OURS.session)
     [owner] = metadata["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", OURS.tenant.name, "uid-1")
     [volume] = pod(OURS)["volumes"]
-    assert volume["secret"] == {"secretName": OURS.tenant.name, "defaultMode": 0o400}
+    assert volume["secret"] == {"secretName": metadata["name"], "defaultMode": 0o400}
     [mount] = container(OURS)["volumeMounts"]
     assert mount["name"] == volume["name"]
     assert secret["stringData"] == {"token": "token-text"}

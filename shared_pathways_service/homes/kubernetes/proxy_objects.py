@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared_pathways_service.cluster_state.proxy_progress import create_refused
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 from shared_pathways_service.homes.kubernetes.link_archive import link_archive
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
@@ -64,10 +64,20 @@ async def _create(
     try:
         await api.create(collection(resource, inputs.namespace), body)
     except ApiError as error:
-        # The answer to an earlier try was lost. (If the Secret is another owner's after all, its
-        # token differs, and the proxy refuses both of us.)
         if error.reason != "AlreadyExists":
             raise _refusal(error, inputs) from error
+        if not error.may_have_succeeded:
+            raise _is_taken(body, inputs) from error
+        # The answer to an earlier try was lost.
+
+
+def _is_taken(body: Mapping[str, Any], inputs: ProxyJobInputs) -> ProxyFailed:
+    what = f"{body['kind']} {inputs.mounted_name} in namespace {inputs.namespace}"
+    return ProxyFailed(
+        f"the proxy {inputs.tenant.name} cannot start: the {what} exists already, and is not its "
+        "own",
+        hint="connect again: each session gives them another name",
+    )
 
 
 def _refusal(error: ApiError, inputs: ProxyJobInputs) -> SharedPathwaysError:
