@@ -116,6 +116,8 @@ class _Watching:
         # not.
         self._failing_since: float | None = None
         self._has_connected = False
+        # Whether the last stream began, and was not answered by something else.
+        self._has_streamed = False
         self.version = ""
 
     def remember(self, objects: Sequence[Mapping[str, Any]]) -> None:
@@ -151,10 +153,12 @@ class _Watching:
         }
         rest = bytearray()
         self._requested_at = time.monotonic()
+        self._has_streamed = False
         stream = self._api.stream(self._path, params=params, within_s=lasts_s + _GRACE_S)
         async with stream as chunks:
             opened_at = time.monotonic()
             self._connected()
+            self._has_streamed = True
             try:
                 async for chunk in chunks:
                     rest += chunk
@@ -173,6 +177,7 @@ class _Watching:
             message = json.loads(line)
             if isinstance(message, dict) and {"type", "object"} <= message.keys():
                 return message
+        self._has_streamed = False
         cause = "a line is no event; is there a proxy on the way?"
         server = self._api.access.server
         raise ApiUnreachable(
@@ -217,8 +222,14 @@ class _Watching:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        if self._is_final(error) or now - self._failing_since >= self._give_up_after_s:
+        has_streamed, self._has_streamed = self._has_streamed, False
+        if self._is_final(error):
             raise error
+        if now - self._failing_since >= self._give_up_after_s:
+            if not has_streamed:
+                raise error
+            # Streams that break delivered nothing, as where no object changes: a list decides.
+            self.version = ""
         self._failures += 1
         if self._failures == _TROUBLE:
             self._on_trouble(str(error))

@@ -32,7 +32,8 @@ SETTLE_S = 1.0
 #: Seconds by which the event of a proxy's end may follow that of its broken tunnel.
 TUNNEL_SETTLE_S = 3.0
 #: Likewise after an end of a link, which is often noticed when the API server is back, while the
-#: watches of the proxy still wait for their next try.
+#: watches of the proxy still wait for their next try. This is the limit: the report ends the wait.
+#: (A 404 for the port-forward alone does not say how the proxy ended, which the watches know.)
 LINK_SETTLE_S = 10.0
 
 #: Events of steps, by the phase that begins or ends.

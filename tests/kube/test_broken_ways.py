@@ -27,6 +27,7 @@ from tests.kube.test_watch import create, watched
 QUIET_S = 1.0
 POD = b'{"metadata": {"name": "a", "uid": "1", "resourceVersion": "2"}}'
 NEWS = b'{"type": "ADDED", "object": %b}\n' % POD
+BOOKMARK = b'{"type": "BOOKMARK", "object": %b}\n' % POD
 
 
 @contextlib.asynccontextmanager
@@ -211,6 +212,23 @@ def test_silence_of_a_watch_is_no_lack_of_a_connection(monkeypatch: pytest.Monke
         ):
             assert await told.until_synced() == []
             assert await told.next() == ("ADDED", "a")
+
+    asyncio.run(work())
+
+
+def test_streams_that_break_without_a_change_do_not_end_a_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.kube.test_broken_ways.QUIET_S", 0.2)
+
+    async def work() -> None:
+        path = paths.collection("pods", "n")
+        answers = b"", b"", BOOKMARK, b"", b"", NEWS
+        async with watches(*answers) as api, watched(api, path, give_up_after_s=0.1) as told:
+            assert await told.until_synced() == []
+            while (change := await told.next()) == ("SYNCED", ""):
+                pass
+            assert change == ("ADDED", "a")
 
     asyncio.run(work())
 
