@@ -204,6 +204,11 @@ def _of_link(home: HomeCounters) -> list[Family]:
             [Sample(home.link_replay_bytes)],
             "bytes",
         ),
+        _counter(
+            "link_early_answers",
+            "JAX's lookups of values that it answered without a round trip.",
+            [Sample(home.link_early_answers)],
+        ),
     ]
 
 

@@ -74,6 +74,7 @@ class HomeCounters:
       link_carriers: Connections of the link that work now.
       link_failed_dials: Dials of the link that failed.
       link_replay_bytes: Bytes that the link keeps until the other end has acknowledged them.
+      link_early_answers: JAX's lookups of values that the link answered without a round trip.
       manager_reconnects: Reconnections to the resource manager's events.
       beat_at: When the proxy's deadline was last extended, in seconds since the epoch; None: not
         yet, or not needed.
@@ -88,6 +89,7 @@ class HomeCounters:
     link_carriers: int = 0
     link_failed_dials: int = 0
     link_replay_bytes: int = 0
+    link_early_answers: int = 0
     manager_reconnects: int = 0
     beat_at: float | None = None
 

@@ -33,8 +33,8 @@ SIDECAR_USER: Final = 65534
 _ARCHIVE_KEY: Final = "link.pyz"
 _VOLUME: Final = "sps-link"
 _DIRECTORY: Final = "/opt/sps-link"
-#: An interpreter has 30 MiB. Each end of a connection holds at most 32 MiB (ADR 101), so 15 full
-#: ones fit; JAX's client opens fewer than ten. A link that exceeds it ends without its proxy.
+#: An interpreter has 30 MiB. Each end of a connection holds at most 41 MiB (ADR 101 and 103), so 11
+#: full ones fit; JAX's client opens fewer than ten. A link that exceeds it ends without its proxy.
 #: Processor time is not limited, as a transfer would wait for it.
 _RESOURCES: Final = {
     "requests": {"cpu": "100m", "memory": "64Mi"},

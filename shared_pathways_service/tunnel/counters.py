@@ -35,9 +35,11 @@ class LinkCounters:
       carriers: WebSockets that work.
       failed_dials: Dials that failed.
       replay_bytes: Bytes that are kept because the other end has not acknowledged them.
+      early_answers: Lookups of values that the near end answered.
     """
 
     losses: int = 0
     carriers: int = 0
     failed_dials: int = 0
     replay_bytes: int = 0
+    early_answers: int = 0

@@ -93,7 +93,7 @@ class ResumableRelay:
         return TunnelCounters(
             opened=link.opened,
             connections=len(link.connections),
-            redials=self._near.failed_dials,
+            redials=self._near.redials,
             sent_bytes=link.sent_bytes,
             received_bytes=link.received_bytes,
         )
@@ -106,6 +106,7 @@ class ResumableRelay:
             carriers=self._near.carriers,
             failed_dials=self._near.failed_dials,
             replay_bytes=self._near.link.replay_bytes,
+            early_answers=self._near.early_buffers.taken,
         )
 
     # ---- a near end's owner

@@ -41,6 +41,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
         link_carriers=2,
         link_failed_dials=9,
         link_replay_bytes=1 << 20,
+        link_early_answers=6,
         manager_reconnects=3,
         beat_at=1234.5,
     )
@@ -92,6 +93,7 @@ def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
         ("link_carriers", 2, {}),
         ("link_failed_dials_total", 9, {}),
         ("link_replay_bytes", 1 << 20, {}),
+        ("link_early_answers_total", 6, {}),
     ):
         assert value(now, f"sps_agent_{name}", **labels) == expected, name
     assert began <= value(now, "sps_agent_last_event_timestamp_seconds") <= time.time()

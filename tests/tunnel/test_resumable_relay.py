@@ -16,7 +16,7 @@ from aiohttp import web
 from harness.processes import run_async
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import LinkDialFailed, LinkLost, LinkResumed
-from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd
 from shared_pathways_service.tunnel.relay import FailureKind, TunnelFailure
 from shared_pathways_service.tunnel.resumable_relay import ResumableRelay
@@ -101,7 +101,7 @@ async def a_rig(root: Path, certificates: Path | None) -> AsyncIterator[Rig]:
         writer.close()
 
     proxy = await asyncio.start_server(echo, "127.0.0.1", 0)
-    far = FarEnd(TOKEN.encode(), connector("127.0.0.1", proxy.sockets[0].getsockname()[1]))
+    far = FarEnd(TOKEN.encode(), connector_of(f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"))
     pod = Pod(await far.start("127.0.0.1", 0))
     server = ApiServer(pod.forward)
     rig = Rig(server, pod, far)
@@ -201,6 +201,9 @@ def test_a_loss_is_told_with_each_failed_dial_and_its_end(
         resumed = rig.events[-1]
         assert isinstance(resumed, LinkResumed)
         assert resumed.attempts >= 3
+        while rig.relay.link_counters.carriers < 2:
+            await asyncio.sleep(0.01)
+        assert rig.relay.counters.redials == rig.relay.link_counters.failed_dials
         await exchange(rig, b"after")
         assert rig.failures == []
 
@@ -251,6 +254,8 @@ def test_a_final_answer_to_a_dial_ends_the_relay(
         assert failure.kind is FailureKind.REFUSED
         assert failure.is_final
         assert str(status) in str(failure.error)
+        assert rig.relay.link_counters.failed_dials >= 1
+        assert rig.relay.counters.redials == 0
         assert await reader.read() == b""
         writer.close()
         # Later connections are closed at once.

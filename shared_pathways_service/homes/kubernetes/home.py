@@ -295,6 +295,7 @@ class KubernetesHome:
             link_carriers=link.carriers,
             link_failed_dials=link.failed_dials,
             link_replay_bytes=link.replay_bytes,
+            link_early_answers=link.early_answers,
             manager_reconnects=self._news.reconnects if self._news else 0,
             beat_at=self._keeper.moved_at if self._keeper else None,
         )

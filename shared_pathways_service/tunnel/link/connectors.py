@@ -5,16 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-__all__ = ["connector", "connector_of"]
-
-
-def connector(host: str, port: int) -> Callable[[], socket.socket]:
-    """Returns what begins to connect with a port; reading and writing report how that ends."""
-    return _connector(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
+__all__ = ["connector_of"]
 
 
 def connector_of(target: str) -> Callable[[], socket.socket]:
     """Returns what begins to connect with ``HOST:PORT`` or ``unix:/PATH``.
+
+    Reading and writing report how that ends.
 
     Raises:
       ValueError: The target is neither.
@@ -24,7 +21,8 @@ def connector_of(target: str) -> Callable[[], socket.socket]:
     host, _, port = target.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"{target!r} is neither HOST:PORT nor unix:/PATH")
-    return connector(host.removeprefix("[").removesuffix("]"), int(port))
+    host = host.removeprefix("[").removesuffix("]")
+    return _connector(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, int(port)))
 
 
 def _connector(

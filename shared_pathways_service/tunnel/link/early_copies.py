@@ -57,13 +57,11 @@ class EarlyCopies:
     Attributes:
       on_ready: Called when `ready` has bytes for the peer.
       replies: Always empty.
-      sent: Buffers that were sent early.
     """
 
     def __init__(self, look_up: LookUp) -> None:
         self.on_ready: Callable[[], None] = lambda: None
         self.replies: list[bytes] = []
-        self.sent = 0
         self._look_up = look_up
         self._to_proxy = FrameReader(has_preface=True)
         self._from_proxy = FrameReader(has_preface=False)
@@ -113,8 +111,7 @@ class EarlyCopies:
         passed: list[Buffer] = []
         while self._waiting and not self._waiting[0].lookups:
             waiting = self._waiting.popleft()
-            self._waiting_bytes -= len(waiting.raw)
-            self.sent += len(waiting.early)
+            self._waiting_bytes -= len(waiting.raw) + sum(map(len, waiting.early))
             passed += [*waiting.early, waiting.raw]
         return passed
 
@@ -179,6 +176,7 @@ class EarlyCopies:
             waiting.lookups -= 1
             if data is not None and len(data) <= LARGEST_BYTES:
                 waiting.early.append(encode_early(session, handle, data))
+                self._waiting_bytes += len(waiting.early[-1])
             if self._waiting and self._waiting[0] is waiting and not self._is_taking:
                 self.on_ready()
 

@@ -90,21 +90,16 @@ class _Asked:
 
 
 class PingKeeper:
-    """Remembers the PINGs of a local socket until they are answered.
+    """Remembers the PINGs of a local socket until they are answered."""
 
-    Args:
-      answer_after_s: Seconds after which a PING is answered here.
-    """
-
-    def __init__(self, answer_after_s: float = ANSWER_AFTER_S) -> None:
-        self._answer_after_s = answer_after_s
+    def __init__(self) -> None:
         self._asked: deque[_Asked] = deque(maxlen=_MOST_ASKED)
 
     @property
     def due_at(self) -> float | None:
         """When the next PING must be answered here; None: none is open."""
         return next(
-            (each.at + self._answer_after_s for each in self._asked if not each.is_answered), None
+            (each.at + ANSWER_AFTER_S for each in self._asked if not each.is_answered), None
         )
 
     def asked(self, payload: bytes, now: float) -> None:
@@ -117,7 +112,7 @@ class PingKeeper:
             return []
         answers = []
         for each in self._asked:
-            if not each.is_answered and each.at + self._answer_after_s <= now:
+            if not each.is_answered and each.at + ANSWER_AFTER_S <= now:
                 each.is_answered = True
                 answers.append(_ANSWER_HEAD + each.payload)
         return answers

@@ -97,6 +97,7 @@ class NearEnd:
     Attributes:
       state: The present state.
       failed_dials: How many dials failed so far.
+      redials: How many dials followed a failed one of the same carrier.
       losses: How often there was no carrier any more.
       early_buffers: Host buffers that arrived before their lookup.
     """
@@ -129,7 +130,7 @@ class NearEnd:
         # Of the clock that goes on while this machine sleeps, as those of others do.
         self._lost_at: float | None = None
         self.state = LinkState.CONNECTING
-        self.failed_dials = 0
+        self.failed_dials = self.redials = 0
         self.losses = 0
 
     @property
@@ -222,12 +223,15 @@ class NearEnd:
 
     async def _keep_carrier(self, number: int) -> None:
         backoff = Backoff(first_s=_FIRST_BACKOFF_S, longest_s=self._options.max_backoff_s)
+        has_failed = False
         while self.state is not LinkState.OVER:
             # (Its carrier may have broken while the wait for it was given up.)
             self._note_loss("the connection broke")
             if number and not self._end.carriers:
                 await self._is_up.wait()
             approach = Approach(self._end, self._credentials, self._on_carrier)
+            self.redials += has_failed
+            has_failed = False
             try:
                 async with asyncio.timeout(self._options.dial_s):
                     await self._dial(approach)
@@ -238,6 +242,7 @@ class NearEnd:
             except (SessionOver, LinkViolation) as error:
                 self._on_over(str(error))
             except Exception as error:  # noqa: BLE001 - whatever a dial raises, it is tried again
+                has_failed = True
                 self._on_failed_dial(error)
             finally:
                 approach.close()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from harness.processes import run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
-from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
@@ -89,7 +89,7 @@ async def a_rig(
     keep_s: float = 600.0,
 ) -> AsyncIterator[Rig]:
     server = await asyncio.start_server(handler, "127.0.0.1", 0)
-    far = FarEnd(TOKEN, connector("127.0.0.1", server.sockets[0].getsockname()[1]), options)
+    far = FarEnd(TOKEN, connector_of(f"127.0.0.1:{server.sockets[0].getsockname()[1]}"), options)
     way = Way(await far.start("127.0.0.1", 0))
     heard = Heard()
     numbers = NearOptions(carriers=carriers, max_backoff_s=0.2, keep_s=keep_s)

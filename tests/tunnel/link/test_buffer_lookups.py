@@ -14,7 +14,7 @@ from harness.processes import run_async
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
-from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.early_answers import LARGEST_BYTES
 from shared_pathways_service.tunnel.link.http2_frames import FrameType, Part
 
@@ -56,7 +56,7 @@ def run(test: Callable[[BufferLookups], Awaitable[None]], *, is_served: bool = T
                 taken = stack.enter_context(socket.socket())
                 taken.bind(("127.0.0.1", 0))  # and does not listen
                 port = taken.getsockname()[1]
-            lookups = BufferLookups(connector("127.0.0.1", port))
+            lookups = BufferLookups(connector_of(f"127.0.0.1:{port}"))
             stack.callback(lookups.close)
             await test(lookups)
 

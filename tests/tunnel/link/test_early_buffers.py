@@ -323,6 +323,21 @@ def test_the_proxy_is_not_read_while_much_waits() -> None:
     assert not proxy.is_full()
 
 
+def test_found_buffers_that_wait_for_others_count() -> None:
+    proxy = Proxy()
+    proxy.begin()
+    for op_id in range(5, 9):
+        proxy.request(copy(op_id, op_id))
+        proxy.answer(copied(op_id))
+    first, *others = (on_found for _, _, on_found in proxy.asked)
+    for on_found in others:
+        assert not proxy.is_full()
+        on_found(b"x" * 100_000)
+    assert proxy.is_full()
+    first(None)
+    assert not proxy.is_full()
+
+
 def test_what_waits_is_sent_at_the_end() -> None:
     proxy = Proxy()
     proxy.begin()

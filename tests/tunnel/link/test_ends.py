@@ -11,7 +11,7 @@ import pytest
 
 from shared_pathways_service.tunnel.link import link_end
 from shared_pathways_service.tunnel.link.carriers import TcpCarrier
-from shared_pathways_service.tunnel.link.connectors import connector
+from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
 from shared_pathways_service.tunnel.link.near_end import LinkState
 from shared_pathways_service.tunnel.link.token_handshake import (
@@ -186,7 +186,7 @@ def test_a_far_end_that_restarts_ends_the_session_with_the_reason() -> None:
             reader, writer = await rig.connect()
             writer.write(b"x")
             await reader.readexactly(1)
-            second = FarEnd(TOKEN, connector("127.0.0.1", 1))
+            second = FarEnd(TOKEN, connector_of("127.0.0.1:1"))
             rig.way.port = await second.start("127.0.0.1", 0)
             rig.way.cut()
             assert "restarted" in await rig.state(LinkState.OVER)
@@ -250,7 +250,7 @@ def test_a_proxy_that_accepts_no_connection_closes_the_local_one(words: bytes) -
         async with a_rig(echo) as rig:
             with socket.create_server(("127.0.0.1", 0)) as unused:
                 port = unused.getsockname()[1]
-            rig.far._connect = connector("127.0.0.1", port)
+            rig.far._connect = connector_of(f"127.0.0.1:{port}")
             reader, writer = await rig.connect()
             writer.write(words)
             assert await reader.read() == b""

@@ -54,7 +54,7 @@ def test_cuts_and_pings_do_not_depend_on_the_portions(
 
 
 def test_a_ping_is_answered_only_when_the_peer_does_not() -> None:
-    pings = PingKeeper(answer_after_s=15.0)
+    pings = PingKeeper()
     pings.asked(b"12345678", 0.0)
     assert pings.due_at == 15.0
     assert pings.arrived([DATA + ANSWER]) == [DATA + ANSWER]
@@ -63,7 +63,7 @@ def test_a_ping_is_answered_only_when_the_peer_does_not() -> None:
 
 
 def test_an_answer_that_comes_after_ours_is_dropped() -> None:
-    pings = PingKeeper(answer_after_s=15.0)
+    pings = PingKeeper()
     pings.asked(b"12345678", 0.0)
     assert pings.answers(14.9) == []
     assert pings.answers(15.0) == [ANSWER]
