@@ -51,7 +51,10 @@ def test_googles_proxy_is_reached_through_a_sidecar(namespace: Namespace) -> Non
         assert namespace.processes()[pod].keys() == {LINK_CONTAINER, PROXY_CONTAINER}
         report = wait_until("a report of the link", lambda: accepted(namespace, pod))
         assert (report["port"], report["refused"]) == (29002, 0)
-        assert f"configmaps {pod.rpartition('-')[0]}" in proxies(namespace)
+        [program] = [one for one in proxies(namespace) if one.startswith("configmaps ")]
+        [secret] = namespace.items("secrets", labelSelector="app=pathways-proxy")
+        session = secret["metadata"]["labels"]["sps.dev/session"]
+        assert program == f"configmaps {pod.rpartition('-')[0]}-{session[:8]}"
         running.tell("leave")
         assert running.wait() == 0
     nothing_left(namespace)

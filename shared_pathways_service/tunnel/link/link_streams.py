@@ -157,6 +157,11 @@ class ReceiveStream:
         self._window_bytes = window_bytes
         self._early: dict[int, Frame] = {}
 
+    @property
+    def early_bytes(self) -> int:
+        """Bytes that have arrived before others that come before them."""
+        return sum(len(frame.payload) for frame in self._early.values())
+
     def receive(self, frame: Frame, acked: int) -> list[Frame]:
         """Takes a frame.
 
