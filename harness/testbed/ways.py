@@ -59,6 +59,7 @@ class Way:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._server: asyncio.Server | None = None
         self._flows = asyncio.Event()
+        self._delay_s = 0.0
         self._connections: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -85,6 +86,10 @@ class Way:
     def swallow(self) -> None:
         """Forwards nothing from now on; connections are accepted, and stay open."""
         self._run(self._swallow())
+
+    def delay(self, seconds: float) -> None:
+        """Forwards everything later by so much from now on, in both directions."""
+        self._delay_s = seconds
 
     def open(self) -> None:
         """Accepts connections and forwards everything again."""
@@ -152,6 +157,7 @@ class Way:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_CHUNK):
+            await asyncio.sleep(self._delay_s)
             await self._flows.wait()
             writer.write(data)
             await writer.drain()

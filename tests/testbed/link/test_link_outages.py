@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from harness.testbed.kills import events_told_by
 from harness.testbed.link_clients import link_client
 from harness.testbed.link_faults import api_server_away, packets_dropped, survived
 from harness.testbed.network_namespaces import network_namespace, why_unavailable
+from harness.testbed.plugin import IMAGES
 from harness.testbed.ways import open_way
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 from tests.testbed.link.conftest import deployed_with
@@ -25,21 +27,30 @@ SILENT_S = 40.0
 
 @pytest.mark.timeout(600)
 def test_the_api_server_is_killed_and_comes_back(own_testbed: Testbed) -> None:
-    with new_namespace(own_testbed) as namespace:
-        deployed_with(namespace, "ours")
-        with open_way(namespace) as way, link_client(namespace, way) as client:
-            before = client.step()
+    with contextlib.ExitStack() as stack:
+        namespaces, clients = [], []
+        for images in IMAGES:
+            namespace = stack.enter_context(new_namespace(own_testbed))
+            deployed_with(namespace, images)
+            way = stack.enter_context(open_way(namespace))
+            namespaces.append(namespace)
+            clients.append(stack.enter_context(link_client(namespace, way)))
+        before = [client.step() for client in clients]
+        for client in clients:
             client.ask_for_step()
-            api_server_away(own_testbed, AWAY_S)
+        api_server_away(own_testbed, AWAY_S)
+        for client in clients:
             client.stepped()
+        for first, client in zip(before, clients, strict=True):
             after = client.stop()
-            outcome = survived(before, after)
+            outcome = survived(first, after)
             assert outcome.losses == 1
             assert outcome.dials > 1
             assert outcome.longest_loss_s >= AWAY_S
             failed = [news.kind for news in after.links[1:-1]]
             assert failed == ["link.dial_failed"] * (outcome.dials - 1)
-        nothing_left(namespace)
+        for namespace in namespaces:
+            nothing_left(namespace)
 
 
 @pytest.mark.timeout(600)

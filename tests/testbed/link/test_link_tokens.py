@@ -22,8 +22,9 @@ pytestmark = pytest.mark.race
 
 @pytest.mark.timeout(600)
 def test_credentials_that_expire_are_renewed_by_their_plugin(
-    service: DeployedService, own_directories: Path
+    any_service: DeployedService, own_directories: Path
 ) -> None:
+    service = any_service
     with open_way(service.namespace) as way:
         laptop = laptop_on(way, service, own_directories)
         laptop.log_in("exec", laptop.user)
