@@ -242,6 +242,11 @@ class Service:
             )
         )
 
+    def metrics_url(self) -> str:
+        """Returns where the resource manager, with `--metrics_port=0`, serves its metrics."""
+        line = self.rm.wait_for_line(r"Metrics at http://127\.0\.0\.1:\d+/metrics")
+        return line.rpartition(" ")[2]
+
     def start_ready_workers(self, *slice_ids: str) -> list[ServerProcess]:
         """Starts the workers of some slices and waits until the slices are ready."""
         workers = [self.start_worker(slice_id) for slice_id in slice_ids]

@@ -185,9 +185,21 @@ def sps(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]
     return done
 
 
+def sps_json(*arguments: str) -> Any:
+    """Returns what an `sps` command prints with `--json`."""
+    return json.loads(sps(*arguments, "--json").stdout)
+
+
+def sps_failing(*arguments: str) -> tuple[int, str]:
+    """Runs an `sps` command that may fail; returns its exit code and its standard error."""
+    done = sps(*arguments, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stderr
+
+
 def status() -> dict[str, Any]:
     """Returns what `sps status --json` prints."""
-    data = json.loads(sps("status", "--json").stdout)
+    data = sps_json("status")
     assert isinstance(data, dict)
     return data
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from shared_pathways_service.api.jax_releases import release_of
 from shared_pathways_service.manifests.image_names import Image, is_ours, proxy_image_for
 from shared_pathways_service.servers.__main__ import module_of
-from shared_pathways_service.version import __version__
+from tests.image_tags import default_tag
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "Containerfile").read_text(encoding="utf-8")
@@ -57,13 +56,6 @@ def test_each_stage_starts_a_server() -> None:
         assert importlib.util.find_spec(f"{module}.__main__") is not None
         assert is_ours(f"r.io/x/shared-pathways-service/{name}:1")
     assert proxy_image_for("r.io/x/shared-pathways-service/server:1").endswith("/proxy_server:1")
-
-
-def default_tag() -> str:
-    """Returns the tag that scripts/images gives: of this package, and of the newest JAX pinned."""
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    newest = max(re.findall(r"^jax==([0-9.]+)", pins, re.MULTILINE), key=release_of)
-    return f"{__version__}-jax-{newest}"
 
 
 def test_tags_that_are_shown_are_of_this_version() -> None:

@@ -23,7 +23,7 @@ import pytest
 
 from harness.processes import DEADLINE_S, KIND, REPOSITORY
 from harness.proxy.raw import RawClient, single
-from tests.test_containerfile import default_tag
+from tests.image_tags import default_tag
 
 pytestmark = [
     pytest.mark.skipif(

@@ -52,6 +52,7 @@ from harness.upstream import service_file
 from shared_pathways_service import isc_pathways
 from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.session.cloud_metrics import METRICS
+from tests.upstream import upstream_keywords, upstreams
 
 KIND = "tpuv6e:2x2"
 GKE = {
@@ -66,18 +67,6 @@ GKE = {
 
 def connect(**changed: Any) -> isc_pathways.Connection:
     return isc_pathways.connect(**{**GKE, **changed})
-
-
-def upstreams(name: str, kind: type[ast.AST]) -> Any:
-    """Returns a function or a class of upstream's `isc_pathways`."""
-    tree = ast.parse(service_file("isc_pathways.py").read_text(encoding="utf-8"))
-    [found] = [n for n in tree.body if isinstance(n, kind) and getattr(n, "name", "") == name]
-    return found
-
-
-def upstream_keywords() -> set[str]:
-    """Returns the keywords of upstream's connect()."""
-    return {argument.arg for argument in upstreams("connect", ast.FunctionDef).args.kwonlyargs}
 
 
 def test_every_keyword_of_upstream_is_taken() -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from harness.embedded import embedded, nothing_left, status
-from harness.programs import DEADLINE_S, program, sps, wait_until
+from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, wait_until
 from shared_pathways_service.cli.commands.manager.cordon import _holder
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from tests.cli.test_embedded_commands import HOLDER, failing
-
-
-def told(*words: str) -> Any:
-    return json.loads(sps(*words, "--json").stdout)
+from tests.cli.support import HOLDER
 
 
 def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
@@ -28,20 +23,20 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
             [held] = [one["id"] for one in status()["slices"] if one["tenant"]]
             [free] = [one["id"] for one in status()["slices"] if not one["tenant"]]
 
-            assert told("cordon", free) == {"slice": free, "state": "cordoned", "tenant": None}
-            code, err = failing("run", "--slices=tpuv6e:2x2=1", "--", "true")
+            assert sps_json("cordon", free) == {"slice": free, "state": "cordoned", "tenant": None}
+            code, err = sps_failing("run", "--slices=tpuv6e:2x2=1", "--", "true")
             assert (code, "1 of 2 ready" in err) == (125, True), err
-            assert told("cordon", held) == {"slice": held, "state": "cordoned", "tenant": name}
+            assert sps_json("cordon", held) == {"slice": held, "state": "cordoned", "tenant": name}
             stays = {"slice": held, "state": "draining", "tenant": name}
-            assert told("drain", held) == {**stays, "onto": None, "grace_s": None}
+            assert sps_json("drain", held) == {**stays, "onto": None, "grace_s": None}
             text = sps("drain", held).stdout
             assert text == f"{held} is draining; {name} holds it until it ends\n"
-            code, err = failing("drain", held, "--wait=0.1")
+            code, err = sps_failing("drain", held, "--wait=0.1")
             assert code == 3
             assert f"{name} still holds {held}" in err
 
-            assert told("uncordon", free) == {"slice": free, "state": "ready", "tenant": None}
-            moved = told("drain", held, f"--wait={DEADLINE_S}")
+            assert sps_json("uncordon", free) == {"slice": free, "state": "ready", "tenant": None}
+            moved = sps_json("drain", held, f"--wait={DEADLINE_S}")
             gone = {"slice": held, "state": "cordoned", "tenant": None}
             # (By the time of the question it may have moved already.)
             onto, grace_s = moved.pop("onto"), moved.pop("grace_s")
@@ -58,7 +53,7 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
             running.tell("leave")
             running.expect("left")
         wait_until("the slice to be free", nothing_left)
-        code, err = failing("cordon", "slice-9")
+        code, err = sps_failing("cordon", "slice-9")
         assert code == 2, err
         assert "slice-9" in err
         assert "slice-0" in err

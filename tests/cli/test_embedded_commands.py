@@ -14,30 +14,14 @@ import pytest
 
 from harness.embedded import embedded, journal, nothing_left
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, program, sps, wait_until
+from harness.programs import DEADLINE_S, program, sps, sps_failing, wait_until
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.operations.service_readers.embedded.log_files import LogFile, read_logs
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.runtime.settings import Settings
-
-HOLDER = """
-connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1})
-try:
-    with connection:
-        say("holds", name=connection.proxy_job_name)
-        wait_for("leave")
-    say("left")
-except errors.ProxyFailed as error:
-    say("deleted", message=str(error))
-"""
-
-
-def failing(*words: str) -> tuple[int, str]:
-    done = sps(*words, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
+from tests.cli.support import HOLDER, completed
 
 
 def at_prompt(*words: str, answer: str | signal.Signals) -> int:
@@ -78,18 +62,18 @@ def test_logs_delete_and_reap() -> None:
             ).stdout.splitlines()
             [held] = json.loads(sps("status", name, "--json").stdout)["slices"]
             assert json.loads(line)["source"] == f"{held['id']}-0"
-            assert failing("logs")[0] == 2
-            assert failing("logs", "isc-proxy-nobody")[0] == 3
+            assert sps_failing("logs")[0] == 2
+            assert sps_failing("logs", "isc-proxy-nobody")[0] == 3
 
-            code, err = failing("delete", name)
+            code, err = sps_failing("delete", name)
             assert code == 2
             assert "--yes" in err
-            code, err = failing("delete", name, "--forget")
+            code, err = sps_failing("delete", name, "--forget")
             assert code == 2
             assert "or its agent still runs" in err
             assert at_prompt("delete", name, answer="n") == 1
             assert at_prompt("delete", name, answer=signal.SIGINT) == 130
-            assert failing("delete", "isc-proxy-nobody")[0] == 3
+            assert sps_failing("delete", "isc-proxy-nobody")[0] == 3
             command = [sys.executable, "-m", "shared_pathways_service.cli", "logs", "-f", name]
             with subprocess.Popen(
                 command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
@@ -125,7 +109,7 @@ def test_what_cannot_be_reached_any_more_is_forgotten_on_request(own_directories
     home = HomeChoice(name="kubernetes", options={"namespace": "n", "context": "was-deleted"})
     entry = Entry(session="s", name="lost", home=home, owner=gone, agent=gone, since="")
     Journal(own_directories / "s" / "journal").write(entry)
-    code, err = failing("delete", "lost")
+    code, err = sps_failing("delete", "lost")
     assert code == 1
     assert "was-deleted" in err
     assert "sps delete NAME --forget" in err
@@ -135,7 +119,7 @@ def test_what_cannot_be_reached_any_more_is_forgotten_on_request(own_directories
         "forgotten": True,
     }
     assert journal() == []
-    assert failing("delete", "lost", "--forget")[0] == 2
+    assert sps_failing("delete", "lost", "--forget")[0] == 2
 
 
 def test_doctor() -> None:
@@ -189,7 +173,7 @@ def test_doctor_looks_at_the_credentials_of_this_shell(
 
 
 def test_doctor_finds_a_proxy_only_in_a_cluster() -> None:
-    code, err = failing("doctor", "--proxy_job_name=isc-proxy-a")
+    code, err = sps_failing("doctor", "--proxy_job_name=isc-proxy-a")
     assert code == 2
     assert "--proxy-job-name='isc-proxy-a'" in err
 
@@ -229,20 +213,6 @@ def test_a_log_that_was_emptied_goes_on_from_its_beginning(own_directories: Path
 
         read_logs([LogFile(path=path, writer=identity_of(writer.pid))], 1, show, follow=True)
     assert shown == ["long ago", "new"]
-
-
-def completed(line: str) -> list[str]:
-    """What a shell offers at the end of a line."""
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    return subprocess.run(
-        [sys.executable, "-m", "shared_pathways_service.cli"],
-        env={**os.environ, "_SPS_COMPLETE": "complete_bash", **words},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        cwd=REPOSITORY,
-    ).stdout.split()
 
 
 @pytest.mark.parametrize("command", ["logs", "delete", "reap", "doctor", "list", "status", "run"])

@@ -14,20 +14,24 @@ import pytest
 
 from harness.embedded import embedded, nothing_left, status
 from harness.processes import run_async
-from harness.programs import DEADLINE_S, program, sps, sps_running, wait_until
+from harness.programs import (
+    DEADLINE_S,
+    program,
+    sps,
+    sps_failing,
+    sps_json,
+    sps_running,
+    wait_until,
+)
 from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from tests.cli.test_embedded_commands import HOLDER, completed, failing
+from tests.cli.support import HOLDER, completed
 
 KIND = "tpuv6e:2x2"
 WAITER = HOLDER.replace('": 1})', '": 1}, queue_timeout=600)')
-
-
-def told(*words: str) -> Any:
-    return json.loads(sps(*words, "--json").stdout)
 
 
 def lines(*words: str) -> list[dict[str, Any]]:
@@ -64,7 +68,7 @@ def test_what_happened_is_told_by_every_command(tmp_path: Path) -> None:
 
 
 def look_while_one_waits(holder: str, waiter: str) -> None:
-    seen = told("top", "--once")
+    seen = sps_json("top", "--once")
     [found] = seen["slices"]
     assert (found["tenant"], found["state"]) == (holder, "ready")
     assert found["held_since"]
@@ -85,7 +89,7 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
         _, err = again.communicate(timeout=DEADLINE_S)
         assert (again.returncode, err) == (130, "")
 
-    why = told("explain", waiter)
+    why = sps_json("explain", waiter)
     assert (why["state"], why["position"], why["wants"]) == ("waiting", 1, {KIND: 1})
     assert [one["tenant"] for one in why["holders"]] == [holder]
     assert why["expected_wait_s"] is None
@@ -99,9 +103,9 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
     [mine] = lines("events", f"--tenant={waiter}")
     assert (mine["kind"], mine["source"], mine["sequence"] > 0) == ("tenant.queued", "rm", True)
     for words in (("events",), ("events", "-f")):
-        code, err = failing(*words, "--kind=place")
+        code, err = sps_failing(*words, "--kind=place")
         assert (code, "slice.placed" in err) == (2, True), err
-    code, err = failing("usage", "--since=2500-01-01")
+    code, err = sps_failing("usage", "--since=2500-01-01")
     assert (code, "2500-01-01T00:00:00" in err) == (2, True), err
     [placed] = lines("events", "--kind=placed", "--since=1h")
     assert (placed["tenant"], placed["data"]["instance_type"]) == (holder, KIND)
@@ -110,10 +114,10 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
 
 
 def look_when_all_are_gone(holder: str, waiter: str, log: Path) -> None:
-    why = told("explain", holder)
+    why = sps_json("explain", holder)
     assert why["state"] == "gone"
     assert f"{holder} was released" in why["sentences"][0]
-    used = told("usage", "--by=tenant", "--since=1d")
+    used = sps_json("usage", "--by=tenant", "--since=1d")
     rows = {row["tenant"]: row for row in used["rows"]}
     assert rows.keys() == {holder, waiter}
     assert all(row["slice_seconds"] > 0 and row["holdings"] == 1 for row in rows.values())
@@ -125,16 +129,16 @@ def look_when_all_are_gone(holder: str, waiter: str, log: Path) -> None:
         sum(one["slice_seconds"] for one in rows.values()), abs=0.01
     )
     assert "SLICE-HOURS" in sps("usage").stdout
-    again = told("replay", f"--save={log}")
+    again = sps_json("replay", f"--save={log}")
     assert (again["identical"], again["epochs"], again["decisions"] > 5) == (True, 1, True)
     assert sps("replay", str(log)).stdout.startswith("identical: ")
     log.write_text(log.read_text().replace('"slice.placed"', '"slice.claimed"', 1))
     done = sps("replay", str(log), check=False)
     assert done.returncode == 1
     assert "different at line" in done.stdout
-    assert failing("replay", str(log), "--save=other")[0] == 2
+    assert sps_failing("replay", str(log), "--save=other")[0] == 2
     log.write_text("no log")
-    code, err = failing("replay", str(log))
+    code, err = sps_failing("replay", str(log))
     assert (code, "line 1" in err) == (2, True)
 
 
@@ -147,7 +151,7 @@ def test_without_a_service_or_with_bad_words_it_says_so(own_directories: object)
         ("usage",),
     )
     for words in commands:
-        code, err = failing(*words)
+        code, err = sps_failing(*words)
         assert (code, "starts one" in err) == (3, True), words
     wrong: tuple[tuple[str, ...], ...] = (
         ("usage", "--since=soon"),
@@ -157,7 +161,7 @@ def test_without_a_service_or_with_bad_words_it_says_so(own_directories: object)
         ("top", "--interval=0"),
     )
     for words in wrong:
-        assert failing(*words)[0] == 2, words
+        assert sps_failing(*words)[0] == 2, words
 
 
 @pytest.mark.parametrize("command", ["top", "events", "explain", "usage", "replay"])

@@ -20,7 +20,7 @@ from shared_pathways_service.kube.paths import port_forward
 from shared_pathways_service.operations.service_readers.kubernetes import open_cluster
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
-from tests.cluster_state.test_readiness import SERVICE
+from tests.cluster_state.services import SERVICE
 from tests.homes.kubernetes.heads import ScriptedApi, denied
 
 

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import getpass
 import json
-from typing import Any
 
 import pytest
 
 from harness.embedded import embedded, nothing_left
-from harness.programs import program, sps, wait_until
+from harness.programs import program, sps, sps_failing, sps_json, wait_until
 from shared_pathways_service.cli.display.moments import parse_coming
 from shared_pathways_service.errors import InvalidRequestError
-from tests.cli.test_embedded_commands import HOLDER, failing
+from tests.cli.support import HOLDER
 
 KIND = "tpuv6e:2x2"
 
 
-def told(*words: str) -> Any:
-    return json.loads(sps(*words, "--json").stdout)
-
-
 def test_slices_are_kept_for_their_owner_alone() -> None:
     with embedded(1):
-        made = told("reserve", f"{KIND}=1", "--for-team", "vision", "--until", "in 1h")
+        made = sps_json("reserve", f"{KIND}=1", "--for-team", "vision", "--until", "in 1h")
         assert (made["count"], made["team"], made["user"], made["held"]) == (1, "vision", None, 0)
-        assert told("reservations") == [made]
-        code, err = failing("run", f"--slices={KIND}=1", "--", "true")
+        assert sps_json("reservations") == [made]
+        code, err = sps_failing("run", f"--slices={KIND}=1", "--", "true")
         assert code == 125
         assert "1 reserved for team vision until" in err
         assert f"reserved {made['id']}: 1 x {KIND} for team vision from" in sps("status").stdout
         assert f"reserved {made['id']}: 1 x" in sps("top", "--once").stdout
 
-        code, err = failing("reserve", f"{KIND}=1", "--for-user", "ada", "--until", "2h")
+        code, err = sps_failing("reserve", f"{KIND}=1", "--for-user", "ada", "--until", "2h")
         assert code == 2, err
         assert f"{made['id']}: 1 for team vision from" in err
         later = sps("reserve", f"{KIND}=1", "--for-user", "ada", "--from", "2h", "--until", "3h")
@@ -43,14 +38,14 @@ def test_slices_are_kept_for_their_owner_alone() -> None:
             later.stdout.partition(":")[0],
         ]
         second = later.stdout.partition(":")[0]
-        assert told("unreserve", second) == {"id": second, "cancelled": True}
+        assert sps_json("unreserve", second) == {"id": second, "cancelled": True}
         assert sps("unreserve", made["id"]).stdout == f"{made['id']} is cancelled\n"
-        assert failing("unreserve", made["id"])[0] == 2
+        assert sps_failing("unreserve", made["id"])[0] == 2
 
-        mine = told("reserve", f"{KIND}=1", "--for-user", getpass.getuser(), "--until", "1h")
+        mine = sps_json("reserve", f"{KIND}=1", "--for-user", getpass.getuser(), "--until", "1h")
         with program(HOLDER) as running:
             running.expect("holds")
-            assert [one["held"] for one in told("reservations")] == [1]
+            assert [one["held"] for one in sps_json("reservations")] == [1]
             running.tell("leave")
             running.expect("left")
         wait_until("the slice to be free", nothing_left)
@@ -71,7 +66,7 @@ def test_slices_are_kept_for_their_owner_alone() -> None:
     ],
 )
 def test_wrong_words_are_named_before_anything_is_asked(words: tuple[str, ...], field: str) -> None:
-    code, err = failing("reserve", *words)
+    code, err = sps_failing("reserve", *words)
     assert code == 2, err
     assert field in err
 

@@ -18,7 +18,7 @@ from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.cluster_state.readiness import Look
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.operations.draining import drained
-from tests.cli.test_deploy_display import FIRST, HEAD, readiness
+from tests.cli.starting_service import FIRST, HEAD, readiness
 
 
 async def _killed(done: list[str], by: signal.Signals) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from shared_pathways_service import isc_pathways
 from tests.docs.blocks import DOCS, ROOT
-from tests.test_upstream_behaviour import upstream_keywords
+from tests.upstream import upstream_keywords
 
 PAGE = (DOCS / "migrating.md").read_text(encoding="utf-8")
 CLAIMS: list[Mapping[str, list[str] | str]] = tomllib.loads(

@@ -10,7 +10,7 @@ import pytest
 from harness.embedded import embedded, eventually, nothing_left
 from shared_pathways_service.cli.display.run_summary import warning
 from shared_pathways_service.jax_client.plugin import run_notes
-from tests.e2e.test_run_service import run
+from tests.e2e.sps_run import run
 
 PROGRAM = """
 import os, sys

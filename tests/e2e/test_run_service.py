@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left, status
 from harness.foreign import environment_without_us
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.e2e.sps_run import run, start
 
 CREDENTIALS = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 
@@ -32,24 +28,6 @@ print(slices, jnp.arange(4.0).sum(), os.environ["SPS_TOKEN_FILE"], flush=True)
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """A Python that does not have the package, and does not look into the directory it runs in."""
     return environment_without_us(tmp_path_factory.mktemp("foreign") / "venv"), "-P", "-c"
-
-
-def start(*words: str, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "shared_pathways_service.cli", "run", *words],
-        cwd=REPOSITORY,
-        env={n: value for n, value in {**os.environ, **variables}.items() if n != "PYTHONPATH"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(*words: str, **variables: str) -> tuple[int, str, str]:
-    with start(*words, **variables) as process:
-        out, err = process.communicate(timeout=DEADLINE_S)
-    return process.returncode, out, err
 
 
 @pytest.mark.race

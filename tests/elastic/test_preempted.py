@@ -15,7 +15,7 @@ import pytest
 from harness.embedded import embedded, nothing_left
 from harness.programs import program, wait_until
 from shared_pathways_service.elastic.run_ledger import read_ledger
-from tests.elastic.test_example import train
+from tests.elastic.example_runs import train
 
 pytestmark = pytest.mark.race
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -20,41 +18,10 @@ from shared_pathways_service.kube.errors import (
     ApiUnreachable,
     error_of_answer,
 )
-from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
 from shared_pathways_service.kube.tokens import Token, TokenSource
 from shared_pathways_service.manifests.lifetime import deadline_patch
-from shared_pathways_service.manifests.names import LABEL_SESSION
 from tests.kube.control_plane import HANDSHAKE, ControlPlane
-
-WAIT_S = 90.0
-
-
-def secret(name: str, session: str = "") -> dict[str, Any]:
-    labels = {LABEL_SESSION: session} if session else {}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}}
-
-
-def with_api(plane: ControlPlane, token: str, work: Callable[[KubeApi], Awaitable[None]]) -> None:
-    config = read_kubeconfig([plane.kubeconfig({"token": token})])
-
-    async def main() -> None:
-        async with KubeApi(access_of_context(config)) as api:
-            await work(api)
-
-    asyncio.run(main())
-
-
-def allow(plane: ControlPlane, namespace: str, *rules: dict[str, Any]) -> None:
-    """Lets alice do so in the namespace."""
-    group = "rbac.authorization.k8s.io"
-    root = f"/apis/{group}/v1/namespaces/{namespace}"
-    plane.call("POST", f"{root}/roles", {"metadata": {"name": "alice"}, "rules": rules})
-    binding = {
-        "metadata": {"name": "alice"},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": "alice"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
-    }
-    plane.call("POST", f"{root}/rolebindings", binding)
+from tests.kube.support import WAIT_S, allow, secret, with_api
 
 
 def test_life_of_an_object(control_plane: ControlPlane, namespace: str) -> None:

@@ -20,8 +20,7 @@ from shared_pathways_service.kube.kubeconfig import access_of_context, read_kube
 from shared_pathways_service.kube.tokens import static_token
 from tests.kube.control_plane import ControlPlane
 from tests.kube.relay import Relay, relay
-from tests.kube.test_api import secret
-from tests.kube.test_watch import create, watched
+from tests.kube.support import create, secret, watched
 
 #: Seconds that a watch is silent.
 QUIET_S = 1.0
@@ -92,15 +91,15 @@ def test_watch_goes_on_where_its_connection_was_cut(
     async def work() -> None:
         async with (
             relayed(control_plane) as (api, way),
-            watched(api, paths.collection("secrets", namespace)) as told,
+            watched(api, paths.collection("secrets", namespace)) as watching,
         ):
-            assert await told.until_synced() == []
+            assert await watching.until_synced() == []
             create(control_plane, namespace, "a")
-            assert await told.next() == ("ADDED", "a")
+            assert await watching.next() == ("ADDED", "a")
             way.cut_at_next_answer = True
             # Its news is what the connection is cut at.
             create(control_plane, namespace, "b")
-            assert await told.next() == ("ADDED", "b")
+            assert await watching.next() == ("ADDED", "b")
             assert way.was_cut.is_set()
 
     asyncio.run(work())
@@ -208,10 +207,10 @@ def test_silence_of_a_watch_is_no_lack_of_a_connection(monkeypatch: pytest.Monke
         path = paths.collection("pods", "n")
         async with (
             watches(b"", b"", NEWS) as api,
-            watched(api, path, give_up_after_s=QUIET_S / 2) as told,
+            watched(api, path, give_up_after_s=QUIET_S / 2) as watching,
         ):
-            assert await told.until_synced() == []
-            assert await told.next() == ("ADDED", "a")
+            assert await watching.until_synced() == []
+            assert await watching.next() == ("ADDED", "a")
 
     asyncio.run(work())
 
@@ -237,12 +236,12 @@ def test_streams_that_break_without_a_change_do_not_end_a_watch(
 def test_a_watch_that_is_answered_by_something_else(line: bytes) -> None:
     async def work() -> None:
         path = paths.collection("pods", "n")
-        async with watches(line, NEWS) as api, watched(api, path) as told:
-            assert await told.until_synced() == []
-            assert await told.next() == ("ADDED", "a")
-        async with watches(line) as api, watched(api, path, give_up_after_s=0.0) as told:
-            await told.until_synced()
+        async with watches(line, NEWS) as api, watched(api, path) as watching:
+            assert await watching.until_synced() == []
+            assert await watching.next() == ("ADDED", "a")
+        async with watches(line) as api, watched(api, path, give_up_after_s=0.0) as watching:
+            await watching.until_synced()
             with pytest.raises(ApiUnreachable, match="no event; is there a proxy"):
-                await told.next()
+                await watching.next()
 
     asyncio.run(work())

@@ -21,7 +21,7 @@ from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.ports import pick_ports
 from tests.kube.control_plane import DEADLINE_S, ControlPlane
-from tests.kube.test_api import with_api
+from tests.kube.support import with_api
 
 REFUSAL = 'Error creating: pods "j-" is forbidden: exceeded quota: limit, requested: pods=1'
 

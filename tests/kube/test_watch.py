@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -13,39 +10,8 @@ from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
-from shared_pathways_service.kube.watch import WatchEvent, watch
 from tests.kube.control_plane import ControlPlane
-from tests.kube.test_api import allow, secret, with_api
-
-WAIT_S = 90.0
-
-
-class Told:
-    """What a watch tells, taken one by one."""
-
-    def __init__(self, events: AsyncIterator[WatchEvent]) -> None:
-        self._events = events
-
-    async def next(self) -> tuple[str, str]:
-        event = await asyncio.wait_for(anext(self._events), WAIT_S)
-        return event.kind, event.object["metadata"]["name"] if event.object else ""
-
-    async def until_synced(self) -> list[tuple[str, str]]:
-        told = []
-        while (last := await self.next()) != ("SYNCED", ""):
-            told.append(last)
-        return told
-
-
-@contextlib.asynccontextmanager
-async def watched(api: KubeApi, path: str, **options: Any) -> AsyncIterator[Told]:
-    async with contextlib.aclosing(watch(api, path, **options)) as events:
-        yield Told(events)
-
-
-def create(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
-    made: dict[str, Any] = plane.call("POST", paths.collection("secrets", namespace), secret(name))
-    return made
+from tests.kube.support import WAIT_S, allow, create, watched, with_api
 
 
 def change(plane: ControlPlane, namespace: str, name: str) -> None:
@@ -62,24 +28,24 @@ def test_tells_what_is_there_and_what_becomes_of_it(
 ) -> None:
     async def work(api: KubeApi) -> None:
         create(control_plane, namespace, "a")
-        async with watched(api, paths.collection("secrets", namespace)) as told:
-            assert await told.until_synced() == [("ADDED", "a")]
+        async with watched(api, paths.collection("secrets", namespace)) as watching:
+            assert await watching.until_synced() == [("ADDED", "a")]
             create(control_plane, namespace, "b")
-            assert await told.next() == ("ADDED", "b")
+            assert await watching.next() == ("ADDED", "b")
             change(control_plane, namespace, "a")
-            assert await told.next() == ("MODIFIED", "a")
+            assert await watching.next() == ("MODIFIED", "a")
             delete(control_plane, namespace, "b")
-            assert await told.next() == ("DELETED", "b")
+            assert await watching.next() == ("DELETED", "b")
 
     with_api(control_plane, control_plane.admin, work)
 
 
 def test_connection_ends_with_who_watches(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
-        async with watched(api, paths.collection("secrets", namespace)) as told:
-            await told.until_synced()
+        async with watched(api, paths.collection("secrets", namespace)) as watching:
+            await watching.until_synced()
             create(control_plane, namespace, "a")
-            await told.next()
+            await watching.next()
             assert api._transport._session is not None
             connector = api._transport._session.connector
             assert connector is not None
@@ -96,8 +62,8 @@ def test_goes_on_from_a_version_without_a_list(control_plane: ControlPlane, name
         only_b = {"fieldSelector": "metadata.name=b"}
         version = made["metadata"]["resourceVersion"]
         path = paths.collection("secrets", namespace)
-        async with watched(api, path, params=only_b, resource_version=version) as told:
-            assert await told.next() == ("ADDED", "b")
+        async with watched(api, path, params=only_b, resource_version=version) as watching:
+            assert await watching.next() == ("ADDED", "b")
 
     with_api(control_plane, control_plane.admin, work)
 
@@ -105,20 +71,20 @@ def test_goes_on_from_a_version_without_a_list(control_plane: ControlPlane, name
 @pytest.mark.race
 def test_api_server_killed_in_the_middle(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
-        async with watched(api, paths.collection("secrets", namespace)) as told:
-            assert await told.until_synced() == []
+        async with watched(api, paths.collection("secrets", namespace)) as watching:
+            assert await watching.until_synced() == []
             create(control_plane, namespace, "a")
-            assert await told.next() == ("ADDED", "a")
+            assert await watching.next() == ("ADDED", "a")
             control_plane.kill()
             # Refused, while it is away and until it knows alice again.
             async with asyncio.TaskGroup() as group:
-                waiting = group.create_task(told.next())
+                waiting = group.create_task(watching.next())
                 control_plane.spawn()
                 await asyncio.to_thread(control_plane.wait_until_ready)
                 create(control_plane, namespace, "b")
             events = [await waiting]
             while ("ADDED", "b") not in events:
-                events.append(await told.next())
+                events.append(await watching.next())
             # Either resumed, or listed again: nothing told twice, nothing left out.
             assert [e for e in events if e[0] != "SYNCED"] == [("ADDED", "b")]
 
@@ -138,29 +104,29 @@ def test_version_that_is_gone(control_plane: ControlPlane, namespace: str) -> No
     async def work(api: KubeApi) -> None:
         path = paths.collection("secrets", namespace)
         version = known[-1]["metadata"]["resourceVersion"]
-        async with watched(api, path, resource_version=version, known=known) as told:
-            assert sorted(await told.until_synced()) == [
+        async with watched(api, path, resource_version=version, known=known) as watching:
+            assert sorted(await watching.until_synced()) == [
                 ("ADDED", "new"),
                 ("DELETED", "deleted"),
                 ("MODIFIED", "changed"),
             ]
             create(control_plane, namespace, "newer")
-            assert await told.next() == ("ADDED", "newer")
+            assert await watching.next() == ("ADDED", "newer")
 
     with_api(control_plane, control_plane.admin, work)
 
 
 def test_final_answers_end_it_at_once(control_plane: ControlPlane, namespace: str) -> None:
     async def denied(api: KubeApi) -> None:
-        async with watched(api, paths.collection("pods", namespace)) as told:
+        async with watched(api, paths.collection("pods", namespace)) as watching:
             with pytest.raises(AccessDenied) as caught:
-                await told.next()
+                await watching.next()
             assert (caught.value.verb, caught.value.resource) == ("list", "pods")
 
     async def unknown(api: KubeApi) -> None:
-        async with watched(api, paths.collection("jobsets", namespace)) as told:
+        async with watched(api, paths.collection("jobsets", namespace)) as watching:
             with pytest.raises(ApiError) as caught:
-                await told.next()
+                await watching.next()
             assert caught.value.status == 404
 
     with_api(control_plane, control_plane.alice, denied)
@@ -172,10 +138,10 @@ def test_trouble_is_told_and_its_end(control_plane: ControlPlane, namespace: str
     async def work(api: KubeApi) -> None:
         troubles: asyncio.Queue[str] = asyncio.Queue()
         path = paths.collection("secrets", namespace)
-        async with watched(api, path, on_trouble=troubles.put_nowait) as told:
-            assert await told.until_synced() == []
+        async with watched(api, path, on_trouble=troubles.put_nowait) as watching:
+            assert await watching.until_synced() == []
             async with asyncio.TaskGroup() as group:
-                waiting = group.create_task(told.next())
+                waiting = group.create_task(watching.next())
                 control_plane.kill()
                 assert control_plane.url in await asyncio.wait_for(troubles.get(), WAIT_S)
                 control_plane.spawn()
@@ -192,11 +158,11 @@ def test_trouble_is_told_and_its_end(control_plane: ControlPlane, namespace: str
 def test_gives_up_on_a_server_that_stays_away(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         path = paths.collection("secrets", namespace)
-        async with watched(api, path, give_up_after_s=1.0) as told:
-            assert await told.until_synced() == []
+        async with watched(api, path, give_up_after_s=1.0) as watching:
+            assert await watching.until_synced() == []
             control_plane.kill()
             with pytest.raises(ApiUnreachable) as caught:
-                await told.next()
+                await watching.next()
             assert caught.value.server == control_plane.url
 
     with_api(control_plane, control_plane.admin, work)

@@ -16,7 +16,7 @@ from shared_pathways_service.manifests.proxy_job import (
     proxy_job,
 )
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
-from tests.manifests.test_proxy_job import GOOGLES, OURS, container, pod, variables, with_options
+from tests.manifests.proxy_jobs import GOOGLES, OURS, container, pod, variables, with_options
 
 LINK = LinkInputs(keep_s=1799.5, image="python:3.13-slim")
 #: Of the Secret and the ConfigMap.

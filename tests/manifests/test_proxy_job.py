@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.session_requests import job_inputs, session_request, with_fields
+from harness.session_requests import session_request, with_fields
 from shared_pathways_service.api.proxy_limits import LIMITS
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.cluster_state.services import read_service
@@ -14,49 +14,13 @@ from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.proxy_job import (
-    ProxyJobInputs,
     proxy_job,
     token_secret,
 )
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
-
-GOOGLES = job_inputs(
-    name="isc-proxy-ada-x7k2p",
-    namespace="team-a",
-    session="6f9c1d0e-0000-4000-8000-000000000000",
-    service_name="pw",
-    service_address="pw-pathways-head-0-0.pw:29001",
-    virtual_slices=("tpuv6e:2x2", "tpuv6e:2x2"),
-    image="us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:jax-0.10.2",
-    gcs_bucket="gs://bucket/path",
-    user="Ada Lovelace",
-    host="ada's laptop",
-    created_by_pid=42,
-)
-OURS = with_fields(
-    GOOGLES, image="r.io/x/shared-pathways-service/proxy_server:0.1.0", team="research"
-)
-
-
-def pod(inputs: ProxyJobInputs) -> dict[str, Any]:
-    spec: dict[str, Any] = proxy_job(inputs)["spec"]["template"]["spec"]
-    return spec
-
-
-def container(inputs: ProxyJobInputs) -> dict[str, Any]:
-    [only] = pod(inputs)["containers"]
-    found: dict[str, Any] = only
-    return found
-
-
-def variables(inputs: ProxyJobInputs) -> dict[str, str]:
-    return {variable["name"]: variable["value"] for variable in container(inputs)["env"]}
-
-
-def with_options(inputs: ProxyJobInputs, *options: str) -> ProxyJobInputs:
-    return with_fields(inputs, options=ProxyOptions.from_list(options))
+from tests.manifests.proxy_jobs import GOOGLES, OURS, container, pod, variables, with_options
 
 
 def test_labels_and_annotations_tell_whose_it_is() -> None:

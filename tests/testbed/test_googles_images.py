@@ -18,7 +18,7 @@ from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_SESSION, lab
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE, ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
-from tests.testbed.operating.test_upstream_proxy import PROXY_IMAGE, running_pod, upstream_job
+from tests.testbed.upstream_jobs import PROXY_IMAGE, running_pod, upstream_job
 
 SOURCE = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:

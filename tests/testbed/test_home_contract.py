@@ -1,4 +1,4 @@
-"""The home in a cluster promises the agent what the others do: see `tests.agent`."""
+"""The home in a cluster keeps the contract of homes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ from shared_pathways_service.homes.base import Home
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
-from tests.agent.test_home_contract import (
-    test_a_proxy_from_its_creation_to_its_end,
-    test_a_session_is_enough_to_delete_by_and_another_hits_nothing,
-    test_the_end_is_told_to_who_follows,
-)
-
-__all__ = [
-    "test_a_proxy_from_its_creation_to_its_end",
-    "test_a_session_is_enough_to_delete_by_and_another_hits_nothing",
-    "test_the_end_is_told_to_who_follows",
-]
+from tests.agent.home_contract import HomeContract
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +24,13 @@ def service(testbed: Testbed) -> Iterator[DeployedService]:
 
 @pytest.fixture
 def make(service: DeployedService, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Home]]:
-    """Makes homes of one service, as many as the test wants."""
+    """Returns what makes homes of one service."""
     namespace = service.namespace
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
     home = functools.partial(KubernetesHome, namespace=namespace.name, context=CONTEXT)
     yield cast(type[Home], home)
     all_free(service)
+
+
+class TestKubernetesHome(HomeContract):
+    pass

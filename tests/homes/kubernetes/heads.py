@@ -24,7 +24,7 @@ from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.grpc_errors import abort
-from tests.cluster_state.test_readiness import SERVICE, head
+from tests.cluster_state.services import SERVICE, head
 from tests.tunnel.api_server import ApiServer
 
 # (Errors are made anew: one that was raised holds on to where it was.)

@@ -29,7 +29,7 @@ from shared_pathways_service.tunnel.relay import (
     TunnelFailure,
 )
 from shared_pathways_service.tunnel.websocket_upgrade import Dial
-from tests.cluster_state.test_readiness import SERVICE
+from tests.cluster_state.services import SERVICE
 from tests.homes.kubernetes.heads import (
     Manager,
     MovingApi,

@@ -19,9 +19,9 @@ from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.paths import pod_log
 from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.names import LABEL_SESSION
+from tests.cluster_state.claiming_proxies import V6, proxy, service
 from tests.cluster_state.objects import Object, job
 from tests.cluster_state.objects import running as running_pod
-from tests.cluster_state.test_claims import V6, proxy, service
 
 KIND = V6
 

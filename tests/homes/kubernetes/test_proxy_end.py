@@ -16,8 +16,8 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.names import LABEL_SESSION
+from tests.cluster_state.claiming_proxies import V6
 from tests.cluster_state.objects import Object, ended, failed, job, running
-from tests.cluster_state.test_claims import V6
 
 
 class Api(KubeApi):

@@ -17,7 +17,7 @@ from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from tests.cluster_state.objects import Object
-from tests.cluster_state.test_readiness import OURS, head, worker
+from tests.cluster_state.services import OURS, head, worker
 
 
 def silent_jobset() -> Object:

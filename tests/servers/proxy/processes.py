@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,7 @@ def start_with(
         *flags,
         **kwargs,
     )
+
+
+#: Ours, or of grpcio's core, which may tell that the client of a check at the start went away.
+GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \w+\.(py|cc):\d+\] ")

@@ -22,12 +22,10 @@ from shared_pathways_service.metrics.measurement_messages import families_of
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.tunnel.link.near_end import LinkState
 from tests.servers.proxy.conftest import KIND, StartProxy, wait_until
-from tests.servers.proxy.processes import EIGHT, address_of
-from tests.servers.proxy.session.test_counters import ask
-from tests.servers.proxy.test_process import GLOG
-from tests.tunnel.link.near_ends import NearRig, a_near_end
+from tests.servers.proxy.processes import EIGHT, GLOG, address_of
+from tests.servers.proxy.session.counting import ask
+from tests.tunnel.link.near_ends import NearRig, a_near_end, listen
 from tests.tunnel.link.rigs import run
-from tests.tunnel.link.test_jax import listen
 
 TOKEN = "a-token"
 NS = "sps_proxy_link"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,11 +24,7 @@ from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.servers.attacking import deaf
 from tests.servers.conftest import MakeService
 from tests.servers.proxy.conftest import KIND, MODULE, MakeClient, StartProxy
-from tests.servers.proxy.processes import EIGHT, address_of
-
-#: Ours, or of grpcio's core, which may tell that the client of a check at the start went away.
-GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \w+\.(py|cc):\d+\] ")
-
+from tests.servers.proxy.processes import EIGHT, GLOG, address_of
 
 # ---- flags
 

@@ -18,7 +18,6 @@ from shared_pathways_service.protocol.event_messages import event_message, event
 from shared_pathways_service.scheduling.book.messages import TenantAsked
 from shared_pathways_service.servers.resource_manager.proxy_reports import ProxyReports
 from tests.servers.conftest import MakeService
-from tests.servers.resource_manager.test_resource_manager_metrics import url_of
 
 NEAR = MemoryNearLimit(reason="device 1 is full", device=1, used_bytes=95, limit_bytes=100)
 
@@ -113,7 +112,7 @@ def test_watchers_receive_an_event_and_the_history_records_it(make_service: Make
     pages = service.stub.GetHistory(pb.GetHistoryRequest(kinds=["proxy.memory_near_limit"]))
     [recorded] = [event for page in pages for event in page.events]
     assert (recorded.tenant, recorded.reason) == ("ada", "device 1 is full")
-    scraped = scrape(url_of(service))
+    scraped = scrape(service.metrics_url())
     assert value(scraped, "sps_rm_decisions_total", kind="proxy.memory_near_limit") == 1
     assert value(scraped, "sps_rm_decisions_total", kind="other") == 1
     tenant.send(pb.TenantMessage(bye=pb.TenantBye(reason="done")))

@@ -9,7 +9,6 @@ from harness.openmetrics import scrape, value
 from harness.processes import Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.servers.conftest import MakeService
-from tests.servers.resource_manager.test_resource_manager_metrics import url_of
 
 SHORT = ("--idle_release_s=1", "--idle_warning_s=0.5")
 LONG = ("--idle_release_s=600", "--idle_warning_s=599")
@@ -91,7 +90,7 @@ def test_watchers_hear_of_it_and_metrics_count_it(make_service: MakeService) -> 
     late = service.watch("ada")
     while late.next().kind != "tenant.idled":  # who watches from now on hears of it too
         pass
-    assert value(scrape(url_of(service)), "sps_rm_decisions_total", kind="tenant.idled") == 1
+    assert value(scrape(service.metrics_url()), "sps_rm_decisions_total", kind="tenant.idled") == 1
 
 
 def test_work_withdraws_the_warning(make_service: MakeService) -> None:

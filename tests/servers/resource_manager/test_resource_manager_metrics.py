@@ -10,13 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.openmetrics import check_documented, scrape, value
-from harness.processes import KIND, ServerProcess, Service
+from harness.processes import KIND, ServerProcess
 from tests.servers.conftest import MakeService
-
-
-def url_of(service: Service) -> str:
-    line = service.rm.wait_for_line(r"Metrics at http://127\.0\.0\.1:\d+/metrics")
-    return line.rpartition(" ")[2]
 
 
 def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> None:
@@ -24,7 +19,7 @@ def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> N
     service.start_ready_workers("slice-0", "slice-1")
     service.tenant("ada").expect("running")
     service.tenant("bob", virtual_slices=[KIND] * 2, queue_timeout_s=600).expect("queued")
-    told = scrape(url_of(service))
+    told = scrape(service.metrics_url())
     assert value(told, "sps_rm_slices", instance_type=KIND, state="ready") == 2
     assert value(told, "sps_rm_slices", state="lost") == 0
     assert value(told, "sps_rm_slices_held") == 1
@@ -43,7 +38,7 @@ def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> N
     assert value(told, "sps_rm_state_write_seconds_sum") > 0
     assert value(told, "sps_rm_history_decisions") >= 5
     # Nothing that is counted goes back.
-    again = scrape(url_of(service))
+    again = scrape(service.metrics_url())
     assert value(again, "sps_rm_events_total", event="TenantAsked") >= 2
 
 
@@ -51,7 +46,7 @@ def test_the_document_names_each_with_its_unit(make_service: MakeService) -> Non
     service = make_service("--metrics_port=0")
     service.start_ready_workers("slice-0")
     service.tenant("ada").expect("running")
-    check_documented(scrape(url_of(service)).values(), "sps_rm")
+    check_documented(scrape(service.metrics_url()).values(), "sps_rm")
 
 
 def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_path: Path) -> None:
@@ -59,7 +54,7 @@ def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_pat
     path.write_text("s3cret\n")
     path.chmod(0o600)
     service = make_service("--metrics_port=0", f"--token_file={path}")
-    url = url_of(service)
+    url = service.metrics_url()
     for wrong in (None, "other"):
         with pytest.raises(urllib.error.HTTPError, match="401") as raised:
             scrape(url, wrong)
@@ -69,7 +64,7 @@ def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_pat
 
 def test_a_port_that_is_taken_is_named(make_service: MakeService) -> None:
     service = make_service("--metrics_port=0")
-    taken = re.sub(r".*:(\d+)/metrics", r"\1", url_of(service))
+    taken = re.sub(r".*:(\d+)/metrics", r"\1", service.metrics_url())
     flags = ["--server_port=0", f"--instance_type={KIND}", "--instance_count=1"]
     flags.append(f"--metrics_port={taken}")
     with ServerProcess("shared_pathways_service.servers.resource_manager", flags) as second:

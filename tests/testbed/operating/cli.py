@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
-from typing import Any
 
-from harness.programs import Program, sps
+from harness.programs import Program
 from harness.testbed.clients import client
 from shared_pathways_service.testing.testbed import Namespace
 
@@ -29,13 +27,3 @@ def holder(namespace: Namespace) -> Iterator[tuple[Program, str, str]]:
     with client(namespace, HOLDER) as running:
         held = running.expect("holds")
         yield running, held["name"], held["pod"]
-
-
-def data(*words: str) -> Any:
-    return json.loads(sps(*words, "--json").stdout)
-
-
-def failing(*words: str) -> tuple[int, str]:
-    done = sps(*words, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, sps, sps_running
+from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running
 from harness.testbed.clients import KIND, deployed, nothing_left, proxies
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
@@ -22,15 +22,15 @@ from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
-from tests.testbed.operating.cli import data, failing, holder
+from tests.testbed.operating.cli import holder
 
 
 def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace)
     with holder(namespace) as (running, name, pod):
         # The same by the journal alone, and by labels alone.
-        [mine] = data("list")
-        [same] = data("list", *place)
+        [mine] = sps_json("list")
+        [same] = sps_json("list", *place)
         assert mine == same
         assert (mine["name"], mine["namespace"], mine["slices"]) == (
             name,
@@ -48,7 +48,7 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
             }
 
         # The resource manager is asked who has which slice.
-        told = data("status", *place)
+        told = sps_json("status", *place)
         assert told["service"]["address"] == service.address
         assert [t["name"] for t in told["tenants"]] == [name]
         assert sorted(s["state"] for s in told["slices"]) == ["ready", "ready"]
@@ -56,13 +56,13 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
         roles = [process["role"] for process in told["processes"]]
         assert roles == ["rm", "worker", "worker", "proxy"]
         assert told["processes"][-1]["pod"] == pod
-        only = data("status", name)
+        only = sps_json("status", name)
         assert [s["tenant"] for s in only["slices"]] == [name]
         assert [process["name"] for process in only["processes"]] == [name]
         table = sps("status", *place).stdout
         assert name in table
         assert "kubernetes service" in table
-        assert failing("status", "isc-proxy-nobody", *place)[0] == 3
+        assert sps_failing("status", "isc-proxy-nobody", *place)[0] == 3
 
         # Logs: of one's own without naming the cluster.
         assert "All placements done" in sps("logs", name).stdout
@@ -76,7 +76,7 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
             json.loads(line)["line"] for line in sps("logs", name, "--json").stdout.splitlines()
         )
 
-        assert all(check["outcome"] != "failed" for check in data("doctor", *place)["checks"])
+        assert all(check["outcome"] != "failed" for check in sps_json("doctor", *place)["checks"])
 
         # Followed to its end, and broken off.
         with (
@@ -98,7 +98,7 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
             _, err = endless.communicate(timeout=DEADLINE_S)
             assert (endless.returncode, err) == (130, "")
     nothing_left(namespace)
-    assert failing("logs", name, *place)[0] == 3
+    assert sps_failing("logs", name, *place)[0] == 3
 
 
 def test_a_log_is_followed_across_pods(namespace: Namespace, place: list[str]) -> None:
@@ -121,17 +121,17 @@ def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[
     deployed(namespace, 1)
     with holder(namespace) as (running, name, _):
         for words in ((name,), (name, *place)):
-            code, err = failing("delete", *words)
+            code, err = sps_failing("delete", *words)
             assert code == 2
             assert "--yes" in err
             assert str(running.pid) in err
         assert proxies(namespace)
-        assert data("delete", name, "--yes", *place) == {"name": name, "deleted": True}
+        assert sps_json("delete", name, "--yes", *place) == {"name": name, "deleted": True}
         running.tell("leave")
         assert "deleted from outside this session" in running.expect("deleted")["message"]
     nothing_left(namespace)
-    assert failing("delete", name, *place)[0] == 3
-    assert failing("delete", name)[0] == 3
+    assert sps_failing("delete", name, *place)[0] == 3
+    assert sps_failing("delete", name)[0] == 3
 
 
 def test_googles_images_are_shown_by_pods_and_labels(
@@ -140,7 +140,7 @@ def test_googles_images_are_shown_by_pods_and_labels(
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
     with holder(namespace) as (_, name, pod):
-        told = data("status", *place)
+        told = sps_json("status", *place)
         assert [(s["id"], s["state"], s["tenant"]) for s in told["slices"]] == [
             ("worker-0", "ready", None),
             ("worker-1", "ready", None),
@@ -153,7 +153,7 @@ def test_googles_images_are_shown_by_pods_and_labels(
         ]
         assert pod in {process["pod"] for process in told["processes"]}
         assert "Transition slice 0" in sps("logs", name).stdout
-        [known] = [c for c in data("doctor", *place)["checks"] if c["name"] == "service"]
+        [known] = [c for c in sps_json("doctor", *place)["checks"] if c["name"] == "service"]
         assert "Pathways on Cloud" in known["found"]
 
         check = _credentials_of(name, place)
@@ -189,7 +189,7 @@ def test_upstreams_command_runs_on_a_cluster(namespace: Namespace, place: list[s
     )
     assert done.stdout == "4 6.0\n"
     nothing_left(namespace)
-    code, err = failing("run", *place, f"--slices={KIND}=2", "--", "true")
+    code, err = sps_failing("run", *place, f"--slices={KIND}=2", "--", "true")
     assert code == 125
     assert "has 1 slices" in err
 
@@ -213,8 +213,8 @@ def test_doctor_reports_problems_and_fixes(
     assert "FAILED   permissions" in done.stdout
     assert '"resources": ["jobs"]' in done.stdout
 
-    assert failing("doctor", "--context=nowhere")[0] == 2
-    assert failing("doctor", "--cluster=c")[0] == 2
+    assert sps_failing("doctor", "--context=nowhere")[0] == 2
+    assert sps_failing("doctor", "--cluster=c")[0] == 2
 
 
 def test_status_waits_for_a_service_and_names_the_obstacle(
@@ -226,7 +226,7 @@ def test_status_waits_for_a_service_and_names_the_obstacle(
     namespace.user("reader", granting_rules(reading))
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("reader")))
     deploy_service(namespace, {KIND: 1}, ready=False).wait_for_head()
-    code, err = failing("status", "--wait=1", *place)
+    code, err = sps_failing("status", "--wait=1", *place)
     assert code == 3
     assert "not ready within 1 s" in err
     assert "no node takes it" in err
@@ -234,7 +234,7 @@ def test_status_waits_for_a_service_and_names_the_obstacle(
     assert "worker pathways-worker-0-0-" in done.stdout
     assert "no node takes it" in done.stdout
     namespace.add_nodes({KIND: 1}, cpu_nodes=0)
-    told = data("status", f"--wait={DEADLINE_S}", *place)
+    told = sps_json("status", f"--wait={DEADLINE_S}", *place)
     assert [item["state"] for item in told["slices"]] == ["ready"]
 
 

@@ -7,13 +7,13 @@ import platform
 import signal
 from typing import Any
 
-from harness.programs import wait_until
+from harness.programs import sps_failing, sps_json, wait_until
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, deployed, journal, nothing_left, proxies
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
 from shared_pathways_service.testing.testbed import Namespace
-from tests.testbed.operating.cli import data, failing, holder
+from tests.testbed.operating.cli import holder
 
 JOBS = "batch/v1/jobs"
 ENDED_PID = 2**22 + 1  # more than Linux gives
@@ -22,15 +22,15 @@ ENDED_PID = 2**22 + 1  # more than Linux gives
 def test_leftovers_of_a_dead_program_are_reaped(namespace: Namespace, place: list[str]) -> None:
     deployed(namespace, 1)
     with holder(namespace) as (running, name, _):
-        assert data("reap", *place) == []
+        assert sps_json("reap", *place) == []
         [entry] = journal()
         os.kill(entry.agent.pid, signal.SIGKILL)
         running.signal(signal.SIGKILL)
         wait_until("both to be dead", lambda: entry.abandoned)
-        [found] = data("reap", "--dry-run", *place)
+        [found] = sps_json("reap", "--dry-run", *place)
         assert (found["name"], found["outcome"]) == (name, "would be deleted")
         assert proxies(namespace)
-        [found] = data("reap")
+        [found] = sps_json("reap")
         assert (found["name"], found["outcome"]) == (name, "deleted")
     nothing_left(namespace)
 
@@ -53,9 +53,9 @@ def test_only_own_dead_proxies_are_reaped_by_labels(namespace: Namespace, place:
     namespace.wait_until(
         JOBS, lambda jobs: all(j["status"].get("startTime") for j in jobs), what="start of each"
     )
-    assert {item["name"] for item in data("list", *place)} == {*made} - {"others"}
-    assert {item["name"] for item in data("list", "--all", *place)} == {*made}
-    found = {item["name"]: item for item in data("reap", *place)}
+    assert {item["name"] for item in sps_json("list", *place)} == {*made} - {"others"}
+    assert {item["name"] for item in sps_json("list", "--all", *place)} == {*made}
+    found = {item["name"]: item for item in sps_json("reap", *place)}
     assert {name: item["outcome"] for name, item in found.items()} == {
         "dead": "deleted",
         "fresh": "kept",
@@ -67,11 +67,11 @@ def test_only_own_dead_proxies_are_reaped_by_labels(namespace: Namespace, place:
     assert left == {*made, "foreign"} - {"dead"}
 
     # By name, too: what is nobody's is not asked about, others' is, and no other Job is touched.
-    assert failing("delete", "foreign", *place)[0] == 3
-    code, err = failing("delete", "others", *place)
+    assert sps_failing("delete", "foreign", *place)[0] == 3
+    code, err = sps_failing("delete", "others", *place)
     assert code == 2
     assert "somebody-else" in err
-    assert data("delete", "others", "--yes", *place)["deleted"]
+    assert sps_json("delete", "others", "--yes", *place)["deleted"]
 
 
 def _inputs(namespace: Namespace, name: str, **different: Any) -> ProxyJobInputs:

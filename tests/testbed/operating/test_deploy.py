@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.programs import DEADLINE_S, program, sps, sps_running
+from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, sps_running
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, PRELUDE, nothing_left
 from shared_pathways_service.cli.commands.clusters import upgrade
@@ -62,16 +62,6 @@ def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["--context=testbed", f"--namespace={namespace.name}"]
 
 
-def data(*words: str) -> Any:
-    return json.loads(sps(*words, "--json").stdout)
-
-
-def failing(*words: str) -> tuple[int, str]:
-    done = sps(*words, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
-
-
 def jobset(namespace: Namespace, name: str) -> Mapping[str, Any]:
     return namespace.testbed.api.get(namespace.path(JOBSETS, name))
 
@@ -84,11 +74,11 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
     assert made.stdout == f"{service_address('pw')}\n"
     assert "pw: 2/2 slices are ready" in made.stderr
     assert f'pathways_service="{service_address("pw")}"' in made.stderr
-    code, err = failing("deploy", "pw", f"--slices={KIND}=1", image, *place)
+    code, err = sps_failing("deploy", "pw", f"--slices={KIND}=1", image, *place)
     assert code == 2
     assert "sps upgrade pw" in err
     # Two that wait, as one may: nothing is changed that is so already.
-    assert not data("upgrade", "pw", image, *place)["changed"]
+    assert not sps_json("upgrade", "pw", image, *place)["changed"]
 
     tenant = {**os.environ, **rendered_user(namespace, "tenant")}
     with program(PRELUDE + HOLDER, env=tenant) as holder:
@@ -104,7 +94,7 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
 
         # Who is in it is named, and nothing is taken away.
         for words in (("undeploy", "pw"), ("upgrade", "pw", f"--slices={KIND}=1")):
-            code, err = failing(*words, *place)
+            code, err = sps_failing(*words, *place)
             assert code == 4
             assert held["name"] in err
         uid = jobset(namespace, "pw")["metadata"]["uid"]
@@ -128,22 +118,22 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
     assert now["metadata"]["uid"] != uid
     nothing_left(namespace)
 
-    assert data("undeploy", "pw", *place)["deleted"]
+    assert sps_json("undeploy", "pw", *place)["deleted"]
     assert namespace.items(JOBSETS) == []
     assert namespace.items("pods") == []
-    assert failing("undeploy", "pw", *place)[0] == 3
-    assert failing("upgrade", "pw", *place)[0] == 3
+    assert sps_failing("undeploy", "pw", *place)[0] == 3
+    assert sps_failing("upgrade", "pw", *place)[0] == 3
 
 
 def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place: list[str]) -> None:
     image = f"--server-image={OUR_SERVER_IMAGE}"
-    code, err = failing("deploy", "big", f"--slices={KIND}=3", image, "--timeout=8", *place)
+    code, err = sps_failing("deploy", "big", f"--slices={KIND}=3", image, "--timeout=8", *place)
     assert code == 3
     assert "2 of 3 slices are ready" in err
     assert "no node takes it" in err
     assert "sps undeploy big" in err
     assert jobset(namespace, "big")["spec"]["replicatedJobs"]
-    assert failing("undeploy", "big", *place)[0] == 0
+    assert sps_failing("undeploy", "big", *place)[0] == 0
 
     for wrong, said in (
         ([f"--slices={KIND}=1", "--priority-class=urgent"], "PriorityClasses"),
@@ -151,7 +141,7 @@ def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place:
         ([], "--slices"),
         ([f"--slices={KIND}=1", "--server-arg=--node_type=x"], "--node_type"),
     ):
-        code, err = failing("deploy", "wrong", *wrong, *place)
+        code, err = sps_failing("deploy", "wrong", *wrong, *place)
         assert code == 2, err
         assert said in err
     assert namespace.items(JOBSETS) == []
@@ -167,7 +157,7 @@ def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
     workers = changed["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
     workers["nodeSelector"]["rack"] = "7"
     uid = namespace.create(JOBSETS, changed)["metadata"]["uid"]
-    code, err = failing("upgrade", "pw", "--max-slice-restarts=3", *place)
+    code, err = sps_failing("upgrade", "pw", "--max-slice-restarts=3", *place)
     assert code == 2
     assert "spec.replicatedJobs[worker].template.spec.template.spec.nodeSelector.rack" in err
     words = ("upgrade", "pw", "--max-slice-restarts=3", "--discard-changes", "--dry-run")
@@ -190,7 +180,7 @@ def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
         deadline_s=300,
     )
     namespace.create("batch/v1/jobs", proxy_job(proxy))
-    code, err = failing("undeploy", "pw", "--drain-timeout=1", *place)
+    code, err = sps_failing("undeploy", "pw", "--drain-timeout=1", *place)
     assert code == 4
     assert "isc-proxy-stays (grace@laptop" in err
     with sps_running("undeploy", "pw", "--drain-timeout=170", *place) as undeploying:

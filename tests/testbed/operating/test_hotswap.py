@@ -6,12 +6,11 @@ import json
 import shlex
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, sps
+from harness.programs import DEADLINE_S, sps, sps_json
 from harness.testbed.crew import COMMAND, IMAGE
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW
 from shared_pathways_service.testing.testbed import Namespace
@@ -29,10 +28,6 @@ def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name, value in rendered_user(namespace, "operator").items():
         monkeypatch.setenv(name, value)
     return ["--context=testbed", f"--namespace={namespace.name}"]
-
-
-def told(*words: str) -> Any:
-    return json.loads(sps("hotswap", *words, "--json").stdout)
 
 
 def nodes_of(namespace: Namespace, jobset: str) -> dict[str, str]:
@@ -71,7 +66,7 @@ def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
     assert set(nodes_of(namespace, LOW.name).values()) == {lower}
 
     # There is none: it gives way, and returns when a pool does.
-    moved = told(f"--disrupt={second}", *place)
+    moved = sps_json("hotswap", f"--disrupt={second}", *place)
     assert sorted(moved["pools"]) == sorted([spare, lower])
     order = ["lost", "ended", "created", "preempted", "cleared", "bound", "ready", "restored"]
     seconds = [moved["phases"][phase] for phase in order]

@@ -9,15 +9,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.foreign import environment_without_us
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
-
-PROXY_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server:latest"
+from tests.testbed.upstream_jobs import running_pod, upstream_job
 
 CLIENT = """
 import importlib.util
@@ -31,43 +29,6 @@ print(len(devices), devices[0].device_kind, sorted({d.slice_index for d in devic
 sharded = jax.device_put(jnp.arange(16.0), devices[5])
 print(float(jax.jit(lambda x: (x * 2).sum())(sharded)))
 """
-
-
-def running_pod(namespace: Namespace, job_name: str) -> str:
-    """Waits until a Job's pod runs; returns its name."""
-    [pod] = namespace.wait_until(
-        "pods",
-        lambda pods: [p for p in pods if p["status"].get("phase") == "Running"],
-        what="running proxy",
-        labelSelector=f"job-name={job_name}",
-    )
-    name: str = pod["metadata"]["name"]
-    return name
-
-
-def upstream_job(service_address: str) -> dict[str, Any]:
-    """Arguments and environment of a proxy in the public manifests of Pathways on Cloud."""
-    container = {
-        "name": "pathways-proxy",
-        "image": PROXY_IMAGE,
-        "args": [
-            "--server_port=29000",
-            f"--resource_manager_address={service_address}",
-            "--gcs_scratch_location=gs://bucket",
-            "--virtual_slices=tpuv6e:2x2,tpuv6e:2x2",
-        ],
-        "env": [{"name": "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS", "value": "true"}],
-        "ports": [{"containerPort": 29000}],
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "isc-proxy-upstream"},
-        "spec": {
-            "backoffLimit": 0,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-        },
-    }
 
 
 @contextlib.contextmanager

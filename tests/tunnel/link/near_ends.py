@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
@@ -62,3 +63,20 @@ async def a_near_end(
         yield rig
     finally:
         await rig.near.close()
+
+
+def listen(
+    loop: asyncio.AbstractEventLoop, path: Path, accept: Callable[[socket.socket], None]
+) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    listener.setblocking(False)
+
+    def on_readable() -> None:
+        local, _ = listener.accept()
+        local.setblocking(False)
+        accept(local)
+
+    loop.add_reader(listener.fileno(), on_readable)
+    return listener

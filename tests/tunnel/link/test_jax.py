@@ -8,7 +8,6 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, 
 from shared_pathways_service.tunnel.link.far_end import FarEnd
 from shared_pathways_service.tunnel.link.near_end import NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
+from tests.tunnel.link.near_ends import listen
 
 DEADLINE_S = 300.0
 TOKEN = b"a token of the tenant"
@@ -114,23 +114,6 @@ def test_jax_computes_the_same_while_carriers_are_cut(
     flags = (f"--server_socket={proxy_socket}", "--virtual_slices=tpuv6e:2x2")
     with ServerProcess("shared_pathways_service.servers.proxy", flags):
         run_async(with_deadline())
-
-
-def listen(
-    loop: asyncio.AbstractEventLoop, path: Path, accept: Callable[[socket.socket], None]
-) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-    listener.setblocking(False)
-
-    def on_readable() -> None:
-        local, _ = listener.accept()
-        local.setblocking(False)
-        accept(local)
-
-    loop.add_reader(listener.fileno(), on_readable)
-    return listener
 
 
 async def cut_at_random(carriers: list[Carrier]) -> None:

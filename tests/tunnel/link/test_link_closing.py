@@ -19,7 +19,7 @@ from shared_pathways_service.tunnel.link.token_handshake import GREETING_BYTES, 
 from tests.tunnel.link.near_ends import a_near_end
 from tests.tunnel.link.raw_near_end import RawNearEnd
 from tests.tunnel.link.rigs import DEADLINE_S, Rig, a_rig, echo, run
-from tests.tunnel.test_resumable_relay import a_rig as a_relay
+from tests.tunnel.resumable_rig import a_rig as a_relay
 
 
 async def in_use(rig: Rig) -> asyncio.StreamWriter:

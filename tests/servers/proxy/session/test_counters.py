@@ -10,36 +10,18 @@ import numpy as np
 import pytest
 
 from harness.openmetrics import text_to_families
-from harness.processes import DEADLINE_S
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import Failed, RawClient, single, split
 from shared_pathways_service.metrics.exposition import render
-from shared_pathways_service.metrics.families import values_of
-from shared_pathways_service.metrics.measurement_messages import METHOD, SERVICE, families_of
-from shared_pathways_service.protocol import proxy_status_pb2 as pb
-from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.metrics.measurement_messages import families_of
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, wait_until
+from tests.servers.proxy.session.counting import ask, counters
 
 FOUR = np.arange(4, dtype=np.float32)
 EIGHT = np.arange(8, dtype=np.float32)
 NS = "sps_proxy"
-
-
-def ask(address: str, token: str | None = None) -> pb.GetCountersResponse:
-    with grpc.insecure_channel(address) as channel:
-        method: Any = channel.unary_unary(
-            f"/{SERVICE}/{METHOD}", response_deserializer=pb.GetCountersResponse.FromString
-        )
-        answer: pb.GetCountersResponse = method(
-            b"", metadata=bearer(token), timeout=DEADLINE_S, wait_for_ready=True
-        )
-        return answer
-
-
-def counters(proxy: LocalProxy) -> dict[str, Any]:
-    return values_of(families_of(ask(proxy.address)))
 
 
 def counters_after(proxy: LocalProxy, settled: int) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.proxy.transport import transfers
 from tests.servers.proxy import transports
 from tests.servers.proxy.conftest import MakeClient, MakeProxy, wait_until
+from tests.servers.proxy.session.counting import counters
 from tests.servers.proxy.session.limited import FOUR, begin_lookup, limited, live
-from tests.servers.proxy.session.test_counters import counters
 
 transport = transports.both
 
