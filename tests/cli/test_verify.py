@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,6 @@ from shared_pathways_service.cli.verification import (
     Outcome,
     Result,
     Verification,
-    verify_checks,
 )
 from shared_pathways_service.cli.verification.service_state import ServiceView, count_slices
 from shared_pathways_service.cli.verification.tenant import Tenant
@@ -221,21 +221,26 @@ class FakeTenant:
         self.held = 0
 
 
-def results_of(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch, *, count: int
-) -> dict[str, Result]:
+def results_of(service: FakeService, *, count: int) -> dict[str, Result]:
     """Returns the results of all checks of a fake service, by the checks' names."""
-    monkeypatch.setattr(verify_checks, "Tenant", service.start)
     view, request = cast("ServiceView", service), Place().request()
-    with Verification(view, request, {}, kind=KIND, count=count, timeout_s=5.0) as verification:
+    with Verification(
+        view,
+        request,
+        {},
+        kind=KIND,
+        count=count,
+        timeout_s=5.0,
+        start_tenant=cast("Callable[..., Tenant]", service.start),
+    ) as verification:
         return {result.name: result for result in verification.results(lambda _: None)}
 
 
-def test_a_failed_check_ends_its_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_ends_its_tenants() -> None:
     service = FakeService(usable=4)
     # (Before these: the first tenant, the refused one, the one that queues.)
     service.faults = {4: "no answer"}
-    results = results_of(service, monkeypatch, count=2)
+    results = results_of(service, count=2)
     failed = {name for name, result in results.items() if result.outcome is not Outcome.PASSED}
     assert failed == {"second tenant"}, results
     assert results["second tenant"].found == "no answer"
@@ -247,12 +252,10 @@ def test_a_failed_check_ends_its_tenants(monkeypatch: pytest.MonkeyPatch) -> Non
     ("leaving", "skipped"),
     [(1, set()), (2, set()), (3, {"refusal"}), (6, {"refusal", "queue"})],
 )
-def test_a_granted_request_is_ended_and_repeated(
-    monkeypatch: pytest.MonkeyPatch, leaving: int, skipped: set[str]
-) -> None:
+def test_a_granted_request_is_ended_and_repeated(leaving: int, skipped: set[str]) -> None:
     service = FakeService(usable=2)
     service.leaving = leaving
-    results = results_of(service, monkeypatch, count=2)
+    results = results_of(service, count=2)
     assert {
         name for name, result in results.items() if result.outcome is not Outcome.PASSED
     } == skipped, results

@@ -44,6 +44,7 @@ class Verification:
       kind: Instance type of the slices.
       count: The number of slices to use, at least 1.
       timeout_s: Seconds for each step.
+      start_tenant: Starts a tenant, as `Tenant` does.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Verification:
         kind: str,
         count: int,
         timeout_s: float,
+        start_tenant: Callable[..., Tenant] = Tenant,
     ) -> None:
         self.count = count
+        self._start_tenant = start_tenant
         self._service = service
         self._request = request
         self._arguments = arguments
@@ -260,7 +263,7 @@ class Verification:
     ) -> Tenant:
         name = f"{self._prefix}-{len(self._tenants)}"
         more["expected_tpu_instances"] = {self._kind: count}
-        tenant = Tenant(
+        tenant = self._start_tenant(
             name,
             {**self._arguments, **more},
             log=self._directory / f"{name}.log",

@@ -288,10 +288,7 @@ def test_missing_slices_of_a_service_are_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_service_that_cannot_start_shows_its_log(
     monkeypatch: pytest.MonkeyPatch, own_directories: Path
 ) -> None:
-    def spawn(*_args: object) -> int:
-        return os.posix_spawn("/bin/false", ["/bin/false"], {})
-
-    monkeypatch.setattr(discovery, "_spawn", spawn)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ServiceNotReady, match="exit code 1"):
         run_async(find_or_start(Settings.load(), who="a test"))
 

@@ -6,56 +6,83 @@ import asyncio
 import contextlib
 import errno
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 
 from harness.carriers import create_proxy
-from harness.processes import DEADLINE_S
+from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.api.proxy_limits import ProxyLimits
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.supervisor import proxies as module
+from shared_pathways_service.servers.supervisor.background import Background
+from shared_pathways_service.servers.supervisor.manager_link import ManagerLink
+from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxy_requests import read_proxy_request
+from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
+from shared_pathways_service.servers.supervisor.standby import StandbyPool
 
 
-def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class NotingMemory(SharedMemory):
+    """Notes which directories were removed."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.removed: list[str] = []
+
+    def remove(self, uid: str) -> None:
+        self.removed.append(uid)
+        super().remove(uid)
+
+
+class NotingManager(ManagerLink):
+    """A link to no resource manager, which notes the released tenants."""
+
+    def __init__(self, address: str, token: str) -> None:
+        super().__init__(address, token)
+        self.released: list[str] = []
+
+    async def release(self, tenant: str, reason: str) -> None:
+        del reason
+        self.released.append(tenant)
+
+
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module, "write_private", full)
-    standby, memory, manager = mock.Mock(), mock.Mock(), mock.AsyncMock()
-    standby.log_of.return_value = tmp_path / "log"
-    memory.make.return_value = None
-    report: Any = mock.Mock()
-    proxies = module.Proxies(
-        RuntimePaths(tmp_path),
-        SupervisorOptions(),
-        Settings.load(runtime_dir=tmp_path),
-        standby=standby,
-        shared_memory=memory,
-        manager=manager,
-        occupancy=mock.Mock(),
-        report=report,
-        on_change=lambda: None,
-    )
+    settings = Settings.load(runtime_dir=tmp_path)
+    memory = NotingMemory(settings)
     message = create_proxy(name="a", session="s")
     request = read_proxy_request(message, ["tpuv6e:2x2"], ProxyLimits())
 
-    async def live() -> pb.Proxy:
+    async def live() -> tuple[pb.Proxy, list[str]]:
+        manager = NotingManager("unix:/none", "token")
+        proxies = module.Proxies(
+            RuntimePaths(tmp_path),
+            SupervisorOptions(),
+            settings,
+            standby=StandbyPool(0, ServiceLogs(tmp_path), Background(lambda _: None), lambda: None),
+            shared_memory=memory,
+            manager=manager,
+            occupancy=Occupancy(60.0, 0.0),
+            report=lambda _: None,
+            on_change=lambda: None,
+        )
         proxy = await proxies.create(request)
         async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(proxy.changes()) as changes:
-            async for told in changes:
-                if told.state != pb.Proxy.STARTING:
+            async for message in changes:
+                if message.state != pb.Proxy.STARTING:
                     break
         await proxies.stop()
-        return told
+        return message, manager.released
 
-    told = asyncio.run(live())
-    assert told.state == pb.Proxy.DELETED
-    assert told.reason.startswith("it could not be started: [Errno 28] No space left")
-    memory.remove.assert_called_once_with(told.uid)
-    manager.release.assert_awaited_once()
+    ended, released = run_async(live())
+    assert ended.state == pb.Proxy.DELETED
+    assert ended.reason.startswith("it could not be started: [Errno 28] No space left")
+    assert memory.removed == [ended.uid]
+    assert released == ["a"]
