@@ -16,7 +16,6 @@ __all__ = [
     "parse_instance_counts",
     "parse_instance_texts",
     "parse_instances",
-    "parse_virtual_slices",
 ]
 
 #: More slices than any service has; guards against typing errors and long messages.
@@ -82,11 +81,3 @@ def parse_instance_texts(texts: Iterable[str], *, field: str = "--slices") -> di
                 raise InvalidRequestError(field, part, f"{name} once")
             counts[name] = int(count)
     return {str(kind): count for kind, count in parse_instance_counts(counts, field=field).items()}
-
-
-def parse_virtual_slices(text: str, *, field: str = "--virtual_slices") -> tuple[InstanceType, ...]:
-    """Parses the proxy's form, ``tpuv6e:2x2,tpuv6e:2x2``: one type per virtual slice."""
-    parts = text.split(",")
-    if len(parts) > MAX_SLICES:
-        raise InvalidRequestError(field, text[:80] + "…", f"at most {MAX_SLICES} slices in all")
-    return tuple(InstanceType.parse(part.strip(), field=field) for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_pathways_service.api.instances import parse_instance_texts, parse_virtual_slices
+from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from tests.api.building import SMALL, build, refusal
@@ -68,11 +68,3 @@ def test_bad_instances_on_the_command_line_name_the_option(texts: list[str]) -> 
     with pytest.raises(InvalidRequestError) as caught:
         parse_instance_texts(texts, field="--slices")
     assert caught.value.field == "--slices"
-
-
-def test_virtual_slices_as_a_flag_of_the_proxy() -> None:
-    assert parse_virtual_slices("tpuv6e:2x2,tpuv6e:2x2") == (SMALL, SMALL)
-    for wrong in ("", "tpuv6e:2x2,", "tpuv6e"):
-        with pytest.raises(InvalidRequestError) as caught:
-            parse_virtual_slices(wrong)
-        assert caught.value.field == "--virtual_slices"

@@ -46,7 +46,6 @@ _DELETING: Final = "deleting.txt"
 _REASON: Final = "reason.json"
 _QUARANTINE: Final = "quarantine"
 _ORBAX_METADATA: Final = "_CHECKPOINT_METADATA"
-_COMMITTED_NS: Final = "commit_timestamp_nsecs"
 _STEP: Final = re.compile(r"0|[1-9]\d*")
 _ASIDE: Final = re.compile(r"\d+-\d+")
 #: Maximum number of unfinished checkpoints in quarantine; more would not be informative.
