@@ -242,5 +242,5 @@ def test_a_name_is_found_however_it_is_spelled(source: str, tmp_path: Path) -> N
         (-1e12, "0001-01-01T00:00:00.000Z"),
     ],
 )
-def test_a_time_beyond_the_calendar_is_told_as_its_end(seconds: float, text: str) -> None:
+def test_a_time_beyond_the_calendar_is_clamped(seconds: float, text: str) -> None:
     assert rfc3339(seconds) == text

@@ -82,7 +82,7 @@ def test_who_asks_and_does_not_read_costs_no_more_than_what_waits(attacked: Atta
     assert attacked.grown < GROWTH
 
 
-def test_of_many_requests_some_are_answered_and_the_rest_are_told(attacked: Attacked) -> None:
+def test_requests_beyond_the_limit_are_refused(attacked: Attacked) -> None:
     asks = [encode({"type": "logs", "id": number, "lines": 1}) for number in range(200)]
     attacked.socket.sendall(b"".join(asks))
     replies = [attacked.hear("reply") for _ in asks]

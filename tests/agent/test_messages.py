@@ -109,7 +109,7 @@ def test_orders_of_another_version_are_refused(bench: Bench) -> None:
         b"",
     ],
 )
-def test_an_agent_that_is_told_nonsense_ends(bench: Bench, said: bytes) -> None:
+def test_an_agent_ends_on_invalid_messages(bench: Bench, said: bytes) -> None:
     process, sock = launch_agent(bench.log, COMMAND)
     with sock, process:
         sock.settimeout(60)

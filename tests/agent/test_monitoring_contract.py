@@ -81,7 +81,7 @@ def test_points_too_close_to_each_other_are_refused(project: str) -> None:
     run(project, work)
 
 
-def test_series_are_told_apart_by_their_labels(project: str) -> None:
+def test_labels_distinguish_series(project: str) -> None:
     for _ in range(2):
         run(project, lambda monitoring: monitoring.write(ALL, time.time()))
 

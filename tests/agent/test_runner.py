@@ -69,7 +69,7 @@ def test_a_log_that_does_not_come_has_an_end(
     assert "it cannot be closed" in caplog.text
 
 
-def test_who_hears_news_finds_them_in_what_is_known(bench: Bench) -> None:
+def test_a_state_is_sent_before_its_event(bench: Bench) -> None:
     states = [""]
     heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 

@@ -30,7 +30,7 @@ def measured(start: Start, port: int = 0) -> Start:
     return dataclasses.replace(start, metrics_port=port)
 
 
-def test_each_is_told_as_the_document_has_it(bench: Bench) -> None:
+def test_each_metric_is_reported_as_documented(bench: Bench) -> None:
     counters = HomeCounters(
         tunnel_opened=5,
         tunnel_connections=2,

@@ -119,7 +119,7 @@ def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
     assert bench.nothing_left()
 
 
-def test_who_waits_in_the_queue_is_told_the_position(bench: Bench) -> None:
+def test_a_queued_session_receives_its_position(bench: Bench) -> None:
     start = bench.start(place=False, queue_timeout_s=50.0)
     with bench.session(start) as (session, heard):
         eventually(lambda: bench.home.proxies, "the proxy")
@@ -141,7 +141,7 @@ def test_who_waits_in_the_queue_is_told_the_position(bench: Bench) -> None:
         assert caught.value.position == 1
 
 
-def test_the_end_of_the_proxy_is_told_with_its_reason(bench: Bench) -> None:
+def test_the_end_of_the_proxy_is_reported_with_its_reason(bench: Bench) -> None:
     start = bench.start()
     with bench.session(start) as (session, heard):
         serve(session)
@@ -196,7 +196,7 @@ def test_what_cannot_be_deleted_is_said_and_stays_in_the_journal(bench: Bench) -
 
 
 @pytest.mark.race
-def test_a_deletion_that_nobody_waits_for_any_more_goes_on(bench: Bench) -> None:
+def test_an_abandoned_deletion_is_completed(bench: Bench) -> None:
     start = bench.start(fail_deletes=8, delete_timeout_s=0.2)
     with bench.session(start) as (session, _):
         serve(session)
@@ -208,7 +208,7 @@ def test_a_deletion_that_nobody_waits_for_any_more_goes_on(bench: Bench) -> None
 
 
 @pytest.mark.race
-def test_a_killed_agent_is_told_of_and_nothing_is_left(bench: Bench) -> None:
+def test_a_killed_agent_is_reported_and_cleaned_up(bench: Bench) -> None:
     start = bench.start()
     with bench.session(start) as (session, heard):
         serve(session)
@@ -235,7 +235,7 @@ def test_an_agent_killed_before_it_served_fails_the_start(bench: Bench) -> None:
 
 
 @pytest.mark.race
-def test_an_agent_told_to_end_takes_its_proxy_down(bench: Bench) -> None:
+def test_a_terminated_agent_deletes_its_proxy(bench: Bench) -> None:
     with bench.session(bench.start()) as (session, _):
         serve(session)
         psutil.Process(session.pid).send_signal(signal.SIGTERM)
@@ -286,7 +286,7 @@ def test_an_agent_that_takes_longer_goes_on_by_itself(bench: Bench) -> None:
             session._process.wait(60.0)
 
 
-def test_what_nobody_can_clean_up_does_not_keep_the_rest_from_it(bench: Bench) -> None:
+def test_a_failed_clean_up_does_not_prevent_the_others(bench: Bench) -> None:
     [first, second] = [bench.start(), bench.start()]
     for start, home in ((first, HomeChoice(name="another")), (second, second.home)):
         (bench.home_directory / f"{start.session}.proxy").touch()

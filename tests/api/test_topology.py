@@ -111,7 +111,7 @@ def test_what_is_no_instance_type_is_refused_by_name(text: object) -> None:
     assert caught.value.value == text
 
 
-def test_an_unknown_family_is_told_those_that_there_are() -> None:
+def test_an_unknown_family_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         InstanceType.parse("tpuv9:2x2")
     assert all(family in str(caught.value) for family in FAMILIES)

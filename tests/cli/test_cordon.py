@@ -59,7 +59,7 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
         assert "slice-0" in err
 
 
-def test_where_a_holder_goes_is_told_in_words() -> None:
+def test_the_destination_of_a_holder_is_described() -> None:
     assert _holder(pb.CordonSliceResponse(), "ada") == "ada holds it"
     assert _holder(pb.DrainSliceResponse(onto="slice-2"), "") == "it has no holder"
     moves = pb.DrainSliceResponse(onto="slice-2", grace_s=29.9971)

@@ -28,7 +28,7 @@ def test_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     assert "1 of 1 pods of slice 1 of worker are missing" in third
 
 
-def test_lines_that_nobody_can_read_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_terminal_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     reader, writer = os.pipe()
     os.close(reader)

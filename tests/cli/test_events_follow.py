@@ -41,7 +41,7 @@ class Restarting:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "it is started again")
 
 
-def test_only_who_is_away_for_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_is_given_up_only_after_a_long_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     # A second failure in a row is one too many.
     monkeypatch.setattr(events, "_PATIENCE_S", 0.0)
 

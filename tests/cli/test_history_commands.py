@@ -38,7 +38,7 @@ def lines(*words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in sps(*words, "--json").stdout.splitlines()]
 
 
-def test_what_happened_is_told_by_every_command(tmp_path: Path) -> None:
+def test_every_command_reports_the_history(tmp_path: Path) -> None:
     with embedded(1):
         with program(HOLDER) as first:
             holder = first.expect("holds")["name"]

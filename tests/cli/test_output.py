@@ -31,7 +31,7 @@ def test_without_standard_error_a_note_is_dropped(
 @pytest.mark.parametrize(
     ("error", "code"), [(CapacityError("all slices are taken"), 4), (OSError("disk full"), 1)]
 )
-def test_a_command_that_nobody_hears_ends_with_its_own_exit_code(
+def test_a_closed_output_does_not_change_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, *, is_there: bool
 ) -> None:
     def fail() -> None:

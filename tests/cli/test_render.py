@@ -109,7 +109,7 @@ def shown(*names: str) -> list[Any]:
     return [one for text in texts for one in yaml.safe_load_all(text)]
 
 
-def test_what_an_operator_creates_is_what_is_shown() -> None:
+def test_the_rendered_manifest_is_what_an_operator_creates() -> None:
     service = ("service", "--slices", "tpuv6e:2x2=2", "--gcs_bucket", "gs://my-bucket")
     assert objects(*service) == shown("pathways-service.yaml")
     assert objects("tenant-rbac") == shown("tenant-rbac.yaml")
@@ -190,7 +190,7 @@ def test_a_release_of_jax_picks_googles_images() -> None:
         assert images == {"us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server:jax-0.12.0.1"}
 
 
-def test_rules_are_for_whom_one_says() -> None:
+def test_rules_are_bound_to_the_named_subjects() -> None:
     made = objects(
         "tenant-rbac", "--namespace=a", "--user=ada", "--group=g", "--service-account=b:robot"
     )

@@ -86,6 +86,6 @@ def test_moments_to_come(text: str, moment: float) -> None:
     assert parse_coming("--from", text) == moment
 
 
-def test_what_is_no_moment_is_told_with_what_would_be_one() -> None:
+def test_an_invalid_moment_is_refused_with_valid_examples() -> None:
     with pytest.raises(InvalidRequestError, match="in 2h"):
         parse_coming("--from", "soon")

@@ -114,7 +114,7 @@ def test_what_it_says_of_policies_is_what_the_resource_manager_goes_by() -> None
         assert "the limit of slices per tenant is 1 (2 wanted)" in refused.stderr
 
 
-def test_who_lacks_a_slice_is_told_of_the_spare_that_would_do() -> None:
+def test_a_waiting_tenant_is_pointed_to_a_suitable_spare() -> None:
     with serving("--spares", "1") as process, EmbeddedClient() as client:
         refused = sps("run", "--slices", f"{KIND}=2", "--", "true")
         assert f"1 x {KIND} would do, but the service keeps spares" in refused.stderr
@@ -126,7 +126,7 @@ def test_who_lacks_a_slice_is_told_of_the_spare_that_would_do() -> None:
         assert f"1 x {KIND} would do, but the service keeps spares" in taken.stderr
 
 
-def test_who_lacks_a_slice_is_not_told_of_spares_where_there_are_none() -> None:
+def test_without_spares_a_waiting_tenant_is_not_pointed_to_them() -> None:
     with serving() as process, EmbeddedClient() as client:
         client.create()
         wait_for_line(process, "slice.placed")
@@ -249,7 +249,7 @@ def test_every_error_has_an_exit_code() -> None:
     assert exit_code(errors.ProxyFailed("x")) == exit_code(errors.VersionSkew("x")) == 1
 
 
-def test_a_slice_that_nobody_holds_is_free_only_when_it_is_up() -> None:
+def test_an_unheld_slice_is_free_only_when_it_is_up() -> None:
     assert holder_of("ready", "isc-proxy-a", 1) == "isc-proxy-a[1]"
     assert holder_of("ready", None, None) == holder_of("ready", "", 0) == "free"
     assert holder_of("lost", None, None) == "-"
@@ -266,7 +266,7 @@ def test_what_the_system_refuses_is_an_error_that_names_the_file() -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_a_plain_line_says_who_and_where() -> None:
+def test_a_plain_line_names_the_slice_and_the_tenant() -> None:
     event = Event.of(
         "slice.unplaced",
         source="rm",

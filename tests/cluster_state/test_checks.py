@@ -54,7 +54,7 @@ def test_permissions() -> None:
     assert '"create", "get"' in check.fix
 
 
-def test_a_service_that_is_drained_lets_nobody_in_and_goes_on_for_the_rest() -> None:
+def test_a_drained_service_admits_no_one_and_keeps_its_tenants() -> None:
     jobset = service_jobset(ServiceInputs(name="p", instances={KIND: 2}))
     jobset["metadata"]["annotations"] = {ANNOTATION_DRAINING: "it is being upgraded"}
     check, found = preflight_checks.service_check([jobset], "", namespace="team")

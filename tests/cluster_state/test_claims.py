@@ -130,7 +130,7 @@ def test_an_address_with_the_clusters_domain_is_the_same_service() -> None:
     assert shortage_of("eve", [one, proxy("eve", V6, at="01")]) is not None
 
 
-def test_types_that_the_service_does_not_tell_are_no_shortage() -> None:
+def test_unreported_types_are_no_shortage() -> None:
     assert shortage_of("eve", [proxy("ada", V5), proxy("eve", V5, at="01")]) is None
 
 

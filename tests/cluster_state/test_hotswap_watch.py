@@ -81,7 +81,7 @@ def test_a_drain_and_the_return() -> None:
     assert not seen.shared
 
 
-def test_a_node_that_vanishes_is_told_from_one_that_matters_to_nobody() -> None:
+def test_a_vanished_node_is_distinguished_from_an_irrelevant_one() -> None:
     seen = watching()
     seen.disrupted(1)
     seen.take_node(node("n2", "p2", ready=False), 2)

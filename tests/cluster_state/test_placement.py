@@ -100,7 +100,7 @@ def test_a_repeated_line_is_no_news_and_a_missed_one_is_made_up_for() -> None:
     assert later[0].data["slice_id"] == "slice-1"
 
 
-def test_a_refusal_is_told_once_and_only_before_programs_run() -> None:
+def test_a_refusal_is_reported_once_and_only_before_programs_run() -> None:
     follower = PlacementFollower((KIND,))
     news = hear(follower, "FAILED_PRECONDITION: no such type", "FAILED_PRECONDITION: again")
     assert kinds(news) == ["tenant.refused"]

@@ -113,7 +113,7 @@ def test_a_server_that_is_an_init_container_counts() -> None:
     assert pod_state(pod, CONTAINER).ready
 
 
-def test_an_init_container_that_holds_all_up_is_what_is_said() -> None:
+def test_a_blocking_init_container_is_named() -> None:
     pod = objects.waiting("PodInitializing")
     stuck = {"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}
     pod["status"]["initContainerStatuses"] = [{"name": "setup", "image": "a/b", "state": stuck}]

@@ -43,7 +43,7 @@ def job(status: dict[str, Any] | None = None, **different: Any) -> dict[str, Any
     return made
 
 
-def test_a_job_tells_whose_it_is() -> None:
+def test_a_job_names_its_owner() -> None:
     proxy = known_proxy(job())
     assert (proxy.name, proxy.uid, proxy.session, proxy.pid) == (
         "isc-proxy-ann-abcde",
@@ -96,7 +96,7 @@ def kept(made: dict[str, Any], *, now: float = NOW, **asked: Any) -> str:
     )
 
 
-def test_only_what_is_surely_nobodys_is_not_kept() -> None:
+def test_only_certainly_orphaned_proxies_are_reaped() -> None:
     assert kept(job()) == ""
     assert "ann-example.com" in kept(job(), user="bob")
     assert "created on laptop" in kept(job(), host="server")
@@ -118,7 +118,7 @@ def test_only_what_is_surely_nobodys_is_not_kept() -> None:
     assert "being deleted" in kept(dying)
 
 
-def test_a_service_as_pods_and_labels_tell_of_it() -> None:
+def test_a_service_is_read_from_pods_and_labels() -> None:
     jobset = service_jobset(ServiceInputs(name="p", instances={KIND: 2}))
     jobset["metadata"]["uid"] = "j"
     service = find_service([jobset])

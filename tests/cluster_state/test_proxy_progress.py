@@ -109,7 +109,7 @@ def test_a_node_that_does_not_answer_may_come_back() -> None:
     ],
 )
 @pytest.mark.parametrize("said", [False, True], ids=["pod", "pod-and-job"])
-def test_ends_that_the_pod_tells(
+def test_ends_that_the_pod_reports(
     pod: Object, outcome: Outcome, code: int | None, said: bool
 ) -> None:
     conditions = failed("BackoffLimitExceeded", "Job has reached the limit") if said else []
@@ -159,7 +159,7 @@ def test_a_job_that_was_deleted(gone: Object | None, pods: list[Object]) -> None
 
 
 @pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
-def test_a_deadline_that_nobody_moved(kind: str) -> None:
+def test_a_deadline_that_was_not_extended(kind: str) -> None:
     progress = of(
         objects.running(deleted=True),
         conditions=failed("DeadlineExceeded", "Job was active longer", kind),

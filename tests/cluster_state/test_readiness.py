@@ -100,7 +100,7 @@ def test_a_dying_head_is_not_ready_though_its_successor_is_on_the_way() -> None:
     assert "wait" in read(dying, fresh, *WORKERS).reason
 
 
-def test_a_crash_loop_is_told_with_its_exit_code() -> None:
+def test_a_crash_loop_is_reported_with_its_exit_code() -> None:
     status = {
         "restartCount": 3,
         "lastState": {"terminated": {"exitCode": 1}},

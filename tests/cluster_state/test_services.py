@@ -73,7 +73,7 @@ def test_flags_are_read_as_the_servers_read_them() -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["--instance_count=2"], ["--instance_type=a,b", "--instance_count=1"]]
 )
-def test_a_resource_manager_that_does_not_tell_its_types(arguments: list[str]) -> None:
+def test_a_resource_manager_that_does_not_report_its_types(arguments: list[str]) -> None:
     found = jobset()
     pod = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     pod["containers"][0]["args"] = arguments
@@ -167,7 +167,7 @@ def test_why_a_service_cannot_become_ready(change: dict[str, Any], says: str) ->
     assert says in service.ended
 
 
-def test_types_with_the_same_nodes_but_other_machines_are_told_apart() -> None:
+def test_machines_distinguish_types_with_the_same_nodes() -> None:
     inputs = ServiceInputs(
         name="pw",
         instances={"tpuv6e:2x4": 1, "tpuv6e1t:2x4": 3},

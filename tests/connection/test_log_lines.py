@@ -93,7 +93,7 @@ def test_placement_is_complete_also_where_no_slice_is_named(
     assert told(caplog, 2, states) == ["TPU placement for 2 slice(s) complete!"]
 
 
-def test_the_link_to_cloud_logging_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_link_to_cloud_logging_is_printed_once(caplog: pytest.LogCaptureFixture) -> None:
     created = dataclasses.replace(NEW, phase=Phase.START, uid="u", log=LINK)
     lines = LogLines(1)
     lines.update(created)

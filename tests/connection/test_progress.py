@@ -26,7 +26,7 @@ def queued(position: int) -> Event:
     )
 
 
-def test_the_queue_is_told_with_position_and_holders() -> None:
+def test_the_queue_is_shown_with_position_and_holders() -> None:
     assert wait_text(queued(2)) == (
         "in the queue at position 2: no tpuv6e:2x2 slice is free (2 wanted); "
         "ada@a holds 1 x tpuv6e:2x2, bob@b holds 1 x tpuv6e:2x2"
@@ -56,7 +56,7 @@ def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
         ("slice.placed", "slice 1 is on slice-7"),
     ],
 )
-def test_what_must_be_heard_is_heard_though_nobody_waits(kind: str, words: str) -> None:
+def test_important_events_are_printed_without_a_waiter(kind: str, words: str) -> None:
     event = Event.of(
         kind,
         source="rm",
@@ -112,7 +112,7 @@ def test_a_step_that_begins_in_the_queue_does_not_hide_it() -> None:
 @pytest.mark.parametrize(
     "kind", ["tenant.dequeued", "tenant.running", "slice.placed", "connect.delete"]
 )
-def test_out_of_the_queue_it_is_told_of_no_more(kind: str) -> None:
+def test_the_queue_is_not_shown_after_leaving_it(kind: str) -> None:
     out = io.StringIO()
     progress = Progress(stream=out)
     progress.begin()
@@ -144,7 +144,7 @@ def test_quiet_is_quiet(out: io.StringIO) -> None:
     assert out.getvalue() == ""
 
 
-def test_a_warning_that_comes_later_is_told() -> None:
+def test_a_late_warning_is_printed() -> None:
     out = io.StringIO()
     progress = Progress(stream=out)
     progress(Event.of("service.warning", source="home", reason="the log cannot be followed"))
@@ -158,7 +158,7 @@ def test_a_closed_stream_fails_nothing() -> None:
     wait_and_warn(progress)
 
 
-def test_a_program_without_standard_error_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_standard_error_nothing_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", None)
     wait_and_warn(Progress())
 
@@ -201,7 +201,7 @@ def wait_and_warn(progress: Progress) -> None:
     progress(Event.of("home.lost", source="agent"))
 
 
-def test_what_must_be_heard_is_said_by_the_quiet_too() -> None:
+def test_important_events_are_printed_in_quiet_mode() -> None:
     out = io.StringIO()
     Progress(stream=out, quiet=True).print_line("something is left")
     assert out.getvalue() == "sps: something is left\n"

@@ -22,12 +22,12 @@ def test_the_page_is_what_the_code_says(name: str) -> None:
     assert written == reference.page(name), f"{name} is old: run scripts/docs --reference"
 
 
-def test_no_page_is_left_of_what_is_made_no_more() -> None:
+def test_obsolete_pages_are_removed() -> None:
     made = {file.name for file in reference.DIRECTORY.iterdir()}
     assert made == set(reference.PAGES)
 
 
-def test_every_option_of_every_command_is_told() -> None:
+def test_every_option_of_every_command_is_documented() -> None:
     page = reference.page("commands.md")
     for name in COMMANDS:
         section = page.partition(f"\n## sps {name}\n")[2].partition("\n## ")[0]
@@ -37,7 +37,7 @@ def test_every_option_of_every_command_is_told() -> None:
                 assert all(f"`{option}`" in section for option in param.opts), (name, param.opts)
 
 
-def test_every_variable_of_ours_is_told() -> None:
+def test_every_variable_is_documented() -> None:
     told = "".join(reference.page(name) for name in ("settings.md", "servers.md", "commands.md"))
     for file in (ROOT / "shared_pathways_service").rglob("*.py"):
         for variable in re.findall(r"\bSPS_[A-Z_]*[A-Z]\b", file.read_text()):

@@ -54,7 +54,7 @@ def mapped(directory: Path | None) -> list[str]:
 
 
 @pytest.mark.race
-def test_large_arrays_go_by_files_that_nobody_leaves() -> None:
+def test_large_arrays_go_by_files_that_are_removed() -> None:
     within = Path(os.environ["SPS_SHARED_MEMORY_DIR"])
     with embedded(1) as service:
         [shared] = within.iterdir()

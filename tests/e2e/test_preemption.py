@@ -55,7 +55,7 @@ say("left")
 """
 
 
-def test_who_is_preempted_is_told_loses_its_work_and_comes_back(
+def test_a_preempted_tenant_is_notified_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPS_PREEMPTION_GRACE_S", "1")

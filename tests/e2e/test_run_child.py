@@ -154,7 +154,7 @@ def test_a_signal_reaches_what_the_command_started_too() -> None:
     assert process.returncode == 143
 
 
-def test_what_we_were_told_to_ignore_the_command_ignores() -> None:
+def test_ignored_signals_are_ignored_by_the_command() -> None:
     script = "import signal, sys; sys.exit(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     command = ["nohup", sys.executable, "-c", WRAPPER, sys.executable, "-c", script]
     done = subprocess.run(

@@ -201,7 +201,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     assert second.duration_s is None
 
 
-def test_only_what_is_rare_waits_for_the_disk(
+def test_only_rare_events_wait_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
@@ -215,7 +215,7 @@ def test_only_what_is_rare_waits_for_the_disk(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that is always full: Linux has")
-def test_a_full_disk_is_told_once_and_ends_nothing(
+def test_a_full_disk_is_reported_once_and_ends_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / LEDGER_NAME).symlink_to("/dev/full")
@@ -262,7 +262,7 @@ def test_after_close_nothing_is_written(tmp_path: Path) -> None:
     assert ledger.lost == 0
 
 
-def test_a_handler_of_a_signal_may_tell_something_too(
+def test_a_signal_handler_may_record_an_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(tmp_path)
@@ -295,7 +295,7 @@ def test_nothing_can_be_appended_in_a_store(directory: str) -> None:
         Ledger(Path(directory))
 
 
-def test_a_ledger_that_cannot_be_opened_is_told_at_once(tmp_path: Path) -> None:
+def test_an_unopenable_ledger_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / LEDGER_NAME).mkdir()
     with pytest.raises(IsADirectoryError):
         Ledger(tmp_path)

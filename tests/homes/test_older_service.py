@@ -211,7 +211,7 @@ class FullService(OldService):
 
 
 @pytest.mark.usefixtures("own_directories")
-def test_why_a_manager_lets_nobody_listen_is_told_while_it_is_waited_for() -> None:
+def test_a_refused_watch_is_reported_while_waiting() -> None:
     service = FullService((1, 1), (1, 1))
     told: list[Event] = []
 

@@ -123,7 +123,9 @@ def test_calls_are_made_where_python_gives_no_thread(
     stream.close()
 
 
-def test_the_end_of_the_stream_is_told_unless_it_was_closed(server: Server, address: str) -> None:
+def test_the_end_of_the_stream_is_reported_unless_it_was_closed(
+    server: Server, address: str
+) -> None:
     ended = threading.Event()
     opened(address, lambda _: None, lambda: None).close()
     stream = opened(address, lambda _: None, ended.set)

@@ -164,7 +164,7 @@ def test_a_tunnel_whose_far_end_does_not_listen_is_no_mismatch() -> None:
             wait_until_silent(address, 5.0)
 
 
-def test_nobody_at_all_is_no_mismatch() -> None:
+def test_an_unreachable_address_is_no_mismatch() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     check_plaintext(address, 5.0)

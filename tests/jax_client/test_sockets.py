@@ -33,7 +33,7 @@ def test_an_owner_that_dials_anew_is_hung_up_on_again(family: str) -> None:
         assert not dialled.is_alive()
 
 
-def test_a_connection_that_nobody_closes_is_ended_and_said_to_be_open() -> None:
+def test_an_unclosed_connection_is_ended_and_reported() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="sps") as directory,
         _listener("unix", directory) as at,

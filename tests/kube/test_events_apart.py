@@ -67,7 +67,7 @@ def split() -> Iterator[SplitControlPlane]:
         plane.stop()
 
 
-def test_a_quota_is_told_though_events_have_versions_of_their_own(split: SplitControlPlane) -> None:
+def test_a_quota_is_reported_with_separate_event_versions(split: SplitControlPlane) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "t"}}
     split.call("POST", "/api/v1/namespaces", body)
     container = {"name": PROXY_CONTAINER, "image": "i"}

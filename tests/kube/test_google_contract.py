@@ -67,7 +67,7 @@ def test_tokens_are_bearer_tokens(place: Place, caplog: pytest.LogCaptureFixture
     assert header not in caplog.text
 
 
-def test_tokens_tell_when_they_expire(place: Place) -> None:
+def test_tokens_have_an_expiry(place: Place) -> None:
     async def work() -> None:
         source = GoogleUser().tokens
         await source.header()

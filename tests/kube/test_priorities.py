@@ -72,7 +72,7 @@ def test_the_cluster_knows_better_what_the_known_names_mean(control_plane: Contr
         control_plane.call("DELETE", f"{CLASSES}/{name}")
 
 
-def test_who_may_not_read_them_has_the_known_ones_and_is_told_what_is_missing(
+def test_without_permission_the_known_classes_are_used_with_a_note(
     control_plane: ControlPlane, made: dict[str, int]
 ) -> None:
     name, value = next(iter(made.items()))

@@ -79,7 +79,7 @@ def test_a_refusal_of_before_it_was_ready_is_no_answer() -> None:
     asyncio.run(work())
 
 
-def test_nor_when_another_request_heard_that_it_is_ready() -> None:
+def test_nor_when_another_request_found_it_ready() -> None:
     async def work() -> None:
         heard = asyncio.Event()
 

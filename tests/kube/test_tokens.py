@@ -31,7 +31,7 @@ class Issuer:
         return TokenSource(self.fetch, now=lambda: self.now)
 
 
-def test_fetched_once_for_all_who_ask() -> None:
+def test_concurrent_callers_share_one_fetch() -> None:
     issuer = Issuer()
 
     async def work() -> None:
@@ -111,7 +111,7 @@ def test_failed_renewal_counts_only_when_the_last_token_has_expired(
     asyncio.run(work())
 
 
-def test_renewal_that_hangs_holds_nobody_up_while_the_token_is_good(
+def test_a_hanging_renewal_delays_no_caller_with_a_valid_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shared_pathways_service.kube.tokens._PATIENCE_S", 0.2)
@@ -142,7 +142,7 @@ def test_renewal_that_hangs_holds_nobody_up_while_the_token_is_good(
     asyncio.run(work())
 
 
-def test_fetch_goes_on_when_who_asked_for_it_leaves() -> None:
+def test_a_fetch_outlives_its_first_caller() -> None:
     issuer = Issuer()
 
     async def work() -> None:
@@ -167,7 +167,7 @@ def test_fetch_goes_on_when_who_asked_for_it_leaves() -> None:
     asyncio.run(work())
 
 
-def test_closing_breaks_a_fetch_off_for_nobody_else() -> None:
+def test_closing_does_not_cancel_a_shared_fetch() -> None:
     issuer = Issuer()
 
     async def work() -> None:
@@ -224,7 +224,7 @@ def test_fetch_that_stumbles_is_not_tried_again_at_once() -> None:
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
-def test_fetch_that_is_waited_for_is_told_of() -> None:
+def test_a_slow_fetch_is_reported() -> None:
     issuer = Issuer()
 
     async def work() -> None:

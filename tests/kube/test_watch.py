@@ -23,7 +23,7 @@ def delete(plane: ControlPlane, namespace: str, name: str) -> None:
     plane.call("DELETE", paths.item("secrets", namespace, name))
 
 
-def test_tells_what_is_there_and_what_becomes_of_it(
+def test_yields_existing_objects_and_their_changes(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     async def work(api: KubeApi) -> None:
@@ -40,7 +40,7 @@ def test_tells_what_is_there_and_what_becomes_of_it(
     with_api(control_plane, control_plane.admin, work)
 
 
-def test_connection_ends_with_who_watches(control_plane: ControlPlane, namespace: str) -> None:
+def test_the_connection_ends_with_its_watch(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         async with watched(api, paths.collection("secrets", namespace)) as watching:
             await watching.until_synced()
@@ -134,7 +134,7 @@ def test_final_answers_end_it_at_once(control_plane: ControlPlane, namespace: st
 
 
 @pytest.mark.race
-def test_trouble_is_told_and_its_end(control_plane: ControlPlane, namespace: str) -> None:
+def test_trouble_and_its_end_are_reported(control_plane: ControlPlane, namespace: str) -> None:
     async def work(api: KubeApi) -> None:
         troubles: asyncio.Queue[str] = asyncio.Queue()
         path = paths.collection("secrets", namespace)

@@ -101,7 +101,7 @@ def test_where_the_proxys_image_does_not_follow_the_user_is_asked(server: str) -
         ("numpy-2.0", Versions()),
     ],
 )
-def test_versions_that_a_tag_tells(tag: str, versions: Versions) -> None:
+def test_versions_in_a_tag(tag: str, versions: Versions) -> None:
     assert Image.parse(f"r.io/x/colocated-python:{tag}").versions == versions
 
 
@@ -163,5 +163,5 @@ def test_a_sidecar_with_another_jax_is_warned_of() -> None:
     assert "0.10.2" in sidecar_skew(Versions(jax="0.11.0", python="3.12.1"), SIDECAR)
 
 
-def test_a_sidecar_that_does_not_tell_is_warned_of() -> None:
+def test_a_sidecar_of_unknown_version_gets_a_warning() -> None:
     assert "does not name" in sidecar_skew(Versions(jax="0.10.2", python="3.12"), "r.io/x/s:latest")

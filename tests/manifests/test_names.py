@@ -52,7 +52,7 @@ def test_a_job_that_is_not_ours_is_a_holder_by_its_name() -> None:
     assert str(names.holder_of({"metadata": {"name": "isc-proxy-bob-1"}})) == "isc-proxy-bob-1"
 
 
-def test_jobs_of_workers_are_told_from_others() -> None:
+def test_jobs_of_workers_are_recognised() -> None:
     known = ("worker", "pathways-worker", "worker-tpuv5e-2x2", "pathways-head", "workers", "main")
     assert [names.is_worker_job(name) for name in known] == [True, True, True, False, False, False]
 

@@ -235,7 +235,7 @@ def test_what_a_service_was_made_of_is_read_back_from_the_server(testbed: Testbe
             assert where == "spec.replicatedJobs[worker].template.spec.backoffLimit"
 
 
-def test_the_rest_of_what_is_rendered_is_accepted(testbed: Testbed) -> None:
+def test_the_other_rendered_objects_are_accepted(testbed: Testbed) -> None:
     with new_namespace(testbed, cpu_nodes=0) as namespace:
         for one in recipe(namespace.name):
             try_to_create(namespace, JOBSETS, one)

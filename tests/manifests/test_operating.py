@@ -89,7 +89,7 @@ def proxy(name: str, service: str, state: str) -> KnownProxy:
     )
 
 
-def test_tenants_are_those_who_live_or_may() -> None:
+def test_tenants_are_running_or_starting_proxies() -> None:
     found = [
         proxy("running", "pw", "running"),
         proxy("starting", "pw", "starting"),

@@ -50,7 +50,7 @@ def test_what_is_granted_is_granted_and_nothing_else(granted: set[Permission]) -
 
 
 @given(st.sets(st.sampled_from(ALL)))
-def test_the_rules_that_are_proposed_grant_what_is_missing(granted: set[Permission]) -> None:
+def test_the_proposed_rules_grant_the_missing_permissions(granted: set[Permission]) -> None:
     rules = granting_rules(granted)
     missing = evaluate(review(*rules), ALL).missing
     assert evaluate(review(*rules, *granting_rules(missing)), ALL).missing == ()

@@ -23,7 +23,7 @@ from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.manifests.proxy_jobs import GOOGLES, OURS, container, pod, variables, with_options
 
 
-def test_labels_and_annotations_tell_whose_it_is() -> None:
+def test_labels_and_annotations_name_the_owner() -> None:
     job = proxy_job(with_fields(OURS, labels={"cost/center": "7", "app": "mine"}))
     labels = {
         "app": "pathways-proxy",

@@ -73,7 +73,7 @@ def test_a_unit_ends_the_name() -> None:
         Family("a_seconds_busy", "counter", "", [], "seconds")
 
 
-def test_a_histogram_counts_what_is_below_each_bound() -> None:
+def test_a_histogram_counts_values_below_each_bound() -> None:
     histogram = Histogram([0.1, 1.0])
     for value in (0.05, 0.1, 0.5, 7.0):
         histogram.add(value)

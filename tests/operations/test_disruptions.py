@@ -117,7 +117,7 @@ def test_all_slices_and_tenants_get_their_share() -> None:
         assert len(proxies) == pytest.approx(750, rel=0.25)
 
 
-def test_what_nobody_holds_is_left_alone_unless_it_is_wanted() -> None:
+def test_unheld_slices_are_left_alone_unless_named() -> None:
     free = views(2, tenants=0)
     assert strikes(ChaosOptions(seed=1), 20, free) == []
     assert strikes(ChaosOptions(kinds=("proxy",), only_held=False), 20, free) == []

@@ -101,7 +101,7 @@ async def _answer(kind: str, service: str, metadata: Metadata) -> str:
         ("unary", "Missing", (), REFUSED.name),
     ],
 )
-def test_only_who_shows_the_token_is_let_in(
+def test_only_calls_with_the_token_are_admitted(
     kind: str, service: str, metadata: Metadata, expected: str
 ) -> None:
     assert run_async(_answer(kind, service, metadata)) == expected

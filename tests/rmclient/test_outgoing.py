@@ -16,7 +16,7 @@ def test_messages_come_in_order_and_end() -> None:
     assert list(outgoing) == ["hello", "a", "bye"]
 
 
-def test_heartbeats_are_sent_while_there_is_nothing_else() -> None:
+def test_heartbeats_are_sent_while_idle() -> None:
     late: list[float] = []
 
     def beat(late_s: float) -> str:

@@ -149,7 +149,7 @@ def test_the_proxys_token_is_not_taken_for_the_services(config: Path) -> None:
     assert caught.value.field == "profiles.default.token_file"
 
 
-def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_is_refused_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", _unknown)
     for variables, field in (

@@ -94,7 +94,7 @@ def test_what_was_recorded_is_decided_again(seed: int) -> None:
     assert found.decisions > 20
 
 
-def test_the_first_difference_is_told() -> None:
+def test_the_first_difference_is_reported() -> None:
     lines = driven().lines
     number = next(i for i, line in enumerate(lines) if '"slice.placed"' in line)
     lines[number] = lines[number].replace("slice.placed", "slice.claimed", 1)

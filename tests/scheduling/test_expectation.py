@@ -91,7 +91,7 @@ def test_what_ended_by_a_loss_does_not_count() -> None:
     assert times.of(str(SMALL)).remaining(0.0) == math.inf
 
 
-def test_a_tenant_is_explained_by_what_is_so() -> None:
+def test_a_tenant_is_explained_by_the_present_state() -> None:
     rm = Rm({SMALL: 1, OTHER: 1})
     rm.ask("ada", (SMALL,))
     rm.ask("bob", (SMALL, OTHER), queue=600.0)
@@ -163,7 +163,7 @@ def test_each_kind_has_a_sentence(kind: str) -> None:
     assert said.endswith(": so")
 
 
-def test_a_kind_of_a_newer_version_is_told_by_its_name() -> None:
+def test_an_unknown_kind_is_shown_by_its_name() -> None:
     assert sentence(Decision(time=1.0, kind="tenant.praised")) == "tenant.praised"
 
 

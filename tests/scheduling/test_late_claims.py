@@ -55,7 +55,7 @@ def test_a_late_claim_of_a_slice_that_another_moves_to_is_refused() -> None:
     assert rm.on("ada") == ["slice-1"]
 
 
-def test_a_late_claim_evicts_nobody_who_was_granted_the_slice() -> None:
+def test_a_late_claim_does_not_evict_the_new_holder() -> None:
     rm = Rm(1, ready=False, state_lost=True, recovering_s=20.0)
     ahead = int((rm.now + 3600.0) * 1000)  # of a manager whose clock was an hour ahead
     rm.welcomed["slice-0/0/1"] = ahead

@@ -11,7 +11,7 @@ def kinds(instructions: list[m.Instruction]) -> list[str]:
     return [type(one).__name__ for one in instructions if not isinstance(one, m.Announce)]
 
 
-def test_a_gang_is_placed_as_a_whole_and_then_told_to_run() -> None:
+def test_a_gang_is_placed_as_a_whole_before_it_runs() -> None:
     rm = Rm(3)
     instructions = rm.ask("ada", 2)
     assert kinds(instructions) == [
@@ -27,7 +27,7 @@ def test_a_gang_is_placed_as_a_whole_and_then_told_to_run() -> None:
     assert rm.grants["ada"].placements == rm.placed("ada")
 
 
-def test_taken_slices_are_refused_at_once_naming_who_holds_them() -> None:
+def test_a_refusal_for_taken_slices_names_their_holders() -> None:
     rm = Rm(2)
     rm.ask("ada")
     rm.ask("bob")
@@ -58,7 +58,7 @@ def test_two_slices_and_a_spare_are_two_slices_for_requests() -> None:
     assert rm.refusal("zoe").spares == {}, "there are three slices in all"
 
 
-def test_a_refusal_names_spares_only_where_they_are_what_is_in_the_way() -> None:
+def test_a_refusal_names_spares_only_if_they_are_the_reason() -> None:
     rm = Rm(4, spares=2)
     rm.ask("ada", 1)
     rm.ask("bob", 2)
@@ -235,7 +235,7 @@ def test_when_the_service_has_not_started_in_time_the_request_is_refused() -> No
     assert rm.on("bob") == ["slice-0"], "whoever waited behind it is placed"
 
 
-def test_a_service_that_has_started_lets_nobody_wait_who_does_not_want_to() -> None:
+def test_a_started_service_refuses_tenants_that_do_not_queue() -> None:
     rm = Rm(2, starting_grace_s=30.0)
     rm.ask("ada", 2)
     rm.ask("bob", 1)

@@ -19,7 +19,7 @@ def full(**config: Any) -> Rm:
     return rm
 
 
-def test_who_waits_is_told_position_reason_and_holders() -> None:
+def test_a_queue_update_has_position_reason_and_holders() -> None:
     rm = full()
     rm.ask("bob", 1, queue=60.0)
     rm.ask("eve", 2, queue=math.inf)
@@ -34,7 +34,7 @@ def test_who_waits_is_told_position_reason_and_holders() -> None:
     assert (entry.reason, entry.holders) == (bob.reason, bob.holders)
 
 
-def test_a_release_places_who_waits_at_once_and_tells_who_is_behind() -> None:
+def test_a_release_places_the_next_tenant_and_notifies_the_rest() -> None:
     rm = full()
     rm.ask("bob", 2, queue=60.0)
     rm.ask("eve", 1, queue=60.0)
@@ -57,7 +57,7 @@ def test_the_queue_is_in_order_of_priority_then_of_arrival() -> None:
         assert len(rm.placed(following)) == 2
 
 
-def test_nobody_passes_whoever_is_first_in_line() -> None:
+def test_the_head_of_the_queue_is_not_overtaken() -> None:
     rm = Rm(3)
     rm.ask("ada", 1)
     rm.ask("max", 1)
@@ -91,7 +91,7 @@ def test_a_gang_of_two_types_holds_its_place_in_both_lines() -> None:
     assert rm.on("eve") == ["tpuv5e-2x2-0"]
 
 
-def test_a_gang_of_two_types_passes_nobody_in_either_line() -> None:
+def test_a_gang_of_two_types_does_not_overtake_in_either_queue() -> None:
     rm = Rm({SMALL: 1, OTHER: 2})
     rm.ask("ada", (OTHER,))
     rm.ask("bob", (OTHER, OTHER), queue=math.inf)
@@ -103,7 +103,7 @@ def test_a_gang_of_two_types_passes_nobody_in_either_line() -> None:
     assert len(rm.placed("eve")) == 2
 
 
-def test_when_the_queue_timeout_runs_out_the_position_reached_is_told() -> None:
+def test_a_queue_timeout_reports_the_last_position() -> None:
     rm = full()
     rm.ask("bob", 1, queue=100.0)
     rm.ask("eve", 1, queue=60.0)
@@ -119,7 +119,7 @@ def test_when_the_queue_timeout_runs_out_the_position_reached_is_told() -> None:
     assert "eve" not in rm.grants
 
 
-def test_a_timeout_of_one_who_blocked_the_line_places_those_behind() -> None:
+def test_a_timeout_at_the_head_of_the_queue_places_the_next() -> None:
     rm = Rm(2)
     rm.ask("ada", 1)
     rm.ask("bob", 2, queue=10.0)
@@ -138,7 +138,7 @@ def test_an_infinite_wait_has_no_deadline() -> None:
     assert due is None or due == math.inf
 
 
-def test_many_who_wait_are_told_together_and_everybody_in_the_end() -> None:
+def test_queue_updates_are_batched_and_reach_every_tenant() -> None:
     rm = full(retell_s=1.0)
     names = [f"t{i:02}" for i in range(30)]
     for tenant in names:
@@ -155,7 +155,7 @@ def test_many_who_wait_are_told_together_and_everybody_in_the_end() -> None:
         assert rm.heard(tenant, m.NotifyQueued)[-1].position == position
 
 
-def test_after_a_single_change_the_whole_line_hears_of_it() -> None:
+def test_a_single_change_is_sent_to_the_whole_queue() -> None:
     rm = full(retell_s=1.0)
     names = [f"t{i:02}" for i in range(20)]
     for tenant in names:
@@ -167,7 +167,7 @@ def test_after_a_single_change_the_whole_line_hears_of_it() -> None:
         assert rm.heard(tenant, m.NotifyQueued)[-1].position == position
 
 
-def test_who_waits_is_not_told_the_same_twice() -> None:
+def test_unchanged_queue_updates_are_not_repeated() -> None:
     rm = full()
     rm.ask("bob", 1, queue=math.inf)
     rm.said.clear()
@@ -219,7 +219,7 @@ def test_a_new_stream_of_the_same_proxy_stops_the_clock() -> None:
     assert rm.on("ada") == ["slice-0", "slice-1"], "the clock starts anew"
 
 
-def test_a_proxy_that_comes_back_is_told_what_it_missed() -> None:
+def test_a_reconnected_proxy_receives_what_it_missed() -> None:
     rm = Rm(2)
     rm.ask("ada", 1)
     rm.cut("ada")
@@ -234,7 +234,7 @@ def test_a_proxy_that_comes_back_is_told_what_it_missed() -> None:
     assert rm.said.index(lost) < rm.said.index(placed)
 
 
-def test_nothing_is_told_to_a_proxy_without_a_stream() -> None:
+def test_a_proxy_without_a_stream_receives_nothing() -> None:
     rm = Rm(2)
     rm.ask("ada", 1)
     rm.cut("ada")
@@ -262,7 +262,7 @@ def test_a_place_in_the_queue_outlives_a_broken_stream_too() -> None:
     assert rm.refusal("bob").kind is m.RefusalKind.LOST
 
 
-def test_who_waits_without_a_stream_is_placed_and_hears_it_when_it_is_back() -> None:
+def test_a_waiting_tenant_without_a_stream_is_placed_and_notified_on_return() -> None:
     rm = full()
     rm.ask("bob", 1, queue=math.inf)
     rm.cut("bob")
@@ -273,7 +273,7 @@ def test_who_waits_without_a_stream_is_placed_and_hears_it_when_it_is_back() -> 
     assert len(rm.heard("bob", m.NotifyRunning)) == 1
 
 
-def test_a_wait_that_ran_out_meanwhile_is_told_to_the_proxy_that_comes_back() -> None:
+def test_a_reconnected_proxy_receives_its_queue_timeout() -> None:
     rm = full(tenant_ttl_s=15.0)
     rm.ask("bob", 1, queue=5.0)
     rm.cut("bob")
@@ -283,7 +283,7 @@ def test_a_wait_that_ran_out_meanwhile_is_told_to_the_proxy_that_comes_back() ->
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
 
 
-def test_the_name_of_a_live_tenant_is_nobody_elses() -> None:
+def test_the_name_of_a_live_tenant_is_reserved() -> None:
     rm = full()
     _, ended = rm.ask("ada", 1, life="2")  # (behind its place in the history)
     assert isinstance(ended, m.EndTenantStream)
@@ -292,7 +292,7 @@ def test_the_name_of_a_live_tenant_is_nobody_elses() -> None:
     assert rm.on("ada") == ["slice-0", "slice-1"]
 
 
-def test_the_name_of_a_tenant_that_may_come_back_is_nobody_elses() -> None:
+def test_the_name_of_a_tenant_that_may_return_is_reserved() -> None:
     rm = full(tenant_ttl_s=15.0)
     rm.cut("ada")
     rm.after(5.0)
@@ -305,7 +305,7 @@ def test_the_name_of_a_tenant_that_may_come_back_is_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize("incarnation", ["", "ada/1"])
-def test_a_release_frees_at_once_and_is_told(incarnation: str) -> None:
+def test_a_release_frees_at_once_and_is_announced(incarnation: str) -> None:
     rm = full()
     rm.do(m.TenantReleased(tenant="ada", reason="its owner let go", incarnation=incarnation))
     refused = rm.refusal("ada")
@@ -319,7 +319,7 @@ def test_a_release_frees_at_once_and_is_told(incarnation: str) -> None:
     assert rm.refusal("ada").kind is m.RefusalKind.RELEASED
 
 
-def test_a_release_of_another_incarnation_or_of_nobody_changes_nothing() -> None:
+def test_a_release_of_another_or_unknown_tenant_changes_nothing() -> None:
     rm = full()
     assert rm.core.knows("ada", "ada/1")
     assert not rm.core.knows("ada", "ada/2")

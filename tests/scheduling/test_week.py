@@ -99,7 +99,7 @@ class Week:
             act()
 
 
-def test_nobody_starves_in_a_week_of_mixed_priorities() -> None:
+def test_no_tenant_starves_in_a_week_of_mixed_priorities() -> None:
     week = Week(seed=1)
     week.run()
     now = week.rm.now

@@ -111,7 +111,7 @@ def test_a_connection_that_starts_does_not_wait_longer_for_a_link() -> None:
     ends_clean(driver, m.Phase.FAILED)
 
 
-def test_a_link_that_is_gone_for_good_says_since_when_why_and_what_is_lost() -> None:
+def test_a_failed_link_reports_since_when_why_and_what_is_lost() -> None:
     driver = to_serve()
     lose(driver)
     driver.put(ev.TunnelBroken(reason="the far end restarted", final=True, was_resumable=True))

@@ -168,7 +168,7 @@ def test_a_lost_slice_is_not_in_use_until_it_is_placed_again() -> None:
     assert play.of("num_users_waiting") == []
 
 
-def test_levels_are_told_again_while_they_hold() -> None:
+def test_levels_are_repeated_while_they_hold() -> None:
     play = Play()
     play.see((0.0, SERVING))
     play.run_until(3 * REPEAT_S)

@@ -23,14 +23,14 @@ from stress.fuzz.witness import Witness, check_nothing_left
 
 
 @pytest.mark.race
-def test_random_requests_and_bytes_hurt_nobody() -> None:
+def test_random_requests_and_bytes_do_no_harm() -> None:
     campaign = Campaign(seed=20, tell=print)
     campaign.run(15.0)
     assert set(campaign.done) == set(ROUNDS)
     assert campaign.checked > 0
 
 
-def test_the_fuzzer_sees_what_is_left() -> None:
+def test_the_fuzzer_detects_leftovers() -> None:
     with started_proxy() as (_, target), contextlib.closing(Witness(target.address)) as witness:
         wait_until("a first result", lambda: witness.checked > 0)
         witness.pause()
@@ -45,7 +45,7 @@ def test_the_fuzzer_sees_what_is_left() -> None:
         check_nothing_left(target.address, DEADLINE_S)
 
 
-def test_of_a_proxy_that_does_not_answer_it_tells_where_its_threads_are() -> None:
+def test_the_threads_of_a_silent_proxy_are_reported() -> None:
     with started_proxy() as (_, target), RawClient(target.address) as client:
         program = client.compile(ENDLESS, [0])
         client.execute(program, [client.put(np.ones(4), single(0))])
@@ -64,7 +64,7 @@ def test_of_a_proxy_that_does_not_answer_it_tells_where_its_threads_are() -> Non
     assert json.dumps(look)
 
 
-def test_of_a_proxy_that_does_nothing_it_tells_that() -> None:
+def test_a_stopped_proxy_is_reported_as_stopped() -> None:
     debuggers = {name: DEBUGGERS[name] for name in ["py-spy --nonblocking"]}
     with started_proxy() as (process, target):
         observer = dataclasses.replace(target.observer, patience_s=1.0, debuggers=debuggers)

@@ -97,7 +97,9 @@ def test_it_finds_a_gap() -> None:
         ("refused", None, "knows nothing"),
     ],
 )
-def test_it_finds_what_was_told_and_is_not_so(what: str, hold: Hold | None, fault: str) -> None:
+def test_it_finds_messages_that_contradict_the_history(
+    what: str, hold: Hold | None, fault: str
+) -> None:
     book = _book(STARTS)
     book.hear(Told(tenant="ada", what=what, hold=hold))
     (found,) = book.faults
@@ -111,7 +113,7 @@ def test_it_finds_a_preemption_that_is_not_in_the_history() -> None:
     assert book.faults == ["ada was told of more preemptions than 0"]
 
 
-def test_it_finds_who_differs_and_who_left_unnoticed() -> None:
+def test_it_finds_differing_and_missing_tenants() -> None:
     book = _book(STARTS, "ada")
     assert book.check({"ada": {ADA}}, {"slice-0": ADA}) == []
     assert len(book.check({"ada": set()}, {"slice-0": ADA})) == 1

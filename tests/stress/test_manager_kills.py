@@ -15,7 +15,7 @@ pytestmark = pytest.mark.race
 _AIMS: tuple[Aim, ...] = ("load", "deed", "return")
 
 
-def test_nothing_that_was_told_is_lost_by_kills_under_load(own_directories: Path) -> None:
+def test_kills_under_load_lose_no_message(own_directories: Path) -> None:
     with (
         Service(own_directories / "s", *FLAGS, count="8") as service,
         contextlib.closing(Kills(service, slices=8, tenants=50, seed=1)) as kills,

@@ -31,7 +31,7 @@ DEADLINE_S = 120.0
 CHIPS = 4
 
 
-def test_a_session_in_a_cluster_is_told_of_until_it_has_ended(
+def test_a_session_in_a_cluster_is_reported_until_its_end(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch, own_directories: Path
 ) -> None:
     deployed(namespace)

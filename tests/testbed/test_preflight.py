@@ -184,7 +184,7 @@ def test_no_service_and_several(namespace: Namespace) -> None:
     assert "suspended" in check.found
 
 
-def test_what_the_scheduler_says_is_told_and_waited_for(namespace: Namespace) -> None:
+def test_the_schedulers_reason_is_reported_while_waiting(namespace: Namespace) -> None:
     service = deploy_service(namespace, {KIND: 1}, ready=False)
     service.wait_for_head()
     told = wait(
@@ -219,7 +219,7 @@ def test_a_head_that_crashes_shows_its_last_lines(namespace: Namespace) -> None:
     assert told == []  # it raised, and did not time out
 
 
-def test_a_quota_that_leaves_no_room_for_pods_is_told(namespace: Namespace) -> None:
+def test_a_quota_without_room_for_pods_is_reported(namespace: Namespace) -> None:
     namespace.set_quota({"pods": "0"})
     namespace.create(JOBSETS, jobset(namespace))
     request = session_request(

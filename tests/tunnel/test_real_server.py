@@ -116,7 +116,7 @@ def test_a_pod_that_dies_is_not_waited_for(
     run(namespace, namespace.user("tenant"), own_directories / "r", test)
 
 
-def test_a_port_that_nobody_listens_on_is_told(
+def test_a_port_without_a_listener_is_reported(
     namespace: Namespace, echo_pod: str, own_directories: Path
 ) -> None:
     async def test(_relay: Relay, path: str, failures: list[TunnelFailure]) -> None:

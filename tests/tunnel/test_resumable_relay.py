@@ -75,7 +75,7 @@ def test_bytes_pass_while_websockets_are_cut(
     run(own_directories, certificates, test)
 
 
-def test_a_loss_is_told_with_each_failed_dial_and_its_end(
+def test_a_loss_is_reported_with_each_failed_dial_and_its_end(
     own_directories: Path, certificates: Path | None
 ) -> None:
     async def test(rig: Rig) -> None:

@@ -156,7 +156,7 @@ say("still", value=float(jnp.arange(3.0).sum()))
         eventually(nothing_left, "all to be gone")
 
 
-def test_kill_of_the_supervisor_is_told_and_the_next_connect_starts_another() -> None:
+def test_a_killed_supervisor_is_reported_and_replaced_by_the_next_connect() -> None:
     source = """
 import jax, jax.numpy as jnp
 try:

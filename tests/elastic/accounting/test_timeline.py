@@ -47,7 +47,7 @@ def test_a_column_a_second() -> None:
     ]
 
 
-def test_who_prints_it_can_tell_rows_apart() -> None:
+def test_rows_are_distinguishable_when_printed() -> None:
     rows = draw(reported(run()), 80)
     assert [row.kind for row in rows[:4]] == [RowKind.SLICES] * 3 + [RowKind.MARKS]
     assert rows[-1].kind is RowKind.AXIS
@@ -64,7 +64,7 @@ def test_what_is_shorter_than_a_column_is_seen() -> None:
     assert draw(reported(process), 12 + 20, full="#")[0].text == "########## #########"
 
 
-def test_more_marks_than_a_digit_tells() -> None:
+def test_more_marks_than_a_digit_counts() -> None:
     process = Process()
     process.start(0)
     for number in range(10):

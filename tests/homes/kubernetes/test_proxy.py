@@ -56,7 +56,7 @@ class SilentApi(KubeApi):
         yield chunks()
 
 
-def test_a_log_that_may_not_be_read_is_told() -> None:
+def test_an_unreadable_log_is_reported() -> None:
     async def work() -> list[Event]:
         told: list[Event] = []
         warned = asyncio.Event()

@@ -64,7 +64,7 @@ class ReadOnlyApi(KubeApi):
         yield chunks()
 
 
-def test_one_ready_slice_is_not_all_where_the_head_tells_no_types() -> None:
+def test_one_ready_slice_is_not_all_without_the_heads_types() -> None:
     told: list[Event] = []
 
     async def test() -> None:

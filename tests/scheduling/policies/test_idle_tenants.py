@@ -43,7 +43,7 @@ def test_with_a_free_slice_it_returns_at_once_and_is_watched_again() -> None:
     assert len(rm.heard("ada", m.NotifyIdle)) == 1
 
 
-def test_it_stays_idle_after_a_reconnect_and_is_told_so() -> None:
+def test_a_tenant_stays_idle_after_a_reconnect_and_is_notified() -> None:
     rm = parked()
     rm.cut("ada")
     rm.come_back("ada")

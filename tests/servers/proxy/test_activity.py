@@ -56,7 +56,7 @@ def test_requests_that_are_no_work_do_not_count() -> None:
     assert counts.all_but(PASSIVE) == 2
 
 
-def test_it_tells_at_once_then_of_work_and_when_it_is_asked(world: World) -> None:
+def test_activity_is_reported_at_once_with_work_and_on_request(world: World) -> None:
     world.begin(0.01)
     assert world.next() == 0
     world.count = 1
@@ -76,7 +76,7 @@ def test_in_a_hurry_it_looks_oftener(world: World) -> None:
     assert world.next() == 1
 
 
-def test_nothing_is_told_between_two_streams(world: World) -> None:
+def test_nothing_is_reported_between_two_streams(world: World) -> None:
     world.begin(0.01)
     assert world.next() == 0
     world.reporter.end()

@@ -78,7 +78,7 @@ def _make_executor(_epoch: Epoch) -> Executor:
     return cast("Executor", _Idle())
 
 
-def test_a_proxy_says_what_it_heard_last_and_how_long_it_still_lives(
+def test_a_proxy_reports_its_last_message_and_its_remaining_life(
     manager: tuple[_Forgetful, str],
 ) -> None:
     forgetful, address = manager
@@ -191,7 +191,7 @@ class _Pauses(threading.Event):
         return self.is_set()
 
 
-def test_a_proxy_that_cannot_do_what_it_is_told_ends_and_says_why(
+def test_a_proxy_that_cannot_place_a_slice_ends_with_the_reason(
     manager: tuple[_Forgetful, str],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

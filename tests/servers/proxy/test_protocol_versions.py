@@ -155,7 +155,7 @@ def _check(version: int, seen: dict[str, Any], service: Watched) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_results_types_are_told_again_to_those_who_ask_for_it(
+def test_result_types_are_repeated_on_request(
     make_proxy: MakeProxy, connect: MakeClient, version: int
 ) -> None:
     client = connect(make_proxy(newest_version=version).address, version=version)

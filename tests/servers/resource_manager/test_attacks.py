@@ -161,7 +161,7 @@ def test_a_host_has_so_many_calls_and_all_have(make_service: MakeService) -> Non
         assert check(b"", timeout=DEADLINE_S) == b"\x08\x01"
 
 
-def test_it_ends_though_somebody_does_not_read_what_it_was_told(make_service: MakeService) -> None:
+def test_it_ends_although_a_client_does_not_read(make_service: MakeService) -> None:
     service = make_service("--slow_reader_s=4", "--stop_exit_code=3", "--instance_count=64")
     wide = {"virtual_slices": [KIND] * 64, "queue_timeout_s": 1e6}
     for tenant in [service.tenant(f"t{number}", **wide) for number in range(30)]:

@@ -116,7 +116,7 @@ def test_a_state_file_from_before_the_history_goes_on(tmp_path: Path) -> None:
         assert store.write(_persist(_decision(1))) == [(number + 1, _decision(1))]
 
 
-def test_it_is_read_in_pieces_by_what_is_wanted(db: sqlite3.Connection) -> None:
+def test_it_is_read_in_pages_with_filters(db: sqlite3.Connection) -> None:
     history = History(db)
     kinds = [DecisionKind.PLACED, DecisionKind.FREED]
     history.append([_decision(n, tenant="ab"[n % 2], kind=kinds[n // 2 % 2]) for n in range(1, 21)])
@@ -211,7 +211,7 @@ def test_a_new_history_begins_above_all_that_another_can_have_had(tmp_path: Path
         assert store.write(_persist(_decision(3)))[0][0] == second + 1
 
 
-def test_who_reads_while_it_is_closed_is_told_so(db: sqlite3.Connection) -> None:
+def test_a_reader_during_closing_gets_an_error(db: sqlite3.Connection) -> None:
     history = History(db)
     history.append([_decision(number) for number in range(10)])
 

@@ -58,14 +58,14 @@ def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ev
 
 
 @pytest.mark.parametrize("kind", ["rm.recovered", "slice.ready"])
-def test_who_comes_back_to_one_that_waits_for_nobody_puts_nothing_off(kind: str) -> None:
+def test_a_return_after_the_recovery_extends_nothing(kind: str) -> None:
     patience = Patience()
     patience.announced(Event.of(kind))
     patience.received(BACK, 100.0)
     assert patience.until == 0.0
 
 
-def test_who_is_new_puts_nothing_off() -> None:
+def test_a_new_tenant_extends_nothing() -> None:
     patience = Patience()
     patience.announced(Event.of("rm.recovering"))
     patience.received(dataclasses.replace(BACK, welcomed_at=None), 100.0)

@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -
         Recording(str(tmp_path / "none" / "log"))
 
 
-def test_a_file_that_was_moved_away_is_told_all_the_same(tmp_path: Path) -> None:
+def test_a_moved_recording_is_still_exported(tmp_path: Path) -> None:
     log = tmp_path / "log"
     kept = Recording(str(log))
     kept.begin(RmConfig(slices={InstanceType.parse(KIND): 1}), Restored(), 1.0)

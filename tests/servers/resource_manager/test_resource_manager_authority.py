@@ -75,7 +75,7 @@ class Made:
             self.authority.join_tenant(ADA, 1)
 
 
-def test_what_cannot_be_written_is_answered_to_nobody(tmp_path: Path) -> None:
+def test_an_unwritten_decision_is_not_answered(tmp_path: Path) -> None:
     async def work() -> None:
         made = Made(tmp_path)
         made.store._db.execute("PRAGMA query_only = ON")
@@ -138,7 +138,7 @@ def test_a_core_that_stumbles_is_not_gone_on_with(
     asyncio.run(work())
 
 
-def test_nobody_is_hung_when_the_manager_stood_still_until_just_before(
+def test_a_stalled_manager_does_not_declare_workers_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "shared_pathways_service.servers.resource_manager.core_timer"

@@ -62,7 +62,7 @@ def claims_of(tenant: Stream, count: int = 1) -> list[pb.Claim]:
     ]
 
 
-def test_the_life_of_a_tenant_is_told_in_order(service: Service) -> None:
+def test_the_life_of_a_tenant_is_recorded_in_order(service: Service) -> None:
     workers = service.start_ready_workers("slice-0")
     ada = service.tenant("ada", team="blue")
     ada.expect("running")
@@ -123,7 +123,7 @@ def test_bad_requests_are_refused_by_field(
     assert field in str(raised.value.details())
 
 
-def test_one_who_waits_hears_why_and_how_long(service: Service) -> None:
+def test_a_waiting_tenant_is_explained_with_its_estimate(service: Service) -> None:
     service.start_ready_workers("slice-0", "slice-1")
     service.tenant("ada", virtual_slices=[KIND] * 2, queue_timeout_s=600).expect("running")
     service.tenant("bob", queue_timeout_s=600, priority=1).expect("queued")
@@ -155,7 +155,7 @@ def test_one_who_waits_hears_why_and_how_long(service: Service) -> None:
     assert entry.tenant == "dora"
 
 
-def test_one_who_runs_was_moved_or_is_gone_is_explained(make_service: MakeService) -> None:
+def test_running_moved_and_ended_tenants_are_explained(make_service: MakeService) -> None:
     service = make_service("--tenant_ttl_s=0.1")
     workers = service.start_ready_workers("slice-0", "slice-1")
     ada = service.tenant("ada", virtual_slices=[KIND] * 2)
@@ -218,7 +218,7 @@ def test_usage_goes_on_over_a_restart(make_service: MakeService) -> None:
 
 
 @pytest.mark.race
-def test_who_follows_misses_nothing_and_hears_nothing_twice(make_service: MakeService) -> None:
+def test_a_follower_misses_and_repeats_nothing(make_service: MakeService) -> None:
     service = make_service("--recovering_s=0.2", "--tenant_ttl_s=600")
     service.start_ready_workers("slice-0", "slice-1")
     heard: list[pb.EventMessage] = []
@@ -284,7 +284,7 @@ def _held(found: list[pb.EventMessage]) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.race
-def test_what_a_tenant_was_told_is_in_the_history_whenever_it_is_killed(
+def test_messages_to_tenants_are_in_the_history_after_any_kill(
     make_service: MakeService,
 ) -> None:
     service = make_service("--tenant_ttl_s=600", "--recovering_s=600", count="3")

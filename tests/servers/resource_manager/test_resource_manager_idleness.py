@@ -76,7 +76,7 @@ def test_the_idle_are_warned_released_and_come_back_when_they_work(
     ]
 
 
-def test_watchers_hear_of_it_and_metrics_count_it(make_service: MakeService) -> None:
+def test_idleness_is_sent_to_watchers_and_counted(make_service: MakeService) -> None:
     service = make_service(*SHORT, "--metrics_port=0", count="1")
     watch = service.watch("ada")
     service.start_ready_workers("slice-0")
@@ -119,7 +119,7 @@ def test_a_proxy_of_the_first_release_is_never_warned(make_service: MakeService)
     assert states["old"] == "running"
 
 
-def test_without_the_policy_nobody_is_asked(make_service: MakeService) -> None:
+def test_without_the_policy_no_tenant_is_asked(make_service: MakeService) -> None:
     service = make_service(count="1")
     assert service.tenant("ada").expect("welcome").activity_s == 0
 

@@ -14,7 +14,7 @@ from harness.processes import KIND, ServerProcess
 from tests.servers.conftest import MakeService
 
 
-def test_how_it_stands_and_what_was_done_is_told(make_service: MakeService) -> None:
+def test_state_and_counters_are_exposed(make_service: MakeService) -> None:
     service = make_service("--metrics_port=0")
     service.start_ready_workers("slice-0", "slice-1")
     service.tenant("ada").expect("running")

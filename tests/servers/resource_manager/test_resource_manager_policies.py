@@ -144,7 +144,7 @@ def test_cordon_drain_and_uncordon(make_service: MakeService) -> None:
     assert _placed(waiting).slice_id == "slice-0"
 
 
-def test_the_answer_to_a_drain_tells_where_to_and_when(make_service: MakeService) -> None:
+def test_the_answer_to_a_drain_has_the_destination_and_the_time(make_service: MakeService) -> None:
     service = make_service(LONG)
     service.start_ready_workers("slice-0", "slice-1")
     service.tenant("ada").expect("running")

@@ -102,7 +102,7 @@ def test_recovering_ends_after_its_grace_without_those_that_are_gone(
     assert back.expect("refused").kind == REFUSAL.LOST
 
 
-def test_a_worker_that_died_meanwhile_is_told_after_the_restart(
+def test_the_loss_of_a_worker_is_announced_after_the_restart(
     make_service: MakeService,
 ) -> None:
     service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
@@ -195,7 +195,7 @@ def test_two_managers_cannot_share_a_state_file(service: Service, tmp_path: Path
     assert not list(service.root.glob("state.damaged-*"))
 
 
-def test_a_manager_told_to_stop_ends_at_once_and_forgets_nothing(
+def test_a_terminated_manager_ends_at_once_and_forgets_nothing(
     make_service: MakeService,
 ) -> None:
     service = make_service("--recovering_s=600")
@@ -212,7 +212,7 @@ def _lose_state(service: Service) -> None:
         path.unlink()
 
 
-def test_with_its_state_file_gone_a_manager_asks_who_holds_what(make_service: MakeService) -> None:
+def test_without_its_state_file_a_manager_asks_for_the_holders(make_service: MakeService) -> None:
     service = make_service("--recovering_s=600", "--tenant_ttl_s=600")
     workers = service.start_ready_workers("slice-0", "slice-1")
     ada = service.tenant("ada", virtual_slices=[KIND] * 2)

@@ -58,7 +58,7 @@ def test_an_answer_is_made_in_pieces_and_others_have_their_turn() -> None:
     asyncio.run(work())
 
 
-def test_a_report_of_one_tenant_tells_of_it_what_that_of_all_does() -> None:
+def test_the_report_of_one_tenant_matches_that_of_all() -> None:
     core = _core()
     whole = core.status(0.0)
     for name in ("ada", "bob", "nobody"):

@@ -160,7 +160,7 @@ def test_a_grant_of_another_form_is_damage(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("state.damaged-*"))) >= 1
 
 
-def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_an_impossible_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SharedPathwaysError, match="cannot open the state file"):
         open_store(str(tmp_path / "none" / "state"), first_start=True)
 

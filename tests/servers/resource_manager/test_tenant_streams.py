@@ -85,7 +85,7 @@ def test_a_placement_does_not_wait_for_a_thousand_places_in_the_queue() -> None:
     asyncio.run(work())
 
 
-def test_each_tenant_hears_the_last_of_several_places_and_all_in_order() -> None:
+def test_queue_positions_are_coalesced_and_placements_ordered() -> None:
     async def work() -> None:
         heard = _Heard()
         for name in ("ada", "eve", "bob"):
@@ -116,7 +116,7 @@ def test_each_tenant_hears_the_last_of_several_places_and_all_in_order() -> None
     asyncio.run(work())
 
 
-def test_a_new_stream_does_not_hear_what_was_for_the_old_one() -> None:
+def test_a_new_stream_does_not_receive_old_messages() -> None:
     async def work() -> None:
         heard = _Heard()
         heard.open("ada")

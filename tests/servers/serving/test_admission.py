@@ -180,7 +180,7 @@ def test_a_refusal_that_is_not_taken_ends_its_call(
 
 
 @pytest.mark.parametrize("reads_again", [True, False])
-def test_a_stream_that_overflows_before_its_metadata_is_taken_tells_so(
+def test_an_overflow_before_the_metadata_is_reported(
     own_directories: Path, caplog: pytest.LogCaptureFixture, reads_again: bool
 ) -> None:
     async def run() -> None:

@@ -113,7 +113,7 @@ def test_json_is_one_object_a_line_whatever_is_said(capfd: pytest.CaptureFixture
         ("proxy", ["--virtual_slices=tpuv6e:2x2"]),
     ],
 )
-def test_each_server_logs_json_when_told(module: str, flags: list[str]) -> None:
+def test_each_server_logs_json_on_request(module: str, flags: list[str]) -> None:
     name = f"shared_pathways_service.servers.{module}"
     with ServerProcess(name, [*flags, "--server_port=0", "--log_format=json"]) as server:
         line = server.wait_for_line("serving on")
@@ -123,7 +123,7 @@ def test_each_server_logs_json_when_told(module: str, flags: list[str]) -> None:
 # ---- identity
 
 
-def test_a_process_is_told_from_a_later_one_with_its_id(
+def test_a_reused_process_id_is_recognised(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     identity = identity_of(sleeper.pid)
@@ -135,7 +135,7 @@ def test_a_process_is_told_from_a_later_one_with_its_id(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others know no start but by the clock")
-def test_a_step_of_the_clock_makes_nobody_another(
+def test_a_step_of_the_clock_changes_no_identity(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = identity_of(sleeper.pid)
@@ -163,7 +163,7 @@ def test_the_very_process_is_signalled(sleeper: subprocess.Popen[bytes]) -> None
 # ---- watch
 
 
-def test_a_watch_tells_of_the_end_once(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_watch_reports_the_end_once(sleeper: subprocess.Popen[bytes]) -> None:
     identity = identity_of(sleeper.pid)
     ended = threading.Semaphore(0)
     with contextlib.closing(ProcessWatch(identity, ended.release)):
@@ -173,7 +173,7 @@ def test_a_watch_tells_of_the_end_once(sleeper: subprocess.Popen[bytes]) -> None
     assert not ended.acquire(blocking=False)
 
 
-def test_a_watch_of_an_ended_process_tells_at_once(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_watch_of_an_ended_process_fires_at_once(sleeper: subprocess.Popen[bytes]) -> None:
     identity = identity_of(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
@@ -299,7 +299,7 @@ DEAF = """
 """
 
 
-def test_a_stop_signal_that_another_thread_took_is_heard() -> None:
+def test_a_stop_signal_taken_by_another_thread_is_handled() -> None:
     command = [sys.executable, "-c", textwrap.dedent(DEAF)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as child:
         assert child.stdout
@@ -319,7 +319,7 @@ def test_ready_is_one_line_and_the_end_of_the_stream() -> None:
     assert data == {"port": 29001, "socket": "/run/rm", "pid": os.getpid()}
 
 
-def test_ready_does_not_mind_that_nobody_waits() -> None:
+def test_ready_works_without_a_reader() -> None:
     report_ready(None, port=1)
     read_fd, write_fd = os.pipe()
     os.close(read_fd)

@@ -56,7 +56,7 @@ class TestOccupancy:
         assert not Occupancy(math.inf, now=0).end_if_idle(1e12)
 
     @given(st.lists(st.tuples(st.sampled_from(["enter", "leave", "look"]), st.floats(0, 50))))
-    def test_nobody_is_stranded(self, steps: list[tuple[str, float]]) -> None:
+    def test_a_service_in_use_does_not_end(self, steps: list[tuple[str, float]]) -> None:
         occupancy, users, now = Occupancy(60, now=0), 0, 0.0
         for step, pause in steps:
             now += pause
@@ -161,14 +161,14 @@ class TestRequests:
             read_proxy_request(message, TYPES, MOST)
         assert caught.value.field == field
 
-    def test_a_type_that_the_service_lacks_is_refused_naming_its_types(self) -> None:
+    def test_an_unknown_type_is_refused_with_the_known_ones(self) -> None:
         message = create_proxy(**{**RIGHT, "virtual_slices": ["tpuv4:2x2x1"]})
         with pytest.raises(InvalidRequestError, match="tpuv6e:2x2, tpuv5e:2x4"):
             read_proxy_request(message, TYPES, MOST)
 
 
 class TestEndings:
-    def test_the_report_tells_more_than_the_code(self, tmp_path: Path) -> None:
+    def test_the_exit_report_is_preferred_to_the_exit_code(self, tmp_path: Path) -> None:
         path = tmp_path / "report"
         path.write_text('{"reason": "the lease ended", "exit_code": 69}')
         report = read_exit_report(path)
@@ -237,7 +237,7 @@ class TestLogs:
         assert len(list(logs.directory.glob("standby-*"))) == logs_module.PROXIES_KEPT
 
 
-def test_servers_do_not_get_what_is_meant_for_the_users_program() -> None:
+def test_servers_do_not_inherit_the_users_settings() -> None:
     environ = {
         "PATH": "/bin",
         "PYTHONPATH": "/lib/mine",

@@ -155,7 +155,7 @@ def test_proxy_serves_and_ends_with_its_slices_released() -> None:
         assert server.stop() == 0
 
 
-def test_each_end_of_a_proxy_frees_its_slices_and_is_told() -> None:
+def test_each_end_of_a_proxy_frees_its_slices_and_is_reported() -> None:
     with (
         embedded("--tenant_ttl_s=3600", slices=f"{KIND}=2") as (_, client),
         sleeper() as owner,
@@ -216,7 +216,7 @@ def test_a_crash_of_a_proxy_is_explained_and_kept() -> None:
         assert not last.exists()
 
 
-def test_ends_when_nobody_ever_comes() -> None:
+def test_ends_without_any_user() -> None:
     with ServerProcess(MODULE, ["--idle_s=0.1", "--standby_proxies=0"]) as server:
         assert server.wait() == 0
     assert_clean(runtime_paths())

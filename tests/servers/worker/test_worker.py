@@ -146,7 +146,7 @@ def test_without_the_token_it_ends(make_service: MakeService, own_directories: P
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.race
-def test_told_to_stop_it_says_goodbye(service: Service, sig: signal.Signals) -> None:
+def test_a_stopped_worker_signs_off(service: Service, sig: signal.Signals) -> None:
     worker = service.start_worker("slice-0")
     service.wait_for_states({"slice-0": "ready"})
     worker.signal(sig)
@@ -155,7 +155,7 @@ def test_told_to_stop_it_says_goodbye(service: Service, sig: signal.Signals) -> 
 
 
 @pytest.mark.race
-def test_told_to_stop_it_does_not_wait_for_a_manager_that_hangs(service: Service) -> None:
+def test_a_stop_does_not_wait_for_a_hanging_manager(service: Service) -> None:
     worker = service.start_worker("slice-0")
     service.wait_for_states({"slice-0": "ready"})
     service.rm.signal(signal.SIGSTOP)
@@ -164,14 +164,14 @@ def test_told_to_stop_it_does_not_wait_for_a_manager_that_hangs(service: Service
 
 
 @pytest.mark.race
-def test_told_to_stop_without_a_manager_it_stops() -> None:
+def test_a_stop_works_without_a_manager() -> None:
     with ServerProcess(MODULE, ["--server_port=0", NOWHERE]) as worker:
         worker.wait_for_line("trying again")
         assert worker.stop() == 0
 
 
 @pytest.mark.race
-def test_told_to_stop_it_does_not_wait_for_a_client_that_reads_nothing(
+def test_a_stop_does_not_wait_for_a_client_that_reads_nothing(
     own_directories: Path,
 ) -> None:
     socket = own_directories / "w"

@@ -53,7 +53,7 @@ def kill_both(running: Program) -> None:
     wait_until("the agent's end", lambda: not agent.is_alive())
 
 
-def test_an_agent_killed_is_told_and_closing_takes_the_proxy_down(
+def test_a_killed_agent_is_reported_and_closing_deletes_the_proxy(
     service: DeployedService,
 ) -> None:
     with client(service.namespace, CLIENT) as running:

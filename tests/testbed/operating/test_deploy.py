@@ -125,7 +125,7 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
     assert sps_failing("upgrade", "pw", *place)[0] == 3
 
 
-def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place: list[str]) -> None:
+def test_an_unready_service_is_reported_and_stays(namespace: Namespace, place: list[str]) -> None:
     image = f"--server-image={OUR_SERVER_IMAGE}"
     code, err = sps_failing("deploy", "big", f"--slices={KIND}=3", image, "--timeout=8", *place)
     assert code == 3
@@ -147,7 +147,7 @@ def test_what_cannot_become_ready_is_told_and_stays(namespace: Namespace, place:
     assert namespace.items(JOBSETS) == []
 
 
-def test_what_was_changed_by_hand_is_kept_and_who_stays_is_ended_on_request(
+def test_manual_changes_are_kept_and_tenants_end_on_request(
     namespace: Namespace, place: list[str]
 ) -> None:
     inputs = ServiceInputs(

@@ -73,7 +73,7 @@ def test_our_own_variables_are_unknown(cluster: Cluster, tmp_path: Path) -> None
         assert client.session_id
 
 
-def test_the_proxy_runs_as_nobody_and_ends_with_its_children(cluster: Cluster) -> None:
+def test_the_proxy_runs_unprivileged_and_ends_with_its_children(cluster: Cluster) -> None:
     _, process = cluster.start_serving()
     first = psutil.Process(process.pid)
     family = [first, *first.children(recursive=True)]

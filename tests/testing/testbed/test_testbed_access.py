@@ -125,7 +125,7 @@ def test_user_with_rules_of_its_own(namespace: Namespace) -> None:
         user.get(namespace.path("pods", "x"))
 
 
-def test_requests_of_one_user_are_told_apart(namespace: Namespace) -> None:
+def test_requests_are_recorded_per_user(namespace: Namespace) -> None:
     user = namespace.user("tenant")
     tenant = namespace.testbed.api_of(user)
     namespace.items("pods")  # the administrator's

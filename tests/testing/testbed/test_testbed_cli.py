@@ -48,7 +48,7 @@ def test_up_until_a_signal(testbed: Testbed, number: signal.Signals, code: int) 
     assert running.wait_for_end(0)
 
 
-def test_wrong_pools_are_told_before_anything_starts() -> None:
+def test_invalid_pools_are_refused_before_the_start() -> None:
     done = subprocess.run(
         [*SPS, "testbed", "up", "--pools=nosuch:2x2=1"],
         cwd=REPOSITORY,

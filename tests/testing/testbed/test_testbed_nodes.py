@@ -46,7 +46,7 @@ def test_pools_are_as_on_gke(namespace: Namespace) -> None:
     assert {node["status"]["allocatable"]["google.com/tpu"] for node in found} == {"4"}
 
 
-def test_only_who_asks_for_tpus_gets_to_their_nodes(namespace: Namespace) -> None:
+def test_only_pods_that_request_tpus_run_on_their_nodes(namespace: Namespace) -> None:
     [tpu] = namespace.add_nodes({"tpuv6e:2x2": 1}, cpu_nodes=0)
     namespace.create("pods", pod("asks", container("sleep 1000", **TPU)))
     namespace.create("pods", pod("plain", container("sleep 1000")))
@@ -119,7 +119,7 @@ def test_a_job_ends_at_its_deadline(namespace: Namespace) -> None:
     assert namespace.processes() == {}
 
 
-def test_pods_that_the_control_plane_misjudged_are_told_of_again(namespace: Namespace) -> None:
+def test_misjudged_pods_are_reported_again(namespace: Namespace) -> None:
     namespace.create("pods", pod("runs", container("sleep 600")))
     seen = namespace.wait_for_pod("runs", is_ready)
     # As the control plane does with the pods of a node of which it has not heard for a while.

@@ -125,7 +125,7 @@ def test_an_unknown_session_is_answered_once() -> None:
     run(test)
 
 
-def test_one_session_too_many_is_told_so_and_may_come_later() -> None:
+def test_one_session_too_many_is_refused_and_may_retry() -> None:
     async def test() -> None:
         async with a_rig(echo, options=FarOptions(max_sessions=1)) as rig:
             writer = await in_use(rig)
@@ -144,7 +144,7 @@ def test_one_session_too_many_is_told_so_and_may_come_later() -> None:
     run(test)
 
 
-def test_handshakes_that_never_end_keep_nobody_out() -> None:
+def test_unfinished_handshakes_do_not_block_others() -> None:
     async def test() -> None:
         async with a_rig(echo, options=FarOptions(max_handshakes=4)) as rig:
             # All before the far end accepts the first.

@@ -227,7 +227,7 @@ def test_a_peer_that_begins_messages_and_never_ends_them_is_ended() -> None:
     run(test)
 
 
-def test_peers_without_the_token_disturb_nobody() -> None:
+def test_peers_without_the_token_do_no_harm() -> None:
     async def test() -> None:
         proxy = Proxy()
         async with a_rig(proxy.serve, options=FarOptions(max_handshakes=4)) as rig:

@@ -118,7 +118,7 @@ def test_a_program_is_partitioned_as_its_client_says(
     assert list(told.tile_assignment_dimensions) == [2]
 
 
-def test_the_sharding_of_a_value_is_told(session: RawClient, stream: RawCallbacks) -> None:
+def test_the_sharding_of_a_value_is_sent(session: RawClient, stream: RawCallbacks) -> None:
     compiling = session.begin_compile(INSPECTING, [0, 1])
     number, call = asked(stream)
     assert call.kind == pb.CompileCall.INSPECT

@@ -69,7 +69,7 @@ def test_sessions_are_served_in_turn(compilations: Compilations) -> None:
     assert seen == ["1a", "2a", "3a", "1b", "2b", "1c"]
 
 
-def test_whatever_is_raised_is_told_and_the_thread_goes_on(
+def test_any_error_is_reported_and_the_thread_continues(
     compilations: Compilations, last_requests: Path
 ) -> None:
     told: list[StatusError] = []

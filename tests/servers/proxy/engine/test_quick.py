@@ -94,7 +94,7 @@ def test_a_quick_program_of_one_device_is_not_handed_on(
     assert queued == ["sharded_double"] * 2
 
 
-def test_a_quick_program_waits_for_what_is_under_way(
+def test_a_quick_program_waits_for_running_operations(
     proxy: LocalProxy, client: RawClient, queued: list[str]
 ) -> None:
     quick, over_both = client.compile(DOUBLE, [0]), client.compile(sharded_double(8), range(8))

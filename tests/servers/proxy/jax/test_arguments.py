@@ -169,7 +169,7 @@ def views(client: RawClient) -> list[int]:
     return [array, other]
 
 
-def test_views_of_what_is_donated(session: RawClient) -> None:
+def test_views_of_donated_arrays(session: RawClient) -> None:
     double = session.compile(sharded_double(4), DEVICES)
     take = session.compile(sharded_double(4, DONATED), DEVICES)
     two = session.compile(TWO, DEVICES)

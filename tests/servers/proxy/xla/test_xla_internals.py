@@ -54,7 +54,7 @@ def test_every_class_that_the_checks_use_is_looked_for() -> None:
     assert used <= known
 
 
-def test_a_text_that_is_not_utf8_is_told_from_other_errors() -> None:
+def test_invalid_utf8_is_distinguished_from_other_errors() -> None:
     with ir.Context():
         text = ir.Attribute.parse('"\\FF"')
         with pytest.raises((UnicodeDecodeError, RuntimeError)) as caught:
@@ -63,7 +63,7 @@ def test_a_text_that_is_not_utf8_is_told_from_other_errors() -> None:
     assert not xla_internals.is_not_utf8(RuntimeError("dictionary changed size"))
 
 
-def test_a_module_that_is_gone_lacks_all_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_parts_of_a_missing_module_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [
         (None, place, name, purpose)
         if place == "jaxlib.cpu._lapack"
