@@ -175,20 +175,20 @@ class _Child:
         )
         # Before it starts its agent, which inherits it.
         _pin(self.process.pid, processor)
-        self.told = self.hear()
+        self.greeting = self.receive()
 
     def say(self, line: str) -> None:
         assert self.process.stdin
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"a program ended with {self.process.wait()}")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def end(self) -> None:
         assert self.process.stdin
@@ -230,11 +230,11 @@ def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]
         socket = Path(os.environ["SPS_RUNTIME_DIR"]) / "rm.sock"
         addresses = {
             MANAGER: f"unix:{socket}",
-            OWN: harming.told["address"],
-            VICTIMS: harmed.told["address"],
+            OWN: harming.greeting["address"],
+            VICTIMS: harmed.greeting["address"],
         }
         processes = _status()["processes"]
-        names = {harming.told["name"]: OWN, harmed.told["name"]: VICTIMS}
+        names = {harming.greeting["name"]: OWN, harmed.greeting["name"]: VICTIMS}
         pids = {names[p["name"]]: p["pid"] for p in processes if p.get("name") in names}
         pids[MANAGER] = next(p["pid"] for p in processes if p["role"] == "rm")
         for pid in {service, *(process["pid"] for process in processes)}:
@@ -244,7 +244,7 @@ def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]
 
 def _rate(harmed: _Child, seconds: float) -> float:
     harmed.say(str(seconds))
-    rate: float = harmed.hear()["rate"]
+    rate: float = harmed.receive()["rate"]
     return rate
 
 
@@ -264,11 +264,11 @@ def measure(
                     calm = _rate(harmed, seconds)
                     order = {"server": server, "address": address, "kind": kind.name}
                     harming.say(json.dumps(order))
-                    harming.hear()
+                    harming.receive()
                     amid.append(_rate(harmed, seconds))
                     most = Held.of(pids[server])
                     harming.say("")
-                    harming.hear()
+                    harming.receive()
                     shares.append(amid[-1] / statistics.mean((calm, _rate(harmed, seconds))))
                 found[server][kind.name] = {
                     "share": round(statistics.median(shares), 3),

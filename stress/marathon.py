@@ -104,15 +104,15 @@ def run(
             if wrong:
                 raise MarathonError(f"lap {len(done) + 1}: {wrong}")
             due = (done[0].counters, done[0].proxy.descriptors) if done else None
-            told, held = _at_rest(address, proxy.pid, due)
+            counters, held = _at_rest(address, proxy.pid, due)
             lap = Lap(
                 round(time.monotonic() - began, 1),
-                told["sps_proxy_dispatches_total"],
-                told["sps_proxy_received_bytes_total"] // MB,
-                told["sps_proxy_sent_bytes_total"] // MB,
+                counters["sps_proxy_dispatches_total"],
+                counters["sps_proxy_received_bytes_total"] // MB,
+                counters["sps_proxy_sent_bytes_total"] // MB,
                 held,
                 Held.of(client.pid),
-                _left(told),
+                _left(counters),
             )
             done.append(lap)
             after_lap(lap)
@@ -127,16 +127,16 @@ def _at_rest(
     Args:
       address: Of the proxy.
       pid: Of the proxy.
-      due: What the counters told after the first lap, and how many descriptors there were; None:
+      due: The counters after the first lap, and how many descriptors there were; None:
         this is the first, and what does not change any more is taken for it.
     """
     deadline = time.monotonic() + _DEADLINE_S
     seen: list[tuple[dict[str, Any], int]] = []
     while True:
-        told = counters_of(address)
+        counters = counters_of(address)
         held = Held.of(pid)
         # (The connection on which the counters came may not be closed yet.)
-        seen.append((_left(told), held.descriptors))
+        seen.append((_left(counters), held.descriptors))
         fewest = min(number for _, number in seen)
         if due is not None:
             rests = seen[-1] == due
@@ -144,14 +144,14 @@ def _at_rest(
             same = all(left == seen[-1][0] for left, _ in seen[-20:])
             rests = len(seen) >= 20 and same and held.descriptors == fewest
         if rests:
-            return told, held
+            return counters, held
         if time.monotonic() > deadline:
             raise MarathonError(f"the proxy holds {seen[-1]}, not {due}")
         time.sleep(0.02)
 
 
-def _left(told: dict[str, Any]) -> dict[str, Any]:
-    left: dict[str, Any] = {name: told[f"sps_proxy_{name}"] for name in _COUNTERS}
+def _left(counters: dict[str, Any]) -> dict[str, Any]:
+    left: dict[str, Any] = {name: counters[f"sps_proxy_{name}"] for name in _COUNTERS}
     return left | {"device_memory_bytes": sum(left["device_memory_bytes"].values())}
 
 

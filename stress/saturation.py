@@ -31,7 +31,7 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
     busy = "import os\nwhile os.getppid() == {}: pass".format(os.getpid())  # noqa: UP032 - braces
     lost: list[str] = []
 
-    def hear(event: Event) -> None:
+    def count(event: Event) -> None:
         if event.kind == "slice.unplaced":
             lost.append(event.reason or "")
 
@@ -41,7 +41,7 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
             subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count() or 1)
         ]
         try:
-            with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=hear):
+            with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=count):
                 import jax
 
                 values = np.arange(megabytes * (1 << 20) // 4, dtype=np.float32)

@@ -63,10 +63,10 @@ def _one_life(
         began = time.monotonic()
         if aim == "save":
             which, period = draw.randint(1, 3), run.training.period
-            _wait(run, process, lambda told: len(_saved_next(told, period)) >= which)
+            _wait(run, process, lambda events: len(_saved_next(events, period)) >= which)
             moment_s = draw.uniform(0.0, reference.save_s)
         elif aim == "restarted":
-            _wait(run, process, lambda told: any(e.kind == "elastic.restored" for e in told))
+            _wait(run, process, lambda events: any(e.kind == "elastic.restored" for e in events))
             moment_s = draw.uniform(0.0, reference.trained_s)
         else:
             moment_s = draw.uniform(0.0, reference.seconds)

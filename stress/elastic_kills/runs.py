@@ -145,15 +145,15 @@ class Run:
         """Returns the ledger's events, of all processes or from one's beginning on."""
         if not (self.directory / LEDGER_NAME).exists():
             return []
-        told = list(read_ledger(self.directory))
+        events = list(read_ledger(self.directory))
         if pid is None:
-            return told
+            return events
         began = [
             number
-            for number, event in enumerate(told)
+            for number, event in enumerate(events)
             if event.kind == "elastic.run.started" and event.data["pid"] == pid
         ]
-        return told[began[-1] :] if began else []
+        return events[began[-1] :] if began else []
 
     def checkpoints(self) -> tuple[CheckpointInfo, ...]:
         """Returns the checkpoints there are, each file of which was read."""

@@ -171,9 +171,9 @@ class Record:
         by_kind: dict[str, list[Survival]] = collections.defaultdict(list)
         for survival in self.survivals:
             by_kind[survival.kind].append(survival)
-        told = list(self.survivals)
+        survivals = list(self.survivals)
         if soaked is not None and soaked.last is not None:
-            told.append(soaked.last)
+            survivals.append(soaked.last)
         return {
             "simulated": self._asked.simulated,
             "seed": self._asked.seed,
@@ -184,7 +184,7 @@ class Record:
             "by_kind": {kind: _summary(by_kind[kind]) for kind in sorted(by_kind)},
             "growth": {name: grown.to_json() for name, grown in self.grown().items()},
             "held": [dataclasses.astuple(held) for held in self.held],
-            "disruptions": [dataclasses.asdict(survival) for survival in told],
+            "disruptions": [dataclasses.asdict(survival) for survival in survivals],
         }
 
 
@@ -226,11 +226,11 @@ def show(result: Mapping[str, Any]) -> None:
         f"{run['steps']} steps in {run['seconds']:.0f} s; ended with: {run['error'] or 'success'}"
     )
     print(f"errors that nobody meant: {len(run['unplanned'])}")
-    told = run["differences"]
-    print(f"not as without disruptions: {'; '.join(told['wrong']) or 'nothing'}")
+    found = run["differences"]
+    print(f"not as without disruptions: {'; '.join(found['wrong']) or 'nothing'}")
     print(
-        f"differences: losses {told['most_of_losses']}, parameters {told['most_of_parameters']}, "
-        f"over {told['epochs']} epochs"
+        f"differences: losses {found['most_of_losses']}, parameters {found['most_of_parameters']}, "
+        f"over {found['epochs']} epochs"
     )
     for name, grown in result["growth"].items():
         flat = "flat" if grown["flat"] else "GROWS"

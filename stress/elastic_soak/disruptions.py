@@ -70,7 +70,7 @@ class Survival:
     saves_failed: int = 0
     native_threads: int = 0
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Records what an event shows of the recovery."""
         data = event.data
         match event.kind:

@@ -70,9 +70,9 @@ class Disruptor:
         self.unplanned: list[str] = []
         self._thread = threading.Thread(target=self._run, name="disruptor")
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Takes an event of the run."""
-        self._training.hear(event)
+        self._training.add(event)
         self._events.put(event)
 
     @contextlib.contextmanager
@@ -223,7 +223,7 @@ class Disruptor:
         if event.kind == "elastic.step":
             self._step = event.step or 0
         if survival is not None:
-            survival.hear(event)
+            survival.add(event)
         elif event.kind == "elastic.error":
             self.unplanned.append(f"step {event.step}: {event.reason}"[:200])
 

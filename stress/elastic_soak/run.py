@@ -35,14 +35,14 @@ class Differences:
       wrong: What must not be; of losses and parameters, what is more than the sums of another
         number of slices differ by.
       epochs: That were looked at, the last one perhaps in part.
-      untold: Steps that count, whose loss was not reported.
+      unreported: Steps that count, whose loss was not reported.
       most_of_losses: The largest difference of one step's loss.
       most_of_parameters: The largest difference at the end.
     """
 
     wrong: Sequence[str] = ("it was not compared",)
     epochs: int = 0
-    untold: int = 0
+    unreported: int = 0
     most_of_losses: float | None = None
     most_of_parameters: float | None = None
 
@@ -92,7 +92,7 @@ def soak(
 
     def on_event(event: Event) -> None:
         counts[event.kind] += 1
-        disruptor.hear(event)
+        disruptor.add(event)
 
     options = example_training.options(
         elastic_min_slice_count=1,
@@ -154,7 +154,7 @@ def compare(world: World, done: Training, result: State) -> Differences:
         world.devices(),
         options=example_training.options(elastic_enabled=False, health_every=0),
         slice_key=world.slice_key,
-        on_event=calm.hear,
+        on_event=calm.add,
         console=False,
     ) as manager:
         expected = manager.run(calm)
@@ -171,8 +171,8 @@ def compare(world: World, done: Training, result: State) -> Differences:
     if not np.array_equal(done.used[:steps], calm.used[:steps]):
         wrong.append("examples were used in another order")
     # A step whose state was saved counts, even if its loss was not awaited before a slice was lost.
-    told = np.isfinite(done.losses[:steps])
-    losses, calm_losses = done.losses[:steps][told], calm.losses[:steps][told]
+    reported = np.isfinite(done.losses[:steps])
+    losses, calm_losses = done.losses[:steps][reported], calm.losses[:steps][reported]
     if not np.allclose(losses, calm_losses, rtol=1e-4, atol=1e-5):
         worst = int(np.argmax(np.abs(losses - calm_losses)))
         wrong.append(f"a loss of {losses[worst]}, undisturbed {calm_losses[worst]}")
@@ -184,7 +184,7 @@ def compare(world: World, done: Training, result: State) -> Differences:
     return Differences(
         wrong=wrong,
         epochs=len(epochs),
-        untold=int(np.sum(~told)),
+        unreported=int(np.sum(~reported)),
         most_of_losses=float(np.max(np.abs(losses - calm_losses))),
         most_of_parameters=max(float(np.max(np.abs(result[n] - expected[n]))) for n in floats),
     )

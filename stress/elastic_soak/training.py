@@ -53,7 +53,7 @@ class Training:
         """Has the next step fail with an error that names no slice, and a slice with it."""
         self._lie = disruption
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Keeps a step's loss."""
         loss = event.data.get("loss")
         if event.kind == "elastic.step" and event.step and loss is not None:

@@ -90,9 +90,9 @@ class Observer:
         python = self._python_stacks()
         time.sleep(_BETWEEN_S)
         after = _threads(self.pid)
-        for thread, told in after.items():
+        for thread, usage in after.items():
             began = before.get(thread, {}).get("cpu_s", 0.0)
-            told["cpu_s_between"] = round(told["cpu_s"] - began, 2)
+            usage["cpu_s_between"] = round(usage["cpu_s"] - began, 2)
         # Before the debuggers, which suspend the process.
         answers = self._answers()
         stacks = {
@@ -165,9 +165,9 @@ class Observer:
         answers: dict[str, str] = {}
         try:
             for what, question in {"session": init, "compile": compile_, "run": run}.items():
-                told = self._ask(question)
-                answers[f"{what} on device {device}"] = told
-                if not told.startswith("after "):
+                answer = self._ask(question)
+                answers[f"{what} on device {device}"] = answer
+                if not answer.startswith("after "):
                     break
         finally:
             client.close()

@@ -128,6 +128,6 @@ def counters_of(address: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
 
 
 def _held(address: str) -> dict[str, float]:
-    told = counters_of(address)
-    values: dict[str, Any] = {name: told[f"sps_proxy_{name}"] for name in HELD}
+    counters = counters_of(address)
+    values: dict[str, Any] = {name: counters[f"sps_proxy_{name}"] for name in HELD}
     return values | {"device_memory_bytes": sum(values["device_memory_bytes"].values())}

@@ -75,7 +75,7 @@ def measure(count: int, tenants: int, slices: int, seed: int) -> dict[str, Any]:
             "faults": faults,
             "tenants": kills.crowd.started,
             "decisions": dict(sorted(kills.book.kinds.items())),
-            "told": dict(sorted(kills.book.told.items())),
+            "messages": dict(sorted(kills.book.messages.items())),
             "each": [dataclasses.asdict(kill) for kill in kills.kills],
         }
 
@@ -85,10 +85,10 @@ def show(result: Mapping[str, Any]) -> None:
     counts = ", ".join(f"{count} at {aim}" for aim, count in sorted(aims.items()))
     print(f"kills                 {result['kills']} ({counts})")
     print(f"tenants, in all       {result['tenants']}")
-    decisions, told = result["decisions"], result["told"]
+    decisions, messages = result["decisions"], result["messages"]
     grants = decisions.get("slice.placed", 0) + decisions.get("slice.replaced", 0)
     print(f"decisions             {sum(decisions.values())}")
-    print(f"  grants              {grants} ({told.get('placed', 0)} times told)")
+    print(f"  grants              {grants} ({messages.get('placed', 0)} messages)")
     print(f"  preemptions         {decisions.get('tenant.preempted', 0)}")
     print(f"  releases            {decisions.get('tenant.released', 0)}")
     print(f"faults                {len(result['faults'])} (aim: 0)")

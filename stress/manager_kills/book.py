@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision
 
-__all__ = ["Book", "Hold", "Told"]
+__all__ = ["Book", "Hold", "TenantMessage"]
 
 _GRANTS = frozenset({DecisionKind.PLACED, DecisionKind.REPLACED})
 _ENDS = frozenset({DecisionKind.UNPLACED, DecisionKind.FREED})
@@ -40,14 +40,14 @@ class Hold:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Told:
+class TenantMessage:
     """A message to a tenant.
 
     Attributes:
       tenant: The recipient.
       what: The field of `TenantUpdate`, or ``placed`` and ``unplaced``.
       hold: With these two, of which placement.
-      reason: Why, if it was said.
+      reason: Its reason, if it has one.
     """
 
     tenant: str
@@ -63,7 +63,7 @@ class Book:
       last: The number of the last decision.
       holds: The holder of each slice.
       kinds: How many decisions there are of each kind.
-      told: The number of messages to tenants by kind.
+      messages: The number of messages to tenants by kind.
       faults: Contradictions, in words.
     """
 
@@ -71,7 +71,7 @@ class Book:
         self.last = 0
         self.holds: dict[str, Hold] = {}
         self.kinds: collections.Counter[str] = collections.Counter()
-        self.told: collections.Counter[str] = collections.Counter()
+        self.messages: collections.Counter[str] = collections.Counter()
         self.faults: list[str] = []
         self._highest = 0
         self._grants: dict[int, Hold] = {}
@@ -82,8 +82,8 @@ class Book:
         self._leaving: set[str] = set()
         self._running: set[str] = set()
         self._preempted: collections.Counter[str] = collections.Counter()
-        self._heard_running: set[str] = set()
-        self._heard_preempted: collections.Counter[str] = collections.Counter()
+        self._reported_running: set[str] = set()
+        self._reported_preempted: collections.Counter[str] = collections.Counter()
 
     @property
     def of_tenants(self) -> Mapping[str, set[Hold]]:
@@ -164,29 +164,31 @@ class Book:
         elif kind not in _BEGINNINGS:
             self._fault(f"decision {number}: {kind} of {name}: {one.reason}")
 
-    def hear(self, told: Told) -> None:
+    def receive(self, message: TenantMessage) -> None:
         """Adds a message to a tenant; its decision has been added before."""
-        name, hold = told.tenant, told.hold
-        self.told[told.what] += 1
-        if told.what == "placed":
+        name, hold = message.tenant, message.hold
+        self.messages[message.what] += 1
+        if message.what == "placed":
             assert hold is not None
             if self._grants.get(hold.generation) != hold:
                 granted = self._grants.get(hold.generation)
-                self._fault(f"{name} was told {hold}, granted was {granted}")
-        elif told.what == "unplaced":
+                self._fault(f"{name} received {hold}, granted was {granted}")
+        elif message.what == "unplaced":
             assert hold is not None
             end = self._ends.get(hold.generation)
             if end is None or _hold(end) != hold:
-                self._fault(f"{name} was told that {hold} ended ({told.reason}), not so: {end}")
-        elif told.what == "running":
-            self._heard_running.add(name)
-        elif told.what == "queued" and name in self._heard_running:
-            self._heard_running.discard(name)
-            self._heard_preempted[name] += 1
-            if self._heard_preempted[name] > self._preempted[name]:
-                self._fault(f"{name} was told of more preemptions than {self._preempted[name]}")
-        elif told.what == "refused" and self._over.get(name) not in _LAST:
-            self._fault(f"{name} was refused ({told.reason}), of which the history knows nothing")
+                self._fault(f"{name} received the end of {hold} ({message.reason}), not so: {end}")
+        elif message.what == "running":
+            self._reported_running.add(name)
+        elif message.what == "queued" and name in self._reported_running:
+            self._reported_running.discard(name)
+            self._reported_preempted[name] += 1
+            if self._reported_preempted[name] > self._preempted[name]:
+                self._fault(f"{name} received more preemptions than {self._preempted[name]}")
+        elif message.what == "refused" and self._over.get(name) not in _LAST:
+            self._fault(
+                f"{name} was refused ({message.reason}), of which the history knows nothing"
+            )
 
     def check(self, believed: Mapping[str, set[Hold]], status: Mapping[str, Hold]) -> list[str]:
         """Returns how beliefs, status and history differ after everything has settled.

@@ -24,7 +24,7 @@ from shared_pathways_service.servers.proxy.execution.virtual_slices import Slice
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
 from shared_pathways_service.servers.worker.manager_session import Session
-from stress.manager_kills.book import Hold, Told
+from stress.manager_kills.book import Hold, TenantMessage
 
 __all__ = ["Crowd", "Tenant"]
 
@@ -75,13 +75,15 @@ class Tenant:
       address: The manager's.
       name: The tenant's, which is unique, so that it has one incarnation.
       wish: Its request.
-      told: Receives all its messages.
+      messages: Receives all its messages.
     """
 
-    def __init__(self, address: str, name: str, wish: Wish, told: queue.SimpleQueue[Told]) -> None:
+    def __init__(
+        self, address: str, name: str, wish: Wish, messages: queue.SimpleQueue[TenantMessage]
+    ) -> None:
         self.name = name
         self.incarnation = str(uuid.uuid4())
-        self._told = told
+        self._messages = messages
         self._table = SliceTable([KIND] * wish.slices, cast(Any, lambda _epoch: _NoExecutor()))
         self._ending = Ending("")
         greeting = hello(
@@ -121,13 +123,15 @@ class Tenant:
     def _note(self, update: pb.TenantUpdate) -> None:
         what, hold, reason = str(update.WhichOneof("update")), None, ""
         if what == "placement":
-            told = update.placement
-            is_placed = told.state == pb.Placement.PLACED
-            what, reason = "placed" if is_placed else "unplaced", told.reason
-            hold = Hold(self.name, told.virtual_index, told.slice_id, told.generation)
+            placement = update.placement
+            is_placed = placement.state == pb.Placement.PLACED
+            what, reason = "placed" if is_placed else "unplaced", placement.reason
+            hold = Hold(
+                self.name, placement.virtual_index, placement.slice_id, placement.generation
+            )
         elif what == "refused":
             reason = update.refused.message
-        self._told.put(Told(tenant=self.name, what=what, hold=hold, reason=reason))
+        self._messages.put(TenantMessage(tenant=self.name, what=what, hold=hold, reason=reason))
 
 
 class Crowd:
@@ -150,7 +154,7 @@ class Crowd:
         tenants: int,
         draw: random.Random,
     ) -> None:
-        self.told: queue.SimpleQueue[Told] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[TenantMessage] = queue.SimpleQueue()
         self.tenants: dict[str, Tenant] = {}
         #: Tenants that ended, in order, until their end was processed.
         self.left: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -222,7 +226,7 @@ class Crowd:
         while len(self.tenants) < self._count:
             self.started += 1
             name = f"t{self.started}"
-            self.tenants[name] = Tenant(self._address, name, self._wish(), self.told)
+            self.tenants[name] = Tenant(self._address, name, self._wish(), self.messages)
 
     def _wish(self) -> Wish:
         slices = self._draw.choice((1, 1, 1, 2, 2, 3))

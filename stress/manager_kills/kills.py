@@ -145,7 +145,7 @@ class Kills:
         self.crowd.empty()
         self.rest()
         if len(self._followed) > len(self._log):
-            self.book.faults.append("a follower was told more than the history has")
+            self.book.faults.append("a follower received more than the history has")
         for number, (was, now) in enumerate(zip(self._followed, self._log, strict=False), start=1):
             if was != now:
                 self.book.faults.append(f"decision {number} was {was} to a follower, now is {now}")
@@ -176,12 +176,12 @@ class Kills:
         differ = [] if self.crowd.release() else ["not all that let go are released"]
         for name in _taken(self.crowd.left):
             self.book.leaves(name)
-        heard = _taken(self.crowd.told)
+        received = _taken(self.crowd.messages)
         believed = {tenant.name: tenant.holds for tenant in self.crowd.present()}
         status = self._service.status()
         self._read()
-        for told in heard:
-            self.book.hear(told)
+        for message in received:
+            self.book.receive(message)
         if status.state != "serving":
             differ.append(f"the manager is {status.state}")
         there = {one.name: one.connected for one in status.tenants}
@@ -219,7 +219,7 @@ class Kills:
             self._followed.append(_decision(message))
             if self._followed_to and message.sequence != self._followed_to + 1:
                 after = f"after {self._followed_to}"
-                self.book.faults.append(f"a follower was told {message.sequence} {after}")
+                self.book.faults.append(f"a follower received {message.sequence} {after}")
             self._followed_to = message.sequence
         follower.close()
 

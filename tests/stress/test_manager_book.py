@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from shared_pathways_service.scheduling.book.decisions import Decision
-from stress.manager_kills.book import Book, Hold, Told
+from stress.manager_kills.book import Book, Hold, TenantMessage
 
 ADA = Hold("ada", 0, "slice-0", 1)
 
@@ -55,8 +55,8 @@ def test_a_whole_life_has_no_fault() -> None:
     )
     book = _book(life, "ada")
     for what, hold in (("queued", None), ("placed", ADA), ("running", None), ("unplaced", ADA)):
-        book.hear(Told(tenant="ada", what=what, hold=hold))
-    book.hear(Told(tenant="ada", what="queued"))
+        book.receive(TenantMessage(tenant="ada", what=what, hold=hold))
+    book.receive(TenantMessage(tenant="ada", what="queued"))
     assert not book.check({}, {})
     assert not book.close()
 
@@ -101,7 +101,7 @@ def test_it_finds_messages_that_contradict_the_history(
     what: str, hold: Hold | None, fault: str
 ) -> None:
     book = _book(STARTS)
-    book.hear(Told(tenant="ada", what=what, hold=hold))
+    book.receive(TenantMessage(tenant="ada", what=what, hold=hold))
     (found,) = book.faults
     assert fault in found
 
@@ -109,8 +109,8 @@ def test_it_finds_messages_that_contradict_the_history(
 def test_it_finds_a_preemption_that_is_not_in_the_history() -> None:
     book = _book(STARTS)
     for what in ("running", "queued"):
-        book.hear(Told(tenant="ada", what=what))
-    assert book.faults == ["ada was told of more preemptions than 0"]
+        book.receive(TenantMessage(tenant="ada", what=what))
+    assert book.faults == ["ada received more preemptions than 0"]
 
 
 def test_it_finds_differing_and_missing_tenants() -> None:

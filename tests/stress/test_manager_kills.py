@@ -29,5 +29,5 @@ def test_kills_under_load_lose_no_message(own_directories: Path) -> None:
     # It was no empty house that was looked at.
     assert [kill.aim for kill in kills.kills] == list(_AIMS)
     assert kills.kills[0].held > 0
-    assert kills.book.told["placed"] > 8
+    assert kills.book.messages["placed"] > 8
     assert kills.book.kinds["tenant.released"] > 0
