@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from harness.testbed.clients import KIND
+from harness.testbed.kills import all_free
 from harness.testbed.plugin import IMAGES
-from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
+from shared_pathways_service.testing.testbed import (
+    DeployedService,
+    Namespace,
+    Testbed,
+    deploy_service,
+    new_namespace,
+)
+
+#: Returns the service of two slices with images of a kind.
+ServiceOf = Callable[[str], DeployedService]
+
+
+@pytest.fixture(scope="package")
+def service_of(testbed: Testbed) -> Iterator[ServiceOf]:
+    """Deploys one service of each kind for all tests of this folder, when it is needed first."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def deployed_once(images: str) -> DeployedService:
+            return deployed_with(stack.enter_context(new_namespace(testbed)), images)
+
+        yield deployed_once
 
 
 @pytest.fixture
-def service(namespace: Namespace) -> DeployedService:
+def service(service_of: ServiceOf) -> Iterator[DeployedService]:
     """A service of two slices with our images."""
-    return deployed_with(namespace, "ours")
+    made = service_of("ours")
+    yield made
+    all_free(made)
 
 
 @pytest.fixture(params=IMAGES)
-def any_service(namespace: Namespace, request: pytest.FixtureRequest) -> DeployedService:
+def any_service(service_of: ServiceOf, request: pytest.FixtureRequest) -> DeployedService:
     """A service of two slices: with our images, and with the stand-ins for Google's."""
-    return deployed_with(namespace, request.param)
+    return service_of(request.param)
 
 
 def deployed_with(namespace: Namespace, images: str) -> DeployedService:

@@ -14,10 +14,17 @@ from harness.testbed.link_faults import survived
 from harness.testbed.ways import Way, open_way
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import LinkDialFailed
-from shared_pathways_service.testing.testbed import DeployedService
+from shared_pathways_service.testing.testbed import DeployedService, Namespace
+from tests.testbed.link.conftest import deployed_with
 from tests.testbed.logins import Laptop
 
 pytestmark = pytest.mark.race
+
+
+@pytest.fixture
+def service(namespace: Namespace) -> DeployedService:
+    """A service of its own, whose tenant gets new tokens."""
+    return deployed_with(namespace, "ours")
 
 
 @pytest.mark.timeout(600)
