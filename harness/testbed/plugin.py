@@ -23,13 +23,11 @@ from shared_pathways_service.testing.testbed import (
     Namespace,
     Testbed,
     TestbedUnavailable,
-    deploy_service,
     new_namespace,
 )
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 from shared_pathways_service.testing.testbed.description import Description
-from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 from shared_pathways_service.testing.testbed.launching import launch
 
 #: Before tests get a cache directory of their own.
@@ -53,13 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "safe_on_shared: disturbs nobody on a real cluster that others use, too"
     )
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Has tests of any cluster run on each kind of service; a real cluster has one."""
-    if "shared_cluster" in metafunc.fixturenames:
-        kinds = ["real"] if _real_cluster(metafunc.config) else list(IMAGES)
-        metafunc.parametrize("shared_cluster", kinds, indirect=True)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -129,7 +120,7 @@ def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Name
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedCluster:
-    """A cluster with a service, be it the testbed or a real one, as an ordinary tenant sees it.
+    """A cluster with a service, as an ordinary tenant sees it.
 
     Attributes:
       named: The arguments of connect() that name the cluster: ``context``, or ``cluster``,
@@ -151,25 +142,15 @@ class SharedCluster:
 
 
 @pytest.fixture
-def shared_cluster(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> SharedCluster:
-    """A cluster for tests marked ``safe_on_shared``: two free slices, or what the real one has.
-
-    On the testbed there are two kinds of service, each for itself.
-    """
-    if named := _real_cluster(request.config):
-        return SharedCluster(
-            named=named,
-            namespace=request.config.getoption("--kube-namespace"),
-            pathways_service=request.config.getoption("--pathways-service"),
-        )
-    namespace: Namespace = request.getfixturevalue("namespace")
-    namespace.add_nodes({"tpuv6e:2x2": 2}, cpu_nodes=0)
-    service = deploy_service(namespace, {"tpuv6e:2x2": 2}, image=IMAGES[request.param])
-    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
+def shared_cluster(request: pytest.FixtureRequest) -> SharedCluster:
+    """The cluster that this run names, for tests marked ``safe_on_shared``."""
+    named = _real_cluster(request.config)
+    if not named:
+        pytest.skip("no cluster is named; tests/testbed/test_kube_context.py names the testbed")
     return SharedCluster(
-        named={"context": CONTEXT}, namespace=namespace.name, pathways_service=service.address
+        named=named,
+        namespace=request.config.getoption("--kube-namespace"),
+        pathways_service=request.config.getoption("--pathways-service"),
     )
 
 

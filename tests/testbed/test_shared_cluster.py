@@ -1,4 +1,4 @@
-"""What holds of any cluster with a service, the testbed's or a real one (``--kube-context``)."""
+"""Tests of any cluster with a service (``--kube-context``); `test_kube_context` runs them."""
 
 from __future__ import annotations
 
