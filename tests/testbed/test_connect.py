@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from harness.testbed.clients import KIND, client, deployed, nothing_left, tenant
-from shared_pathways_service.testing.testbed import Namespace
+import pytest
+
+from harness.testbed.clients import KIND, client, nothing_left, tenant
+from harness.testbed.kills import served
+from shared_pathways_service.testing.testbed import Namespace, Testbed
 
 EXAMPLE = """
 import contextlib, io, types
@@ -43,8 +47,14 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, queue_timeout=600,
 """
 
 
+@pytest.fixture(scope="module")
+def namespace(testbed: Testbed) -> Iterator[Namespace]:
+    """The namespace of one service with two slices."""
+    with served(testbed) as service:
+        yield service.namespace
+
+
 def test_a_tenant_trains_the_example_and_leaves_nothing(namespace: Namespace) -> None:
-    deployed(namespace)
     variables = tenant(namespace)
     kubeconfig = Path(variables["KUBECONFIG"])
     before = kubeconfig.read_bytes()
@@ -60,7 +70,6 @@ def test_a_tenant_trains_the_example_and_leaves_nothing(namespace: Namespace) ->
 
 
 def test_three_tenants_on_two_slices(namespace: Namespace) -> None:
-    deployed(namespace)
     with client(namespace, HOLDER) as first, client(namespace, HOLDER) as second:
         held = [first.expect("holds"), second.expect("holds")]
         assert [told["value"] for told in held] == [140.0, 140.0]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.openmetrics import scrape, value
 from harness.programs import sps, wait_until
-from harness.testbed.clients import client, deployed, nothing_left, tenant
-from shared_pathways_service.testing.testbed import Namespace
+from harness.testbed.clients import client, nothing_left, tenant
+from harness.testbed.kills import served
+from shared_pathways_service.testing.testbed import Namespace, Testbed
 from tests.agent.monitoring import PROJECT, google_user, monitoring_at_hand
 
 MEASURED = """
@@ -31,10 +33,16 @@ DEADLINE_S = 120.0
 CHIPS = 4
 
 
+@pytest.fixture(scope="module")
+def namespace(testbed: Testbed) -> Iterator[Namespace]:
+    """The namespace of one service with two slices."""
+    with served(testbed) as service:
+        yield service.namespace
+
+
 def test_a_session_in_a_cluster_is_reported_until_its_end(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch, own_directories: Path
 ) -> None:
-    deployed(namespace)
     with (
         google_user(monkeypatch, own_directories),
         monitoring_at_hand(monkeypatch) as use,
@@ -58,7 +66,6 @@ def test_a_session_in_a_cluster_is_reported_until_its_end(
 def test_what_goes_through_the_tunnel_is_counted_and_found_by_status(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployed(namespace)
     monkeypatch.setenv("SPS_AGENT_METRICS_PORT", "0")
     monkeypatch.setenv("SPS_PROXY_DEADLINE_S", "30")  # a beat each 6 s
     for name, text in tenant(namespace).items():

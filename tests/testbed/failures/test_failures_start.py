@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -99,3 +100,12 @@ def test_a_name_that_somebody_elses_job_has(served: Namespace, disguised: bool) 
         assert still["metadata"].get(kept) == theirs["metadata"].get(kept)
     assert still["spec"] == theirs["spec"]
     served.delete(JOBS, name)
+
+
+def test_a_local_port_that_is_taken_is_named(served: Namespace) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        error = failure(served, InvalidRequestError, local_port=port)
+    assert (error.field, error.value) == ("local_port", port)
+    assert "in use" in error.message
+    nothing_left(served)

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from harness.programs import wait_until
-from harness.testbed.clients import KIND, client, deployed, nothing_left, proxies
+from harness.testbed.clients import client, nothing_left, proxies
 from shared_pathways_service.manifests.names import LINK_CONTAINER, PROXY_CONTAINER
 from shared_pathways_service.manifests.permissions import granting_rules, needed
-from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
-from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from shared_pathways_service.testing.testbed import DeployedService, Namespace
+from tests.testbed.link.conftest import ServiceOf
 
 RESUMABLE = """
 with connecting(link="resumable") as connection:
@@ -41,9 +41,8 @@ def accepted(namespace: Namespace, pod: str) -> dict[str, int] | None:
     return report if report["accepted"] else None
 
 
-def test_googles_proxy_is_reached_through_a_sidecar(namespace: Namespace) -> None:
-    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
-    deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+def test_googles_proxy_is_reached_through_a_sidecar(service_of: ServiceOf) -> None:
+    namespace = service_of("googles").namespace
     with client(namespace, RESUMABLE) as running:
         assert running.expect("runs")["value"] == 6.0
         assert running.expect("warned")["reasons"] == []
@@ -60,8 +59,8 @@ def test_googles_proxy_is_reached_through_a_sidecar(namespace: Namespace) -> Non
     nothing_left(namespace)
 
 
-def test_our_proxy_is_reached_through_its_own_far_end(namespace: Namespace) -> None:
-    deployed(namespace, 1)
+def test_our_proxy_is_reached_through_its_own_far_end(service: DeployedService) -> None:
+    namespace = service.namespace
     with client(namespace, RESUMABLE) as running:
         assert running.expect("runs")["value"] == 6.0
         assert running.expect("warned")["reasons"] == []
@@ -73,10 +72,9 @@ def test_our_proxy_is_reached_through_its_own_far_end(namespace: Namespace) -> N
 
 
 def test_the_image_of_the_sidecar_cannot_be_pulled(
-    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+    service_of: ServiceOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
-    deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+    namespace = service_of("googles").namespace
     monkeypatch.setenv("SPS_LINK_IMAGE", "r.io/python:no-such-tag")
     with client(namespace, FAILS) as running:
         error = running.expect("failed")["error"]
@@ -87,9 +85,8 @@ def test_the_image_of_the_sidecar_cannot_be_pulled(
     nothing_left(namespace)
 
 
-def test_without_permission_for_the_sidecar_the_link_is_plain(namespace: Namespace) -> None:
-    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
-    deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
+def test_without_permission_for_the_sidecar_the_link_is_plain(service_of: ServiceOf) -> None:
+    namespace = service_of("googles").namespace
     namespace.user("poor", granting_rules(needed(ours=False)))
     with client(namespace, RESUMABLE, role="poor") as running:
         assert running.expect("runs")["value"] == 6.0
