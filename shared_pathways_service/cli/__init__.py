@@ -141,6 +141,11 @@ COMMANDS = {
         function="top",
         help="Show the holders of slices, waiting tenants and utilization, continuously.",
     ),
+    "ui": _Command(
+        module="shared_pathways_service.cli.commands.manager.ui",
+        function="ui",
+        help="Show a service as a web page: slices, tenants, queue, timeline and usage, live.",
+    ),
     "events": _Command(
         module="shared_pathways_service.cli.commands.manager.events",
         function="events",

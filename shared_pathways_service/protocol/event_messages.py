@@ -9,8 +9,9 @@ from google.protobuf.json_format import MessageToDict
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.recorded_decisions import RecordedDecision
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.scheduling.book.decisions import Decision, sentence
 
-__all__ = ["decision_of", "event_message", "event_of"]
+__all__ = ["decision_of", "decision_sentence", "event_message", "event_of"]
 
 
 def event_message(event: Event, *, snapshot: bool = False) -> pb.EventMessage:
@@ -38,6 +39,23 @@ def event_of(message: pb.EventMessage) -> Event:
 def decision_of(message: pb.EventMessage) -> RecordedDecision:
     """Returns the recorded decision of a message."""
     return RecordedDecision.from_dict(_flat(message))
+
+
+def decision_sentence(message: pb.EventMessage) -> str:
+    """Describes the recorded decision of a message in a sentence of one line."""
+    told = decision_of(message)
+    # Only the difference of the two times is known.
+    decision = Decision(
+        time=message.duration_s,
+        kind=message.kind,
+        tenant=message.tenant,
+        slice=message.slice,
+        virtual_index=told.virtual_index,
+        instance_type=told.instance_type or "",
+        reason=" ".join(message.reason.split()),
+        began=0.0 if message.HasField("duration_s") else None,
+    )
+    return sentence(decision)
 
 
 def _flat(message: pb.EventMessage) -> dict[str, Any]:

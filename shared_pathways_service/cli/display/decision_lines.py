@@ -7,8 +7,7 @@ from typing import Any
 
 from shared_pathways_service.cli.display.moments import shown
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.event_messages import decision_of
-from shared_pathways_service.scheduling.book.decisions import Decision, sentence
+from shared_pathways_service.protocol.event_messages import decision_of, decision_sentence
 
 __all__ = ["decision_dict", "decision_line", "owner_of", "reservation_line"]
 
@@ -23,19 +22,7 @@ def decision_dict(message: pb.EventMessage) -> dict[str, Any]:
 
 def decision_line(message: pb.EventMessage) -> str:
     """Returns a decision as one line for people."""
-    told = decision_of(message)
-    # Only the difference of the two times is known.
-    decision = Decision(
-        time=message.duration_s,
-        kind=message.kind,
-        tenant=message.tenant,
-        slice=message.slice,
-        virtual_index=told.virtual_index,
-        instance_type=told.instance_type or "",
-        reason=" ".join(message.reason.split()),
-        began=0.0 if message.HasField("duration_s") else None,
-    )
-    return f"{shown(message.time)} {message.kind:<17} {sentence(decision)}"
+    return f"{shown(message.time)} {message.kind:<17} {decision_sentence(message)}"
 
 
 def owner_of(reservation: Mapping[str, Any]) -> str:

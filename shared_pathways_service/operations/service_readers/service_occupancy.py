@@ -9,7 +9,7 @@ from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 
-__all__ = ["occupancy_of", "only", "reservation_dict"]
+__all__ = ["detailed_occupancy_of", "occupancy_of", "only", "reservation_dict"]
 
 
 def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
@@ -20,6 +20,22 @@ def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, A
         "queue": [_queued(entry) for entry in manager.queue],
         "reservations": [reservation_dict(one) for one in manager.reservations],
     }
+
+
+def detailed_occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
+    """Returns the same, with holdings and hosts of slices, notices of tenants, expected waits."""
+    occupancy = occupancy_of(manager)
+    for entry, queued in zip(manager.queue, occupancy["queue"], strict=True):
+        known = entry.HasField("expected_wait_s")
+        queued["expected_wait_s"] = entry.expected_wait_s if known else None
+    for found, item in zip(manager.slices, occupancy["slices"], strict=True):
+        item["held_since"] = found.held_since or None
+        item["kept_for"] = found.kept_for or None
+        item["hosts"] = sorted({worker.host for worker in found.workers if worker.host})
+    for known_tenant, tenant in zip(manager.tenants, occupancy["tenants"], strict=True):
+        tenant["preempting_by"] = known_tenant.preempting_by or None
+        tenant["is_connected"] = known_tenant.connected
+    return occupancy
 
 
 def only(status: Mapping[str, Any], name: str, known: Collection[str] = ()) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared_pathways_service.cli.commands.manager.usage import read_usage, utilisation
 from shared_pathways_service.cli.display.decision_lines import reservation_line
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import AsJson, make_console, make_table, print_json
@@ -19,7 +18,10 @@ from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
-from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of
+from shared_pathways_service.operations.service_readers.service_occupancy import (
+    detailed_occupancy_of,
+)
+from shared_pathways_service.operations.usage import read_usage, utilisation
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span
@@ -115,12 +117,6 @@ async def _snapshots(manager: Manager, interval: float) -> AsyncGenerator[_Snaps
 async def _read(manager: Manager) -> dict[str, Any]:
     status = await manager.status()
     last_hour = await read_usage(manager, "type", -_HOUR_S)
-    occupancy = occupancy_of(status)
-    for entry, queued in zip(status.queue, occupancy["queue"], strict=True):
-        known = entry.HasField("expected_wait_s")
-        queued["expected_wait_s"] = entry.expected_wait_s if known else None
-    for found, item in zip(status.slices, occupancy["slices"], strict=True):
-        item["held_since"] = found.held_since or None
     return {
         "service": {
             "address": manager.address,
@@ -129,7 +125,7 @@ async def _read(manager: Manager) -> dict[str, Any]:
             "since": status.since,
             "spares": status.spares,
         },
-        **occupancy,
+        **detailed_occupancy_of(status),
         "utilisation": _shares(status, last_hour),
     }
 

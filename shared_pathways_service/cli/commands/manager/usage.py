@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import enum
-import io
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,15 +13,18 @@ from shared_pathways_service.cli.display.output import AsJson, print_json, print
 from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.usage import (
+    read_usage,
+    usage_as_csv,
+    usage_as_dict,
+    utilisation,
+)
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span
 
-__all__ = ["read_usage", "usage", "utilisation"]
+__all__ = ["usage"]
 
-#: Seconds for an answer: the server reads a long history in small pieces, between other work.
-_ANSWER_S = 120.0
 _HOUR_S = 3600.0
 
 
@@ -61,9 +62,9 @@ def usage(
     window = parse_moment("--since", since), parse_moment("--until", until)
     answer = asyncio.run(_read(place, by, *window))
     if as_json:
-        print_json(_as_dict(answer, by))
+        print_json(usage_as_dict(answer, by.value))
     elif as_csv:
-        print_line(_as_csv(answer, by))
+        print_line(usage_as_csv(answer, by.value))
     else:
         _print(answer, by)
 
@@ -71,46 +72,6 @@ def usage(
 async def _read(place: Place, by: _By, since: float, until: float) -> pb.GetUsageResponse:
     async with manager_of(place, Settings.load()) as manager:
         return await read_usage(manager, by, since, until)
-
-
-async def read_usage(
-    manager: Manager, by: str, since: float, until: float = 0.0
-) -> pb.GetUsageResponse:
-    """Requests the usage of a time window, in the form of `GetUsageRequest`."""
-    request = pb.GetUsageRequest(by=by, since=since, until=until)
-    return await manager.ask(manager.stub.GetUsage, request, timeout_s=_ANSWER_S)
-
-
-def _rows(answer: pb.GetUsageResponse, by: _By) -> list[dict[str, Any]]:
-    return [
-        {
-            by.value: row.name or None,
-            "slice_seconds": round(row.slice_s, 3),
-            "waiting_seconds": round(row.waiting_s, 3),
-            "holdings": row.holdings,
-            "waits": row.waits,
-        }
-        for row in answer.rows
-    ]
-
-
-def _as_dict(answer: pb.GetUsageResponse, by: _By) -> dict[str, Any]:
-    return {
-        "since": answer.since,
-        "until": answer.until,
-        "by": by.value,
-        "capacity": dict(answer.capacity),
-        "rows": _rows(answer, by),
-    }
-
-
-def _as_csv(answer: pb.GetUsageResponse, by: _By) -> str:
-    text = io.StringIO()
-    names = [by.value, "slice_seconds", "waiting_seconds", "holdings", "waits"]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_rows(answer, by))
-    return text.getvalue().removesuffix("\n")
 
 
 def _print(answer: pb.GetUsageResponse, by: _By) -> None:
@@ -129,14 +90,3 @@ def _print(answer: pb.GetUsageResponse, by: _By) -> None:
     shares = utilisation(answer) if by is _By.TYPE else {}
     for name, share in shares.items():
         print_line(f"\n{name}: {share:.1%} of {answer.capacity[name]} slices were held")
-
-
-def utilisation(answer: pb.GetUsageResponse) -> dict[str, float]:
-    """Returns the share of held slices by instance type; empty if the usage is not by type."""
-    held = {row.name: row.slice_s for row in answer.rows}
-    if not answer.window_s or not held.keys() <= answer.capacity.keys():
-        return {}
-    return {
-        name: held.get(name, 0.0) / (count * answer.window_s)
-        for name, count in answer.capacity.items()
-    }

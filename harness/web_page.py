@@ -1,0 +1,107 @@
+"""A page that is served in a test, and services to show on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import grpc.aio
+
+from harness.processes import DEADLINE_S
+from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
+from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.web.page_server import serving
+from shared_pathways_service.web.service_feed import ReadableService, ServiceFeed
+
+TOKEN = "a-token-of-the-test"
+
+
+class ReaderAt:
+    """Reads a resource manager at an address."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    @contextlib.asynccontextmanager
+    async def manager(self) -> AsyncIterator[Manager]:
+        async with grpc.aio.insecure_channel(
+            self._address, options=(("grpc.max_reconnect_backoff_ms", 200),)
+        ) as channel:
+            stub: Any = pb_grpc.ResourceManagerStub(channel)
+            yield Manager(stub=stub, metadata=(), address=self._address, version="1.2.3")
+
+    def status(self) -> dict[str, Any]:
+        raise ServiceNotFound("there is no service")
+
+
+@dataclasses.dataclass
+class Script:
+    """What a service that exists in the test alone answers; changed while it is shown."""
+
+    answer: pb.GetStatusResponse = dataclasses.field(default_factory=pb.GetStatusResponse)
+    decisions: Sequence[pb.EventMessage] = ()
+    usage: pb.GetUsageResponse = dataclasses.field(default_factory=pb.GetUsageResponse)
+    failure: str = ""
+
+    @contextlib.asynccontextmanager
+    async def manager(self) -> AsyncIterator[Manager]:
+        stub: Any = SimpleNamespace(
+            GetStatus=self._get_status,
+            GetHistory=self._get_history,
+            GetUsage=self._get_usage,
+            Explain=self._explain,
+        )
+        yield Manager(stub=stub, metadata=(), address="unix:/script", version="1.2.3")
+
+    def status(self) -> dict[str, Any]:
+        raise ServiceNotFound("there is no service")
+
+    async def _get_status(self, *_: object, **__: object) -> pb.GetStatusResponse:
+        if self.failure:
+            raise ServiceNotReady(self.failure)
+        return self.answer
+
+    async def _get_history(
+        self, request: pb.GetHistoryRequest, **_: object
+    ) -> AsyncIterator[pb.HistoryPage]:
+        found = [one for one in self.decisions if one.sequence > request.after]
+        yield pb.HistoryPage(events=found, last=max((one.sequence for one in found), default=0))
+
+    async def _get_usage(self, *_: object, **__: object) -> pb.GetUsageResponse:
+        return self.usage
+
+    async def _explain(self, request: pb.ExplainRequest, **_: object) -> pb.ExplainResponse:
+        return pb.ExplainResponse(tenant=request.tenant, sentences=[f"{request.tenant} waits."])
+
+
+@contextlib.contextmanager
+def page_of(reader: ReadableService, *, port: int = 0) -> Iterator[int]:
+    """Serves the page in a thread for the length of the block, and yields its port."""
+    bound: list[int] = []
+    is_ready, loops = threading.Event(), []
+
+    async def serve() -> None:
+        end = asyncio.Event()
+        feed = ServiceFeed(reader, "embedded", interval_s=0.05)
+        async with serving(feed, TOKEN, port) as found:
+            bound.append(found)
+            loops.append((asyncio.get_running_loop(), end))
+            is_ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert is_ready.wait(DEADLINE_S)
+    try:
+        yield bound[0]
+    finally:
+        [(loop, end)] = loops
+        loop.call_soon_threadsafe(end.set)
+        thread.join()

@@ -1,0 +1,77 @@
+"""`sps ui`: shows a service as a web page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
+from shared_pathways_service.cli.lookups.place_readers import reader_of
+from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.runtime.settings import Settings, private_directory
+from shared_pathways_service.web.browser import has_browser, opened_in_browser
+from shared_pathways_service.web.page_server import ADDRESS, serving
+from shared_pathways_service.web.service_feed import ServiceFeed
+
+__all__ = ["ui"]
+
+_EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+
+
+@takes_place
+def ui(
+    *,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Serve the page on this port of 127.0.0.1; 0: any free port."
+        ),
+    ] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
+    ] = False,
+    as_json: AsJson = False,
+    place: Place,
+) -> None:
+    """Show a service as a web page: slices, tenants, queue, timeline and usage, live.
+
+    The page is read-only, and served on this machine alone until Ctrl-C. The address that is
+    printed contains a token; whoever has it can read the page.
+    """
+    place.request()
+    ended_by = asyncio.run(_serve(place, port, no_browser=no_browser, as_json=as_json))
+    raise typer.Exit(_EXIT_CODES[ended_by])
+
+
+async def _serve(place: Place, port: int, *, no_browser: bool, as_json: bool) -> signal.Signals:
+    settings = Settings.load()
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def end(number: signal.Signals) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    token = secrets.token_urlsafe(32)
+    feed = ServiceFeed(reader_of(place, settings), place.home)
+    async with contextlib.AsyncExitStack() as undo:
+        for number in _EXIT_CODES:
+            loop.add_signal_handler(number, end, number)
+            undo.callback(loop.remove_signal_handler, number)
+        bound = await undo.enter_async_context(serving(feed, token, port))
+        url = f"http://{ADDRESS}:{bound}/?token={token}"
+        if as_json:
+            print_json({"url": url})
+        else:
+            print_line(f"The service is shown at {url}\nCtrl-C ends this.")
+        if not no_browser and has_browser(os.environ):
+            directory = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
+            undo.enter_context(opened_in_browser(url, directory))
+        return await ended

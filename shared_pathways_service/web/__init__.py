@@ -1,0 +1,11 @@
+"""`sps ui`: a service as a web page on loopback.
+
+- `page_access`: who may read the page: token, cookie, host name, headers. Pure.
+- `page_state`: the state of a service by rows, and the difference of two states. Pure.
+- `slice_history`: who held which slice when, from recorded decisions. Pure.
+- `service_feed`: reads the service for all open pages.
+- `service_questions`: answers of the service's history, for single requests.
+- `page_server`: the HTTP server.
+- `browser`: opens the page without showing the token to other users.
+- `static/`: the page itself, ES modules and CSS, without a build step.
+"""

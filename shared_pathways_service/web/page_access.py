@@ -1,0 +1,67 @@
+"""Decides who may read the page: pure functions about tokens, cookies, host names and headers."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+__all__ = ["HEADERS", "REFUSED_HOST", "REFUSED_TOKEN", "cookie_name", "is_own_host", "is_token"]
+
+#: Names by which a browser reaches loopback. (The port is not compared: `ssh -L` may change it.)
+_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+#: Sent with every answer. Scripts and styles come from this server only, and no text can become
+#: HTML or a script: Chromium refuses even the attempt (trusted types). Nothing is cached, framed,
+#: or shown to another origin, and no address with the token is sent elsewhere.
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Not allowed</title>
+<h1>Not allowed</h1>
+<p>{what}</p>
+"""
+REFUSED_TOKEN: Final = _PAGE.format(
+    what="This page needs the token of the <code>sps ui</code> that serves it. Open the whole "
+    "address that the command printed, with <code>?token=…</code>. A new start of the command "
+    "makes a new token."
+)
+REFUSED_HOST: Final = _PAGE.format(
+    what="This page is served on loopback only. Open it as <code>http://127.0.0.1</code> or "
+    "<code>http://localhost</code> with the port and token that <code>sps ui</code> printed."
+)
+
+
+def is_own_host(header: str) -> bool:
+    """Whether a ``Host`` header names loopback.
+
+    Another name is a DNS rebinding attack: a foreign page whose name resolves to this machine.
+    """
+    try:
+        return urlsplit(f"//{header}").hostname in _HOSTS
+    except ValueError:
+        return False
+
+
+def is_token(shown: str | None, token: str) -> bool:
+    """Whether a token was shown, in a time that does not depend on its text."""
+    return shown is not None and hmac.compare_digest(shown.encode(errors="replace"), token.encode())
+
+
+def cookie_name(port: int) -> str:
+    """Returns the name of the server's cookie: browsers share cookies among all ports of a host."""
+    return f"sps-ui-{port}"

@@ -1,0 +1,216 @@
+"""Serves the page of `sps ui` on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    SharedPathwaysError,
+)
+from shared_pathways_service.operations.usage import read_usage, usage_as_csv, usage_as_dict
+from shared_pathways_service.web.page_access import (
+    HEADERS,
+    REFUSED_HOST,
+    REFUSED_TOKEN,
+    cookie_name,
+    is_own_host,
+    is_token,
+)
+from shared_pathways_service.web.page_state import difference
+from shared_pathways_service.web.service_feed import ServiceFeed
+from shared_pathways_service.web.service_questions import explain, read_history
+
+__all__ = ["ADDRESS", "make_application", "serving"]
+
+ADDRESS = "127.0.0.1"
+_STATIC = Path(__file__).parent / "static"
+#: Seconds between two signs of life of a stream without changes; the page gives up after three.
+_ALIVE_S = 5.0
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_FEED = web.AppKey("feed", ServiceFeed)
+
+
+def make_application(feed: ServiceFeed, token: str) -> web.Application:
+    """Makes the application.
+
+    Args:
+      feed: Reads the service; `ServiceFeed.run` is the caller's to start.
+      token: The text that a browser must show.
+    """
+    app = web.Application(middlewares=[_guarded_by(token), _reporting_errors])
+    app[_FEED] = feed
+    app.router.add_get("/", _page)
+    app.router.add_get("/api/stream", _stream)
+    app.router.add_get("/api/history", _history)
+    app.router.add_get("/api/explain", _explain)
+    app.router.add_get("/api/usage", _usage)
+    app.router.add_get("/api/usage.csv", _usage_csv)
+    app.router.add_static("/static", _STATIC)
+    app.on_shutdown.append(_end_streams)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(feed: ServiceFeed, token: str, port: int) -> AsyncIterator[int]:
+    """Serves the page for the length of the block, and yields the port.
+
+    Args:
+      feed: Reads the service.
+      token: The text that a browser must show.
+      port: Loopback port; 0: any free port.
+
+    Raises:
+      SharedPathwaysError: The port cannot be bound.
+    """
+    runner = web.AppRunner(
+        make_application(feed, token),
+        access_log=None,  # its lines would have the token
+        shutdown_timeout=1.0,
+        handler_cancellation=True,
+    )
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, ADDRESS, port, reuse_port=False).start()
+        except OSError as error:
+            raise SharedPathwaysError(
+                f"cannot serve the page on {ADDRESS}:{port}: {error.strerror}",
+                hint="without --port any free port is taken",
+            ) from error
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(feed.run())
+            yield runner.addresses[0][1]
+            reading.cancel()
+    finally:
+        await runner.cleanup()
+
+
+def _guarded_by(token: str) -> Any:
+    """Makes the middleware that lets in only who shows the token."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if not is_own_host(request.host):
+            return _refusal(REFUSED_HOST)
+        name = cookie_name(_port_of(request))
+        shown = request.query.get("token")
+        if not is_token(request.cookies.get(name) if shown is None else shown, token):
+            return _refusal(REFUSED_TOKEN)
+        response = await handler(request)
+        if response.prepared:
+            return response
+        response.headers.update(HEADERS)
+        if shown is not None:
+            # The page itself, and no redirect: a browser that follows a link of another site sends
+            # no strict cookie with the redirect, but does with the page's own requests.
+            response.set_cookie(name, token, httponly=True, samesite="Strict", path="/")
+        return response
+
+    return guard
+
+
+def _port_of(request: web.Request) -> int:
+    transport = request.transport
+    return 0 if transport is None else int(transport.get_extra_info("sockname")[1])
+
+
+def _refusal(page: str) -> web.Response:
+    return web.Response(status=403, text=page, content_type="text/html", headers=HEADERS)
+
+
+@web.middleware
+async def _reporting_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except SharedPathwaysError as error:
+        told = {"error": error.message, "hint": error.hint or None}
+        return web.json_response(told, status=_status_of(error))
+
+
+def _status_of(error: SharedPathwaysError) -> int:
+    if isinstance(error, InvalidRequestError):
+        return 400
+    return 404 if isinstance(error, ServiceNotFound) else 503
+
+
+async def _page(_request: web.Request) -> web.StreamResponse:
+    return web.FileResponse(_STATIC / "index.html")
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    """Sends the state, then what changes, as server-sent events."""
+    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    states = request.app[_FEED].states()
+    before = None
+    async with contextlib.aclosing(states):
+        waiting = asyncio.ensure_future(anext(states, None))
+        try:
+            while True:
+                done, _ = await asyncio.wait({waiting}, timeout=_ALIVE_S)
+                if not done:
+                    await response.write(b"event: alive\ndata:\n\n")
+                    continue
+                state = waiting.result()
+                if state is None:
+                    break
+                data = state if before is None else difference(before, state)
+                event = "state" if before is None else "changes"
+                await response.write(f"event: {event}\ndata: {json.dumps(data)}\n\n".encode())
+                before = state
+                waiting = asyncio.ensure_future(anext(states, None))
+        finally:
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+    return response
+
+
+async def _history(request: web.Request) -> web.StreamResponse:
+    since = _number_in(request, "since")
+    after = int(_number_in(request, "after", default=0.0))
+    return web.json_response(await read_history(request.app[_FEED].manager, since, after))
+
+
+async def _explain(request: web.Request) -> web.StreamResponse:
+    tenant = request.query.get("tenant", "")
+    return web.json_response(await explain(request.app[_FEED].manager, tenant))
+
+
+async def _usage(request: web.Request) -> web.StreamResponse:
+    by, since = request.query.get("by", "user"), _number_in(request, "since")
+    answer = await read_usage(request.app[_FEED].manager, by, since)
+    return web.json_response({**usage_as_dict(answer, by), "window_s": answer.window_s})
+
+
+async def _usage_csv(request: web.Request) -> web.StreamResponse:
+    by, since = request.query.get("by", "user"), _number_in(request, "since")
+    answer = await read_usage(request.app[_FEED].manager, by, since)
+    response = web.Response(text=usage_as_csv(answer, by) + "\n", content_type="text/csv")
+    response.headers["Content-Disposition"] = 'attachment; filename="usage.csv"'
+    return response
+
+
+async def _end_streams(app: web.Application) -> None:
+    await app[_FEED].close()
+
+
+def _number_in(request: web.Request, name: str, *, default: float = -3600.0) -> float:
+    text = request.query.get(name)
+    try:
+        number = default if text is None else float(text)
+    except ValueError:
+        raise InvalidRequestError(name, text, "a number") from None
+    if not math.isfinite(number) or (name == "after" and not 0 <= number < 2**63):
+        raise InvalidRequestError(name, text, "a finite number")
+    return number

@@ -1,0 +1,86 @@
+// The view of tenants: the queue with reasons, the tenants, and the reservations.
+
+import { Table, make, setText } from "./dom.js";
+import { ask } from "./store.js";
+import { ago, amounts, byName, passed, person, span } from "./words.js";
+
+export class TenantsView {
+  constructor(store) {
+    this.store = store;
+    const tenant = (row) => store.rows.tenants.get(row.tenant) ?? {};
+    const why = { title: "Explanation", make: (row, name) => this.makeButton(name) };
+    this.why = make("div", { class: "why", "aria-live": "polite" });
+    this.queue = new Table("Waiting tenants, in the order of the queue", [
+      ["Position", (row) => String(row.position), "number"],
+      ["Tenant", (row) => row.tenant],
+      ["User", (row) => person(tenant(row))],
+      ["Team", (row) => tenant(row).team ?? ""],
+      ["Priority", (row) => String(tenant(row).priority ?? ""), "number"],
+      ["Wants", (row) => amounts(row.wants)],
+      ["Waiting", (row) => (tenant(row).since ? span(passed(tenant(row).since)) : "")],
+      ["Expected wait", (row) => (row.expected_wait_s == null ? "not known" : span(row.expected_wait_s))],
+      ["Reason", (row) => row.reason ?? ""],
+    ], why);
+    this.tenants = new Table("All tenants", [
+      ["Tenant", (row) => row.name],
+      ["User", person],
+      ["Team", (row) => row.team ?? ""],
+      ["Priority", (row) => String(row.priority ?? ""), "number"],
+      ["State", stateOf],
+      ["Since", (row) => ago(row.since)],
+      ["Slices", (row) => row.slices.map((s) => `${s.index}: ${s.slice_id ?? s.state}`).join(", ")],
+    ], why);
+    this.reservations = new Table("Reservations", [
+      ["Reservation", (row) => row.id],
+      ["Slices", (row) => `${row.count} x ${row.instance_type}`],
+      ["For", (row) => (row.user ? `user ${row.user}` : `team ${row.team}`)],
+      ["From", (row) => new Date(row.starts).toLocaleString()],
+      ["Until", (row) => new Date(row.ends).toLocaleString()],
+      ["In use", (row) => String(row.held), "number"],
+    ]);
+    this.empty = make("p", { class: "empty" });
+    this.elements = [
+      this.why, this.queue.element, this.tenants.element, this.empty, this.reservations.element,
+    ];
+  }
+
+  makeButton(name) {
+    return make(
+      "button", { type: "button", "aria-label": `Explain ${name}`, onclick: () => this.explain(name) },
+      "Explain",
+    );
+  }
+
+  async explain(name) {
+    setText(this.why, `Asking about ${name} …`);
+    try {
+      const told = await ask("/api/explain", { tenant: name });
+      const lines = told.decisions.map((one) =>
+        make("li", {}, `${new Date(one.time).toLocaleString()}: ${one.text}`));
+      this.why.replaceChildren(
+        ...told.sentences.map((sentence) => make("p", {}, sentence)),
+        make("ul", {}, ...lines),
+        make("button", { type: "button", onclick: () => this.why.replaceChildren() }, "Close"),
+      );
+    } catch (error) {
+      setText(this.why, `There is no explanation: ${error.message}`);
+    }
+  }
+
+  show() {
+    const { queue, tenants, reservations } = this.store.rows;
+    this.queue.element.hidden = !queue.size;
+    this.tenants.element.hidden = !tenants.size;
+    this.reservations.element.hidden = !reservations.size;
+    this.queue.show([...queue].sort(([, a], [, b]) => a.position - b.position));
+    this.tenants.show([...tenants].sort(([a], [b]) => byName(a, b)));
+    this.reservations.show(reservations);
+    setText(this.empty, tenants.size || !this.store.loaded ? "" : "The service has no tenants.");
+  }
+}
+
+/** Returns a tenant's state, with a notice of preemption, and whether its proxy is away. */
+function stateOf(row) {
+  const notice = row.preempting_by ? `, under notice by ${row.preempting_by}` : "";
+  return `${row.state}${notice}${row.is_connected === false ? ", its proxy is away" : ""}`;
+}

@@ -1,0 +1,60 @@
+"""`sps ui` as a command: its address, its browser, its end."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from harness.programs import DEADLINE_S, sps_running, wait_until
+
+
+def test_it_prints_an_address_that_works_and_ends_with_ctrl_c() -> None:
+    with sps_running("ui", "--no-browser", "--json") as command:
+        assert command.stdout
+        url = json.loads(command.stdout.readline())["url"]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", url)
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as page:
+            assert b"<main" in page.read()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(url.partition("?")[0], timeout=DEADLINE_S)
+        # Open streams do not hold the end up.
+        cookie = {"Cookie": _cookie_of(url)}
+        stream = urllib.request.Request(url.partition("?")[0] + "api/stream", headers=cookie)
+        with urllib.request.urlopen(stream, timeout=DEADLINE_S) as events:
+            assert events.readline() == b"event: state\n"
+            command.send_signal(signal.SIGINT)
+            _, err = command.communicate(timeout=DEADLINE_S)
+        assert (command.returncode, err) == (130, "")
+
+
+def test_the_browser_gets_a_private_file_and_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new\nmv {opened}.new {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with sps_running("ui") as command:
+        assert command.stdout
+        line = command.stdout.readline()
+        url = line.split()[-1]
+        wait_until("the browser", opened.exists)
+        page = Path(opened.read_text().removeprefix("file://"))
+        assert url in page.read_text()
+        assert stat.S_IMODE(page.stat().st_mode) == 0o600
+        assert url.partition("token=")[2] not in opened.read_text()
+        command.send_signal(signal.SIGTERM)
+        _, err = command.communicate(timeout=DEADLINE_S)
+    assert (command.returncode, err, page.exists()) == (143, "", False)
+
+
+def _cookie_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as page:
+        return str(page.headers["Set-Cookie"]).partition(";")[0]
