@@ -16,7 +16,7 @@ from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.link_parts import LinkInputs
-from tests.manifests.test_proxy_job import GOOGLES
+from tests.manifests.proxy_jobs import GOOGLES
 
 LINKED = with_fields(GOOGLES, link=LinkInputs(keep_s=600, image="python:3.13-slim"))
 
