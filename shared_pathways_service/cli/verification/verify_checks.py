@@ -255,11 +255,7 @@ class Verification:
     # ---- inside
 
     def _tenant(
-        self,
-        count: int,
-        *,
-        environment: Mapping[str, str | None] | None = None,
-        **more: object,
+        self, count: int, *, environment: Mapping[str, str | None] | None = None, **more: object
     ) -> Tenant:
         name = f"{self._prefix}-{len(self._tenants)}"
         more["expected_tpu_instances"] = {self._kind: count}
