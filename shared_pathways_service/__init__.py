@@ -7,7 +7,7 @@ All public names are here or in `isc_pathways`, the module's name in upstream's 
     with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
         ...  # plain JAX
 
-- `isc_pathways`, `errors`, `events`: the public interface
+- `isc_pathways`, `submission`, `errors`, `events`: the public interface
 - `api`, `connection`, `jax_client`: a request, a connection, and JAX on its proxy
 - `agent`, `session`, `homes`: creates and deletes a proxy where the service lives
 - `scheduling`, `servers`, `flags`: decides who gets which slices, and serves them
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from shared_pathways_service.events import Event
     from shared_pathways_service.isc_pathways import connect
+    from shared_pathways_service.submission import Job, JobStatus, submit
 
 __all__ = [
     "AccessDenied",
@@ -60,6 +61,8 @@ __all__ = [
     "CredentialsMismatch",
     "Event",
     "InvalidRequestError",
+    "Job",
+    "JobStatus",
     "PlacementTimeout",
     "PreflightError",
     "ProxyFailed",
@@ -73,9 +76,17 @@ __all__ = [
     "__version__",
     "connect",
     "isc_pathways",
+    "submit",
 ]
 
-_HOMES = {"Connection": "connection", "Event": "events", "connect": "isc_pathways"}
+_HOMES = {
+    "Connection": "connection",
+    "Event": "events",
+    "Job": "submission",
+    "JobStatus": "submission",
+    "connect": "isc_pathways",
+    "submit": "submission",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -51,6 +51,28 @@ COMMANDS = {
         help="Run a program on slices of the service.",
         runs_another=True,
     ),
+    "submit": _Command(
+        module="shared_pathways_service.cli.commands.jobs.submit",
+        function="submit",
+        help="Hand a program over to the service, which runs it on slices; print the job's name.",
+        runs_another=True,
+    ),
+    "wait": _Command(
+        module="shared_pathways_service.cli.commands.jobs.wait",
+        function="wait",
+        help="Wait for a submitted job, and exit with its program's exit code.",
+    ),
+    "attach": _Command(
+        module="shared_pathways_service.cli.commands.jobs.attach",
+        function="attach",
+        help="Show the output and the progress of a submitted job, until it ends or you press "
+        "Ctrl-C.",
+    ),
+    "cancel": _Command(
+        module="shared_pathways_service.cli.commands.jobs.cancel",
+        function="cancel",
+        help="End a submitted job: its program gets SIGTERM, and is killed 10 seconds later.",
+    ),
     "serve": _Command(
         module="shared_pathways_service.serve",
         function="serve",
@@ -59,7 +81,8 @@ COMMANDS = {
     "list": _Command(
         module="shared_pathways_service.cli.commands.sessions.list",
         function="list_connections",
-        help="List your connections, after deleting what dead programs left behind.",
+        help="List your connections and submitted jobs, after deleting what dead programs left "
+        "behind.",
     ),
     "testbed": _Command(
         module="shared_pathways_service.cli.commands.clusters.testbed",
@@ -74,12 +97,12 @@ COMMANDS = {
     "logs": _Command(
         module="shared_pathways_service.cli.commands.sessions.logs",
         function="logs",
-        help="Show the log of a proxy, of the resource manager, or of the workers.",
+        help="Show the output of a job, or the log of a proxy, the resource manager or workers.",
     ),
     "delete": _Command(
         module="shared_pathways_service.cli.commands.sessions.delete",
         function="delete",
-        help="End a connection from outside: delete its proxy, and release its slices.",
+        help="End a connection: delete its proxy, and release its slices. Or forget an ended job.",
     ),
     "reap": _Command(
         module="shared_pathways_service.cli.commands.sessions.reap",

@@ -19,6 +19,7 @@ __all__ = [
     "FAILED",
     "HUNG_UP",
     "INTERRUPTED",
+    "NOT_READY",
     "TERMINATED",
     "USAGE",
     "exit_code",

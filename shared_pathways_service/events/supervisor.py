@@ -13,6 +13,10 @@ __all__ = [
     "ClientLeft",
     "EmbeddedServiceEnding",
     "EmbeddedServiceStarted",
+    "JobEnded",
+    "JobRetrying",
+    "JobStarted",
+    "JobSubmitted",
     "ProcessEnded",
     "ProcessEvent",
     "ProcessGivenUp",
@@ -115,6 +119,51 @@ class ProxyEnded(SupervisorEvent, name="proxy.ended"):
     """
 
     exit_code: int | None = wire(default=None, always=True)
+
+
+# ---- submitted jobs
+
+
+class JobSubmitted(SupervisorEvent, name="job.submitted"):
+    """A job was submitted; `tenant` is its name, which is also that of its connection."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobStarted(SupervisorEvent, name="job.started"):
+    """A submitted job has its slices, and its program runs.
+
+    Attributes:
+      attempt: The number of the attempt, from 1.
+    """
+
+    attempt: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobRetrying(SupervisorEvent, name="job.retrying"):
+    """An attempt of a submitted job ended for the given `reason`; the next one follows.
+
+    Attributes:
+      pause_s: Seconds until then.
+    """
+
+    pause_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobEnded(SupervisorEvent, name="job.ended"):
+    """A submitted job ended; `reason` says why, unless it succeeded.
+
+    Attributes:
+      state: ``succeeded``, ``failed``, ``cancelled`` or ``lost``.
+      exit_code: Of its last attempt; None: it has none.
+    """
+
+    state: str = ""
+    exit_code: int | None = wire(default=None, always=True)
+
+
+# ---- injected failures
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,10 @@ from typing import Any
 from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import Home
+from shared_pathways_service.homes.job_home import JobHome
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["HomeChoice", "choose_home", "make_home"]
+__all__ = ["HomeChoice", "choose_home", "make_home", "make_job_home"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,26 @@ def make_home(choice: HomeChoice) -> Home:
 
         return KubernetesHome(**choice.options)
     raise InvalidRequestError("home", choice.name, "'embedded' or 'kubernetes'")
+
+
+def make_job_home(service: ServiceChoice, settings: Settings) -> JobHome:
+    """Creates the home of submitted jobs at a service.
+
+    Raises:
+      InvalidRequestError: The home of this service runs no submitted jobs.
+    """
+    if service.home != "embedded":
+        field = "cluster" if service.cluster else "context" if service.context else None
+        field = field or "pathways_service"
+        raise InvalidRequestError(
+            field,
+            getattr(service, field),
+            "None: jobs are submitted to the embedded service",
+            hint="connect() and `sps run` use a service in a cluster",
+        )
+    from shared_pathways_service.homes.embedded.embedded_jobs import EmbeddedJobs  # noqa: PLC0415
+
+    return EmbeddedJobs(settings)
 
 
 def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, Any]:

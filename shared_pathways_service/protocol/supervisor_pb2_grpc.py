@@ -64,6 +64,16 @@ class SupervisorStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceResponse.FromString,
                 _registered_method=True)
+        self.SubmitJob = channel.unary_unary(
+                '/shared_pathways_service.v1.Supervisor/SubmitJob',
+                request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.SubmitJobRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.SubmitJobResponse.FromString,
+                _registered_method=True)
+        self.CancelJob = channel.unary_unary(
+                '/shared_pathways_service.v1.Supervisor/CancelJob',
+                request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.CancelJobRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.CancelJobResponse.FromString,
+                _registered_method=True)
         self.Shutdown = channel.unary_unary(
                 '/shared_pathways_service.v1.Supervisor/Shutdown',
                 request_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.ShutdownRequest.SerializeToString,
@@ -118,6 +128,21 @@ class SupervisorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitJob(self, request, context):
+        """Starts a submitted job, a program that outlives its submitter; returns at once.
+        ALREADY_EXISTS: an active job or connection has its name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJob(self, request, context):
+        """Ends an active job; returns when its processes have ended. OK if it had ended already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Shutdown(self, request, context):
         """Ends the service; returns when it no longer takes requests.
         """
@@ -157,6 +182,16 @@ def add_SupervisorServicer_to_server(servicer, server):
                     servicer.DisturbSlice,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceResponse.SerializeToString,
+            ),
+            'SubmitJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitJob,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.SubmitJobRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.SubmitJobResponse.SerializeToString,
+            ),
+            'CancelJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJob,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.CancelJobRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_supervisor__pb2.CancelJobResponse.SerializeToString,
             ),
             'Shutdown': grpc.unary_unary_rpc_method_handler(
                     servicer.Shutdown,
@@ -326,6 +361,60 @@ class Supervisor:
             '/shared_pathways_service.v1.Supervisor/DisturbSlice',
             shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_supervisor__pb2.DisturbSliceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.Supervisor/SubmitJob',
+            shared__pathways__service_dot_protocol_dot_supervisor__pb2.SubmitJobRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_supervisor__pb2.SubmitJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shared_pathways_service.v1.Supervisor/CancelJob',
+            shared__pathways__service_dot_protocol_dot_supervisor__pb2.CancelJobRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_supervisor__pb2.CancelJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

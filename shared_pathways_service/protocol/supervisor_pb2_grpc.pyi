@@ -52,6 +52,12 @@ class SupervisorStub:
     """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
     the service has no such slice; those that it has are named.
     """
+    SubmitJob: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.SubmitJobRequest, _supervisor_pb2.SubmitJobResponse]
+    """Starts a submitted job, a program that outlives its submitter; returns at once.
+    ALREADY_EXISTS: an active job or connection has its name.
+    """
+    CancelJob: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CancelJobRequest, _supervisor_pb2.CancelJobResponse]
+    """Ends an active job; returns when its processes have ended. OK if it had ended already."""
     Shutdown: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ShutdownRequest, _supervisor_pb2.ShutdownResponse]
     """Ends the service; returns when it no longer takes requests."""
 
@@ -75,6 +81,12 @@ class SupervisorAsyncStub(SupervisorStub):
     """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
     the service has no such slice; those that it has are named.
     """
+    SubmitJob: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.SubmitJobRequest, _supervisor_pb2.SubmitJobResponse]  # type: ignore[assignment]
+    """Starts a submitted job, a program that outlives its submitter; returns at once.
+    ALREADY_EXISTS: an active job or connection has its name.
+    """
+    CancelJob: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CancelJobRequest, _supervisor_pb2.CancelJobResponse]  # type: ignore[assignment]
+    """Ends an active job; returns when its processes have ended. OK if it had ended already."""
     Shutdown: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ShutdownRequest, _supervisor_pb2.ShutdownResponse]  # type: ignore[assignment]
     """Ends the service; returns when it no longer takes requests."""
 
@@ -131,6 +143,24 @@ class SupervisorServicer(metaclass=_abc_1.ABCMeta):
         """Ends or stops the workers of a slice on purpose, to see what becomes of who uses it. NOT_FOUND:
         the service has no such slice; those that it has are named.
         """
+
+    @_abc_1.abstractmethod
+    def SubmitJob(
+        self,
+        request: _supervisor_pb2.SubmitJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.SubmitJobResponse, _abc.Awaitable[_supervisor_pb2.SubmitJobResponse]]:
+        """Starts a submitted job, a program that outlives its submitter; returns at once.
+        ALREADY_EXISTS: an active job or connection has its name.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelJob(
+        self,
+        request: _supervisor_pb2.CancelJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_supervisor_pb2.CancelJobResponse, _abc.Awaitable[_supervisor_pb2.CancelJobResponse]]:
+        """Ends an active job; returns when its processes have ended. OK if it had ended already."""
 
     @_abc_1.abstractmethod
     def Shutdown(

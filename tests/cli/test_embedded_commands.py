@@ -18,7 +18,7 @@ from harness.programs import DEADLINE_S, program, sps, sps_failing, wait_until
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
-from shared_pathways_service.operations.service_readers.embedded.log_files import LogFile, read_logs
+from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.runtime.settings import Settings
 from tests.cli.support import HOLDER, completed

@@ -13,7 +13,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.events import Event
 from shared_pathways_service.runtime.glog import glog
 
-__all__ = ["ServiceLogs", "open_log", "tail_of"]
+__all__ = ["ServiceLogs", "cut_log", "open_log", "tail_of"]
 
 #: Limits: starts whose logs are kept, files of ended proxies per start, and bytes per file.
 STARTS_KEPT = 10
@@ -67,11 +67,7 @@ class ServiceLogs:
 
     def _cut_long(self) -> None:
         for path in self.directory.glob("*.log"):
-            if path.stat().st_size > FILE_LIMIT:
-                # Copied, not renamed, because the writer has it open. Lines written meanwhile are
-                # lost.
-                shutil.copyfile(path, path.with_suffix(".log.1"))
-                os.truncate(path, 0)
+            cut_log(path)
 
     def _drop_old(self) -> None:
         # (Also of standbys: each has a number, and one that ends at once is restarted forever.)
@@ -79,6 +75,16 @@ class ServiceLogs:
             by_age = sorted(self.directory.glob(pattern), key=lambda p: p.stat().st_mtime)
             for path in by_age[:-PROXIES_KEPT]:
                 path.unlink(missing_ok=True)
+
+
+def cut_log(path: Path) -> None:
+    """Moves the content of a log that has grown too long to a second file, which it replaces."""
+    if path.stat().st_size > FILE_LIMIT:
+        # Copied, not renamed, because the writer has it open. Lines written meanwhile are lost.
+        older = path.with_suffix(".log.1")
+        shutil.copyfile(path, older)
+        older.chmod(0o600)
+        os.truncate(path, 0)
 
 
 def open_log(path: Path) -> BinaryIO:

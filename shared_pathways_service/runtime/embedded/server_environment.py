@@ -9,7 +9,7 @@ from shared_pathways_service.runtime.location import with_package_path
 __all__ = ["server_environment"]
 
 #: Variables that are meant for the program that started the service, not for servers.
-_NOT_FOR_SERVERS = ("JAX_", "IFRT_PROXY_", "MEGASCALE_", "TPU_", "PATHWAYS_")
+_NOT_FOR_SERVERS = ("JAX_", "IFRT_PROXY_", "MEGASCALE_", "TPU_", "PATHWAYS_", "SPS_JOB_")
 _NOT_FOR_SERVERS_EXACTLY = frozenset(
     {"XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONSTARTUP", "PYTHONINSPECT", "NOTIFY_SOCKET"}
     | {"SPS_TOKEN_FILE", "SPS_BIND_ADDRESS", "SPS_HOST", "SPS_NODE_POOL"}

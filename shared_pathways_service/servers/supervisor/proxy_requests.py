@@ -1,11 +1,13 @@
-"""Checks requests for proxies and disturbances."""
+"""Checks requests for proxies, submitted jobs and disturbances."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 
 from shared_pathways_service.api.ffi_targets import read_ffi_targets
+from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.api.proxy_limits import ProxyLimits, asked_limits
 from shared_pathways_service.api.validation import check_int, check_port, check_seconds, check_text
 from shared_pathways_service.errors import InvalidRequestError
@@ -15,7 +17,7 @@ from shared_pathways_service.servers.serving.ffi_libraries import find_library
 from shared_pathways_service.servers.supervisor.command_lines import ProxyRequest
 from shared_pathways_service.servers.supervisor.hold import Disturbance
 
-__all__ = ["read_disturbance", "read_proxy_request"]
+__all__ = ["read_disturbance", "read_job_request", "read_proxy_request"]
 
 #: The maximum duration of a disturbance in seconds, so that none is forgotten.
 _LONGEST_HOLD_S = 3600.0
@@ -63,6 +65,18 @@ def read_proxy_request(
         owner_start=check_text("owner_start", message.owner_start),
         limits=most.lowered(asked_limits(message.limits)),
     )
+
+
+def read_job_request(message: pb.SubmitJobRequest) -> JobRequest:
+    """Checks a request for a submitted job."""
+    try:
+        data = json.loads(message.job)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        # (Not the text, which may contain secrets.)
+        raise InvalidRequestError("job", type(data).__name__, "a job as JSON")
+    return JobRequest.from_json(data)
 
 
 def read_disturbance(message: pb.DisturbSliceRequest) -> tuple[Disturbance, float]:

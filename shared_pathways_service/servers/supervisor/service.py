@@ -12,7 +12,12 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.api.proxy_limits import ProxyLimits
-from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady, SharedPathwaysError
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.supervisor import ClientJoined, ClientLeft
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -24,8 +29,10 @@ from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxies import NameTaken, Proxies
 from shared_pathways_service.servers.supervisor.proxy_requests import (
     read_disturbance,
+    read_job_request,
     read_proxy_request,
 )
+from shared_pathways_service.servers.supervisor.submitted_jobs import SubmittedJobs
 
 __all__ = ["SupervisorService"]
 
@@ -37,6 +44,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
 
     Args:
       welcome: The answer to a Join, without the protocol's version.
+      jobs: The submitted jobs.
       processes: Lists the service's processes.
       on_leave: Called when a Join has ended.
       on_shutdown: Called with a request to end.
@@ -51,6 +59,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         fleet: Fleet,
         report: Callable[[Event], object],
         *,
+        jobs: SubmittedJobs,
         processes: Callable[[], list[pb.GetProcessesResponse.Process]],
         on_leave: Callable[[], None],
         on_shutdown: Callable[[str], None],
@@ -62,6 +71,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         self._proxies = proxies
         self._fleet = fleet
         self._report = report
+        self._jobs = jobs
         self._processes = processes
         self._on_leave = on_leave
         self._on_shutdown = on_shutdown
@@ -151,6 +161,31 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         except SharedPathwaysError as error:
             await abort(context, error)
         return pb.DisturbSliceResponse(workers=workers)
+
+    async def SubmitJob(  # noqa: N802
+        self, request: pb.SubmitJobRequest, context: Context
+    ) -> pb.SubmitJobResponse:
+        """Starts a submitted job."""
+        try:
+            job = read_job_request(request)
+            self._jobs.submit(job)
+        except SharedPathwaysError as error:
+            await abort(context, error)
+        except NameTaken as error:
+            taken = InvalidRequestError(
+                "name", job.name, "a name that is not in use", message=str(error)
+            )
+            await abort(context, taken, grpc.StatusCode.ALREADY_EXISTS)
+        except OSError as error:
+            failed = ServiceNotReady(f"the job cannot be written: {error}")
+            await abort(context, failed)
+        return pb.SubmitJobResponse(name=job.name)
+
+    async def CancelJob(  # noqa: N802
+        self, request: pb.CancelJobRequest, _context: Context
+    ) -> pb.CancelJobResponse:
+        """Ends a submitted job."""
+        return pb.CancelJobResponse(cancelled=await self._jobs.cancel(request.name))
 
     async def Shutdown(  # noqa: N802
         self, request: pb.ShutdownRequest, _context: Context

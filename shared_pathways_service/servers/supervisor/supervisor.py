@@ -41,6 +41,7 @@ from shared_pathways_service.servers.supervisor.proxies import Proxies
 from shared_pathways_service.servers.supervisor.service import SupervisorService
 from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
 from shared_pathways_service.servers.supervisor.standby import StandbyPool
+from shared_pathways_service.servers.supervisor.submitted_jobs import SubmittedJobs
 from shared_pathways_service.version import __version__
 
 __all__ = ["Supervisor"]
@@ -95,6 +96,14 @@ class Supervisor:
             report=self._on_event,
             on_change=self._on_change,
         )
+        self._jobs = SubmittedJobs(
+            settings,
+            types=[kind for kind, _ in options.slices],
+            occupancy=self._occupancy,
+            proxies=self._proxies,
+            report=self._on_event,
+            on_change=self._on_change,
+        )
 
     @property
     def log_dir(self) -> str:
@@ -121,10 +130,13 @@ class Supervisor:
             await self._fleet.start()
             await stack.enter_async_context(self._serving())
             stack.push_async_callback(self._proxies.stop)
+            stack.push_async_callback(self._jobs.stop)
             self._background.start(self._end_when_idle())
             self._background.start(self._keep_house())
+            self._background.start(self._jobs.keep_house())
             self._background.start(self._manager.follow(self._on_event))
             await self._wait_for_resource_manager()
+            self._jobs.recover()
             self._on_event(EmbeddedServiceStarted(address=self._address, pid=os.getpid()))
             report_ready(self._options.ready_fd, socket=str(self._paths.supervisor_socket))
             await self._stop_asked.wait()
@@ -142,6 +154,7 @@ class Supervisor:
     def stop_at_once(self, reason: str) -> None:
         """Kills all processes of the service, also during an orderly shutdown."""
         self.stop(reason)
+        self._jobs.kill()
         self._proxies.kill()
         self._standby.kill()
         self._fleet.kill()
@@ -169,7 +182,7 @@ class Supervisor:
             process(role=child.role, pid=child.identity.pid, name=child.name)
             for child in [*self._standby.children, *self._proxies.children]
         ]
-        return found
+        return found + self._jobs.processes()
 
     # ---- parts of `run`
 
@@ -185,6 +198,7 @@ class Supervisor:
             self._proxies,
             self._fleet,
             self._on_event,
+            jobs=self._jobs,
             processes=self.processes,
             on_leave=self._on_change,
             on_shutdown=self.stop,

@@ -1,4 +1,4 @@
-"""`sps delete`: ends a connection from outside."""
+"""`sps delete`: ends a connection from outside, or removes the files of a job that has ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.commands.sessions.reap import why_not_reaped
 from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_line
 from shared_pathways_service.cli.errors import FAILED, INTERRUPTED
-from shared_pathways_service.cli.lookups.completion import connection_names
+from shared_pathways_service.cli.lookups.completion import names_of_logs
+from shared_pathways_service.cli.lookups.jobs_of_place import find_job, job_home_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import (
     clean_up_entries,
@@ -34,7 +35,7 @@ def delete(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of the connection, as in `sps list`.", autocompletion=connection_names
+            help="Name of the connection or job, as in `sps list`.", autocompletion=names_of_logs
         ),
     ],
     *,
@@ -53,13 +54,17 @@ def delete(
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """End a connection from outside: delete its proxy, and release its slices.
+    """End a connection: delete its proxy, and release its slices. Or forget an ended job.
 
-    Work on its slices is lost. Its program is notified that the proxy was deleted.
+    Work on its slices is lost. Its program is notified that the proxy was deleted. Of a submitted
+    job that has ended, its output and its entry in `sps list` are removed.
     """
     settings = Settings.load()
     entry = find_entry(settings, name, place)
-    if forget:
+    if not forget and find_job(place, name):
+        job_home_of(place).delete(name)
+        deleted = True
+    elif forget:
         _forget(settings, name, entry)
         deleted = False
     elif entry is not None:

@@ -1,17 +1,19 @@
-"""`sps list`: lists connections from this user's journal and from labels in a cluster."""
+"""`sps list`: lists connections, from the journal and a cluster's labels, and submitted jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from shared_pathways_service.agent.journal import Entry, journal_entries
 from shared_pathways_service.agent.request import user_name
+from shared_pathways_service.api.job_requests import JobStatus
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import (
     AsJson,
@@ -20,6 +22,7 @@ from shared_pathways_service.cli.display.output import (
     print_line,
     print_table,
 )
+from shared_pathways_service.cli.lookups.jobs_of_place import job_fields, job_text, jobs_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import (
     clean_up_entries,
@@ -36,15 +39,16 @@ __all__ = ["ListedConnection", "list_connections"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ListedConnection:
-    """A connection as `sps list --json` shows it.
+    """A connection, or a submitted job, as `sps list --json` shows it.
 
     Attributes:
       slices: Slices by instance type; null if the service's first type was requested.
       state: The session's phase; ``orphaned`` if its agent has ended and its owner has not. For
-        other users' proxies, as in `KnownProxy`.
+        other users' proxies, as in `KnownProxy`; for jobs without a connection, as in `JobStatus`.
       pid: The owner's process, on `host`.
       link: The resumable link to the proxy: `LinkView` with times as RFC 3339; null: it is not
         resumable, was not lost yet, or its agent is on another machine.
+      job: The submitted job of this name, as `JobStatus`; null: none.
     """
 
     name: str
@@ -58,6 +62,7 @@ class ListedConnection:
     pid: int | None
     user: str | None
     link: dict[str, Any] | None
+    job: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, entry: Entry) -> ListedConnection:
@@ -94,6 +99,24 @@ class ListedConnection:
             link=None,
         )
 
+    @classmethod
+    def of_job(cls, job: JobStatus) -> ListedConnection:
+        """Converts a submitted job without a connection."""
+        return cls(
+            name=job.name,
+            home=job.home,
+            namespace=None,
+            service=None,
+            slices=dict(job.slices) or None,
+            state=job.state,
+            since=job.submitted,
+            host=platform.node(),
+            pid=None,
+            user=user_name(),
+            link=None,
+            job=job_fields(job),
+        )
+
 
 @takes_place
 def list_connections(
@@ -104,7 +127,7 @@ def list_connections(
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """List your connections, after deleting what dead programs left behind."""
+    """List your connections and submitted jobs, after deleting what dead programs left behind."""
     settings = Settings.load()
     abandoned = [entry for entry in journal_entries(settings) if entry.abandoned]
     error = clean_up_entries(settings, abandoned)
@@ -120,10 +143,12 @@ def list_connections(
         for proxy in proxies
         if proxy.session not in known
     ]
+    jobs = {job.name: job for job in jobs_of(place)}
+    listed = _with_jobs(listed, jobs)
     if as_json:
         print_json([dataclasses.asdict(item) for item in listed])
     else:
-        _print_table(listed)
+        _print_table(listed, jobs)
 
 
 async def _proxies(reader: ServiceReader, user: str) -> Sequence[KnownProxy]:
@@ -131,7 +156,22 @@ async def _proxies(reader: ServiceReader, user: str) -> Sequence[KnownProxy]:
         return await proxies.proxies(user)
 
 
-def _print_table(listed: Sequence[ListedConnection]) -> None:
+def _with_jobs(
+    listed: Sequence[ListedConnection], jobs: Mapping[str, JobStatus]
+) -> list[ListedConnection]:
+    """Adds jobs to their connections, and those without a connection, each in its order."""
+    active = {name: job for name, job in jobs.items() if job.is_active}
+    connected = [
+        dataclasses.replace(item, job=job_fields(active.pop(item.name)))
+        if item.home == "embedded" and item.name in active
+        else item
+        for item in listed
+    ]
+    rest = [ListedConnection.of_job(job) for job in jobs.values() if not job.is_active]
+    return [*rest, *map(ListedConnection.of_job, active.values()), *connected]
+
+
+def _print_table(listed: Sequence[ListedConnection], jobs: Mapping[str, JobStatus]) -> None:
     if not listed:
         print_line("no connections")
         return
@@ -139,7 +179,7 @@ def _print_table(listed: Sequence[ListedConnection]) -> None:
     for item in listed:
         slices = ", ".join(f"{name}={count}" for name, count in (item.slices or {}).items())
         where = f"{item.home} {item.namespace}" if item.namespace else item.home
-        state = item.state
+        state = f"job {job_text(jobs[item.name])}" if item.job else item.state
         if item.link and item.link["state"] == "lost":
             state += f", link lost {ago(item.link['lost_at'])}"
         who = f"{item.user or '?'}@{item.host or '?'}"

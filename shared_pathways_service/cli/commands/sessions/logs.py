@@ -1,25 +1,31 @@
-"""`sps logs`: shows logs of a proxy, of the resource manager, or of the workers."""
+"""`sps logs`: shows logs of a job, of a proxy, of the resource manager, or of the workers."""
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
-from shared_pathways_service.cli.lookups.completion import connection_names
+from shared_pathways_service.cli.lookups.completion import names_of_logs
+from shared_pathways_service.cli.lookups.jobs_of_place import find_job, job_home_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import find_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
+from shared_pathways_service.operations.service_readers.base import (
+    Component,
+    LogRequest,
+    ShowLine,
+)
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["logs"]
 
 
 class _Choice(enum.StrEnum):
+    JOB = "job"
     PROXY = "proxy"
     RM = "rm"
     WORKER = "worker"
@@ -30,8 +36,8 @@ def logs(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a connection; only --component=proxy needs one.",
-            autocompletion=connection_names,
+            help="Name of a job or a connection; --component=job and proxy need one.",
+            autocompletion=names_of_logs,
         ),
     ] = None,
     *,
@@ -40,28 +46,45 @@ def logs(
         int, typer.Option("--lines", "-n", min=0, help="Show so many of each log's last lines.")
     ] = 100,
     component: Annotated[
-        _Choice,
-        typer.Option(help="Show the log of this component of the connection, or of its service."),
-    ] = _Choice.PROXY,
+        _Choice | None,
+        typer.Option(
+            help="Show the log of this component of the connection, or of its service. "
+            "[default: job for a submitted job, otherwise proxy]"
+        ),
+    ] = None,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show the log of a proxy, of the resource manager, or of the workers.
+    """Show the output of a job, or the log of a proxy, the resource manager or workers.
 
-    If there are several logs, each line begins with the name of its process. Following a proxy's
-    log ends with the proxy.
+    If there are several logs, each line begins with the name of its process. Following a log ends
+    with the job or the proxy.
     """
-    if name is None and component is _Choice.PROXY:
+    if name is None and component in {None, _Choice.JOB, _Choice.PROXY}:
         raise InvalidRequestError(
-            "NAME", None, "a connection, as in `sps list`, or --component=rm or worker"
+            "NAME", None, "a job or a connection, as in `sps list`, or --component=rm or worker"
         )
     place.request()
+    if name and (component is _Choice.JOB or (component is None and find_job(place, name))):
+        _show_output(place, name, lines, _printer(as_json=as_json), follow=follow)
+        return
+    component = component or _Choice.PROXY
     settings = Settings.load()
-    wanted = LogRequest(name=name or "", component=component.value, lines=lines, follow=follow)
+    service_part = cast("Component", component.value)
+    wanted = LogRequest(name=name or "", component=service_part, lines=lines, follow=follow)
     entry = find_entry(settings, name, place) if name else None
     if entry is not None:
         place = Place.of_service(entry)
     reader_of(place, settings).show_logs(wanted, _printer(as_json=as_json))
+
+
+def _show_output(place: Place, name: str, lines: int, show: ShowLine, *, follow: bool) -> None:
+    home = job_home_of(place)
+    if follow:
+        home.follow(name, lines, lambda line: show("", line), lambda _status: None)
+        return
+    for line in home.output(name, lines):
+        show("", line)
 
 
 def _printer(*, as_json: bool) -> ShowLine:

@@ -18,10 +18,7 @@ from shared_pathways_service.operations.service_readers.embedded.embedded_checks
 )
 from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
 from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
-from shared_pathways_service.operations.service_readers.embedded.log_files import (
-    find_logs,
-    read_logs,
-)
+from shared_pathways_service.operations.service_readers.embedded.log_files import find_logs
 from shared_pathways_service.operations.service_readers.embedded.status_counters import (
     late_callbacks_of,
     proxies_of,
@@ -29,6 +26,7 @@ from shared_pathways_service.operations.service_readers.embedded.status_counters
     text_of,
 )
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.runtime.embedded.log_reading import read_logs
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["EmbeddedReader"]

@@ -1,0 +1,1 @@
+"""Commands for submitted jobs: programs that outlive the shell."""

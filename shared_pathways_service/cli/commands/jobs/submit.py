@@ -1,0 +1,55 @@
+"""`sps submit`: hands a program over to the service, which runs it on slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
+from shared_pathways_service.cli.options.cluster_options import Place, takes_place
+from shared_pathways_service.cli.options.run_options import RunOptions
+from shared_pathways_service.cli.options.submit_options import (
+    Environment,
+    Name,
+    Retries,
+    Workdir,
+    keywords_of,
+    takes_run_options,
+)
+from shared_pathways_service.submission import checked_job
+
+__all__ = ["submit"]
+
+
+@takes_place
+@takes_run_options
+def submit(
+    words: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")
+    ],
+    *,
+    name: Name = None,
+    env: Environment = None,
+    workdir: Workdir = Path(),
+    retries: Retries = 0,
+    as_json: AsJson = False,
+    options: RunOptions,
+    place: Place,
+) -> None:
+    """Hand a program over to the service, which runs it on slices; print the job's name.
+
+    The program outlives this shell. It gets the usual variables, such as PATH and HOME, and those
+    of --env.
+    """
+    home = job_home_of(place)
+    request = checked_job(
+        words, name=name, workdir=workdir, retries=retries, **keywords_of(options, env)
+    )
+    home.submit(request)
+    if as_json:
+        print_json({"name": request.name})
+    else:
+        print_line(request.name)

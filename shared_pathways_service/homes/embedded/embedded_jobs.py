@@ -1,0 +1,246 @@
+"""The submitted jobs of the embedded service: calls to its supervisor, and its files."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+import grpc
+import grpc.aio
+from filelock import FileLock, Timeout
+
+from shared_pathways_service.api.job_requests import JobRequest, JobState, JobStatus
+from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_dns_label
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    ServiceNotReady,
+    VersionSkew,
+)
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
+from shared_pathways_service.homes.job_home import OnStatus
+from shared_pathways_service.protocol import supervisor_pb2 as pb
+from shared_pathways_service.protocol.grpc_errors import error_of
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.log_directory import tail_of
+from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
+from shared_pathways_service.runtime.settings import Settings, private_directory
+
+__all__ = ["EmbeddedJobs"]
+
+T = TypeVar("T")
+
+_CALL_S = 60.0
+#: Seconds between two looks at a job that is waited for.
+_LOOK_S = 0.1
+#: Seconds for a restarted service to take over a job.
+_TAKE_OVER_S = 3.0
+
+
+class EmbeddedJobs:
+    """The submitted jobs of this user's embedded service, as a `JobHome`."""
+
+    name = "embedded"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._files = JobFiles(settings.state_dir)
+
+    def submit(self, request: JobRequest) -> None:
+        """Starts a job; starts the service first, if none runs."""
+        private_directory(self._settings.state_dir, "SPS_STATE_DIR")
+        _in_thread(self._submit(request))
+
+    def jobs(self) -> list[JobStatus]:
+        """Returns all jobs whose files exist."""
+        return [_status_of(record) for record in self._files.records()]
+
+    def job(self, name: str) -> JobStatus:
+        """Returns a job."""
+        return _status_of(self._record(name))
+
+    def cancel(self, name: str) -> JobStatus:
+        """Ends a job; one that waits for its next service is not started again."""
+        if not self._record(name).is_ended:
+            _in_thread(self._cancel(name))
+            self._cancel_orphan(name)
+        return self.job(name)
+
+    def delete(self, name: str) -> None:
+        """Removes the files of a job."""
+        if self.job(name).is_active:
+            raise InvalidRequestError(
+                "NAME", name, "a job that has ended", hint=f"`sps cancel {name}` ends it"
+            )
+        self._files.remove(name)
+
+    def output(self, name: str, lines: int) -> list[str]:
+        """Returns the last lines of its output, also from before the last rotation."""
+        self._record(name)
+        path = self._files.output(name)
+        found = tail_of(path, lines)
+        if len(found) < lines:
+            found = [*tail_of(path.with_suffix(".log.1"), lines - len(found)), *found]
+        return found
+
+    def follow(
+        self, name: str, lines: int, show: Callable[[str], object], on_status: OnStatus
+    ) -> JobStatus:
+        """Shows the output of a job until the job has ended."""
+        writer = _Follower(self, self._record(name), on_status)
+        log = LogFile(path=self._files.output(name), writer=writer)
+        read_logs([log], lines, lambda _source, line: show(line), follow=True)
+        return writer.status
+
+    def wait(self, name: str, timeout_s: float) -> JobStatus:
+        """Returns a job once it has ended, or after the timeout."""
+        deadline = time.monotonic() + timeout_s
+        follower = _Follower(self, self._record(name), lambda _status: None)
+        while follower.is_alive() and time.monotonic() < deadline:
+            time.sleep(min(_LOOK_S, max(0.0, deadline - time.monotonic())))
+        return follower.status
+
+    def latest(self, record: JobRecord) -> JobRecord | None:
+        """Returns the present record of a job; None if it was deleted or replaced."""
+        found = self._files.read(record.name)
+        return found if found is not None and found.uid == record.uid else None
+
+    # ---- internals
+
+    def _record(self, name: str) -> JobRecord:
+        check_dns_label("NAME", name, limit=DNS_LABEL_LIMIT)
+        record = self._files.read(name)
+        if record is None:
+            names = [known.name for known in self._files.records()]
+            raise ServiceNotFound(
+                f"you have no job {name} on this machine",
+                candidates=names,
+                hint=f"your jobs are {', '.join(names)}" if names else "`sps submit` starts one",
+            )
+        return record
+
+    async def _submit(self, request: JobRequest) -> None:
+        wanted = Counter(request.session.tenant.type_names)
+        link = await find_or_start(
+            self._settings, wanted or None, who=f"submitter of {request.name}"
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(link.close)
+            message = pb.SubmitJobRequest(job=json.dumps(request.to_json()))
+            try:
+                await link.supervisor.SubmitJob(message, metadata=link.metadata, timeout=_CALL_S)
+            except grpc.aio.AioRpcError as error:
+                raise _translated(error, link) from error
+
+    async def _cancel(self, name: str) -> None:
+        link = await find(self._settings)
+        if link is None:
+            return
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(link.close)
+            request = pb.CancelJobRequest(name=name)
+            try:
+                await link.supervisor.CancelJob(request, metadata=link.metadata, timeout=_CALL_S)
+            except grpc.aio.AioRpcError as error:
+                if link.state.supervisor.is_alive():
+                    raise _translated(error, link) from error
+
+    def _cancel_orphan(self, name: str) -> None:
+        """Ends a job whose service has ended, so that no later service starts it again."""
+        record = self._files.read(name)
+        if record is None or not record.is_orphaned:
+            return
+        lock = RuntimePaths(self._settings.runtime_dir).service_lock
+        lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with FileLock(lock, mode=0o600, timeout=0):
+                now = time.time()
+                self._files.end(dataclasses.replace(record, state="cancelled", ended_at=now))
+        except Timeout:
+            raise ServiceNotReady(
+                "the service is just starting or ending", hint="try again in a moment"
+            ) from None
+
+
+class _Follower:
+    """Looks at a job until it has ended, as a `Writer` of its output.
+
+    Attributes:
+      status: The job's last known state.
+    """
+
+    def __init__(self, home: EmbeddedJobs, record: JobRecord, on_status: OnStatus) -> None:
+        self.status = _status_of(record)
+        self._home = home
+        self._record = record
+        self._on_status = on_status
+        self._orphaned_since: float | None = None
+
+    def is_alive(self) -> bool:
+        """Whether the job has not ended; one without a service may still be taken over."""
+        record = self._home.latest(self._record)
+        if record is None:
+            self.status = dataclasses.replace(
+                self.status, state="lost", reason="it was deleted", ended=rfc3339(time.time())
+            )
+            return False
+        if record.is_orphaned:
+            now = time.monotonic()
+            self._orphaned_since = self._orphaned_since or now
+            if now - self._orphaned_since < _TAKE_OVER_S:
+                return True
+        else:
+            self._orphaned_since = None
+        status = _status_of(record)
+        if (status.state, status.attempt) != (self.status.state, self.status.attempt):
+            self._on_status(status)
+        self.status = status
+        return status.is_active
+
+
+def _status_of(record: JobRecord) -> JobStatus:
+    state, reason = record.state, record.reason
+    if record.is_orphaned:
+        state, reason = "lost", "its service ended while it was active"
+        if record.started_at is None or record.attempt <= record.retries:
+            reason += "; the next service starts it again"
+    return JobStatus(
+        name=record.name,
+        home=EmbeddedJobs.name,
+        state=cast("JobState", state),
+        command=record.command,
+        workdir=record.workdir,
+        slices=dict(Counter(record.slices)),
+        attempt=record.attempt,
+        retries=record.retries,
+        submitted=rfc3339(record.submitted_at),
+        started=None if record.started_at is None else rfc3339(record.started_at),
+        ended=None if record.ended_at is None else rfc3339(record.ended_at),
+        exit_code=record.exit_code,
+        reason=reason,
+    )
+
+
+def _translated(error: grpc.aio.AioRpcError, link: ServiceLink) -> Exception:
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return VersionSkew(
+            f"the embedded service, of release {link.state.version}, runs no submitted jobs",
+            service=link.state.version,
+            hint="end it, so that one of this release is started",
+        )
+    return error_of(error, service="the embedded service", address=link.state.address)
+
+
+def _in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end, also where a loop runs already, as in a notebook."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, work).result()

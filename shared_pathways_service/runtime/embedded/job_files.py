@@ -1,0 +1,166 @@
+"""The files of submitted jobs: one directory per name, which only its user can enter.
+
+`job.json` is the job's record, `request.json` its request with its environment (removed when the
+job has ended), and `output.log` the output of its program. The supervisor writes them; others
+only remove jobs that have ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.runtime.embedded.log_directory import cut_log, open_log
+from shared_pathways_service.runtime.embedded.state_file import write_private
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.processes import Identity
+
+__all__ = ["JobFiles", "JobRecord"]
+
+_VERSION = 1
+#: Limits: ended jobs that are kept, and for how many seconds.
+ENDED_KEPT = 50
+ENDED_KEPT_S = 14 * 86_400.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """A job as its file describes it.
+
+    Attributes:
+      state: As in `JobStatus`; of a job that was active when its service ended, the state then.
+      uid: Identifies this job among all jobs of its name; its processes are marked with it.
+      runtime_dir: The runtime directory of its service.
+      supervisor: The process that is responsible for it.
+      runner: The process of its last attempt; None: none was started.
+      slices: Requested instance types; empty: one slice of the service's first type.
+      submitted_at: Seconds since the epoch, as all times here.
+      started_at: When its program was last started; None: not in this attempt, or not yet.
+    """
+
+    name: str
+    uid: str
+    state: str
+    command: tuple[str, ...]
+    workdir: str
+    slices: tuple[str, ...]
+    retries: int
+    runtime_dir: str
+    supervisor: Identity
+    submitted_at: float
+    runner: Identity | None = None
+    attempt: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it has ended, and will not be started again."""
+        return self.ended_at is not None
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether its service ended while it was active."""
+        return not self.is_ended and not self.supervisor.is_alive()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return {"version": _VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> JobRecord:
+        """Makes the record that `to_json` described; fields of a newer version are dropped."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        fields = {name: value for name, value in data.items() if name in names}
+        runner = data.get("runner")
+        return cls(
+            **{
+                **fields,
+                "command": tuple(data["command"]),
+                "slices": tuple(data["slices"]),
+                "supervisor": Identity.from_json(data["supervisor"]),
+                "runner": None if runner is None else Identity.from_json(runner),
+            }
+        )
+
+
+class JobFiles:
+    """The jobs of one user, in a directory that need not exist."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._directory = state_dir / "jobs"
+
+    def output(self, name: str) -> Path:
+        """Returns the file with the output of a job's program."""
+        return self._directory / name / "output.log"
+
+    def request(self, name: str) -> Path:
+        """Returns the file with the request of an active job."""
+        return self._directory / name / "request.json"
+
+    def create(self, record: JobRecord, request: Mapping[str, Any]) -> None:
+        """Creates a job; replaces one of its name that has ended."""
+        self.remove(record.name)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._directory / record.name).mkdir(mode=0o700)
+        write_private(self.request(record.name), json.dumps(request).encode())
+        open_log(self.output(record.name)).close()
+        self.write(record)
+
+    def write(self, record: JobRecord) -> None:
+        """Replaces a job's record atomically."""
+        write_private(self._record(record.name), json.dumps(record.to_json()).encode())
+
+    def end(self, record: JobRecord) -> None:
+        """Writes the record of a job that has ended, and removes its request."""
+        self.write(record)
+        self.request(record.name).unlink(missing_ok=True)
+
+    def read(self, name: str) -> JobRecord | None:
+        """Returns a job; None if there is none, or its record is unreadable."""
+        try:
+            return JobRecord.from_json(json.loads(self._record(name).read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            glog("W", f"{self._record(name)} is ignored: {error!r}")
+            return None
+
+    def records(self) -> list[JobRecord]:
+        """Returns all jobs, the oldest first."""
+        names = [path.parent.name for path in self._directory.glob("*/job.json")]
+        found = [record for record in map(self.read, names) if record is not None]
+        return sorted(found, key=lambda record: (record.submitted_at, record.name))
+
+    def remove(self, name: str) -> None:
+        """Removes all files of a job that has ended, or of a name without a job."""
+        directory = self._directory / name
+        # First, so that a removal that is interrupted leaves no half of a job.
+        self._record(name).unlink(missing_ok=True)
+        if directory.exists():
+            shutil.rmtree(directory)
+
+    def forget_old(self) -> None:
+        """Removes jobs that ended long ago, or before many others."""
+        ended = [(record.ended_at, record.name) for record in self.records() if record.ended_at]
+        limit = time.time() - ENDED_KEPT_S
+        for index, (moment, name) in enumerate(sorted(ended, reverse=True)):
+            if index >= ENDED_KEPT or moment < limit:
+                with contextlib.suppress(OSError):
+                    self.remove(name)
+
+    def keep_small(self, name: str) -> None:
+        """Limits the size of a job's output."""
+        with contextlib.suppress(OSError):
+            cut_log(self.output(name))
+
+    def _record(self, name: str) -> Path:
+        return self._directory / name / "job.json"

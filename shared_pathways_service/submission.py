@@ -1,0 +1,219 @@
+"""Provides `submit`, which hands a program over to the service, and `Job`, its handle."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shared_pathways_service.agent.request import this_requester
+from shared_pathways_service.api.job_requests import JobRequest, JobStatus, check_environment
+from shared_pathways_service.api.proxy_options import ProxyOptions
+from shared_pathways_service.api.service_choice import ServiceChoice
+from shared_pathways_service.api.validation import check_seconds
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.choice import make_job_home
+from shared_pathways_service.homes.job_home import JobHome
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["Job", "JobStatus", "submit"]
+
+#: Variables of the submitter that a job's program gets as well; others must be named.
+_INHERITED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TMPDIR",
+    "TZ",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "XDG_RUNTIME_DIR",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A submitted job. It ends by itself, or with `cancel`, whatever becomes of this process.
+
+    Attributes:
+      name: Its name, by which every `sps` command finds it.
+    """
+
+    name: str
+
+    def status(self) -> JobStatus:
+        """Returns its state.
+
+        Raises:
+          ServiceNotFound: Its files were deleted.
+        """
+        return _home().job(self.name)
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """Waits until it has ended.
+
+        Args:
+          timeout: Seconds; None: without limit.
+
+        Returns:
+          Its state, with its `exit_code`.
+
+        Raises:
+          TimeoutError: It has not ended in time.
+        """
+        limit = math.inf if timeout is None else check_seconds("timeout", timeout, infinity=True)
+        status = _home().wait(self.name, limit)
+        if status.is_active:
+            raise TimeoutError(f"the job {self.name} is still {status.state} after {limit:g} s")
+        return status
+
+    def cancel(self) -> JobStatus:
+        """Ends it, and returns its state once its processes have ended."""
+        return _home().cancel(self.name)
+
+    def logs(self, lines: int = 1000) -> list[str]:
+        """Returns the last lines of its program's output."""
+        return _home().output(self.name, lines)
+
+
+def submit(
+    command: Sequence[str],
+    *,
+    expected_tpu_instances: Mapping[str, int] | None = None,
+    name: str | None = None,
+    env: Mapping[str, str] | None = None,
+    workdir: str | os.PathLike[str] = ".",
+    retries: int = 0,
+    queue_timeout: float = math.inf,
+    priority: int | str | None = None,
+    timeout: float = 300.0,
+    elastic_slices: int = 0,
+    max_lifetime: float | None = None,
+    labels: Mapping[str, str] | None = None,
+    proxy_options: ProxyOptions | Sequence[str] | None = None,
+    local_devices: bool = True,
+    strict: bool | None = None,
+    tune_allocator: bool = True,
+) -> Job:
+    """Hands a program over to the embedded service, which runs it on slices as `sps run` does.
+
+    The program outlives this process.
+
+    Args:
+      command: The program and its arguments, e.g. ``["python", "train.py"]``.
+      expected_tpu_instances: Number of slices by instance type, as of connect().
+      name: The job's name, a DNS label, unique among the active jobs of this user; None:
+        ``PROGRAM-xxxxx``.
+      env: Variables of the program. Of this process's variables it gets only the usual ones, such
+        as PATH and HOME. Their values are kept in a file that only this user can read, until the
+        job has ended.
+      workdir: The program's working directory.
+      retries: How often the program is started again after it failed or lost its connection, each
+        time with a new connection, and after a longer pause.
+      queue_timeout: Seconds to wait for slices that are taken; by default without limit.
+      priority: Place in the queue, as of connect().
+      timeout: Seconds for the service and the proxy to become ready, and again for placement.
+      elastic_slices: Number of slices that may be missing at the start.
+      max_lifetime: Seconds after which the connection of an attempt ends in any case; None: no
+        limit.
+      labels: Labels, such as the team, as of connect().
+      proxy_options: Options of the proxy, as of connect().
+      local_devices: Whether this machine's CPU can be used beside the proxy's devices.
+      strict: Whether to refuse features that Google's proxies refuse; None: as SPS_STRICT.
+      tune_allocator: Whether the program keeps freed memory, so that it fetches large arrays
+        faster.
+
+    Returns:
+      The job. It may still wait for its slices.
+
+    Raises:
+      InvalidRequestError: An argument is invalid; `field` names it.
+      ServiceNotReady: The service does not answer, or cannot be started.
+    """
+    request = checked_job(
+        command,
+        name=name,
+        env={} if env is None else env,
+        workdir=workdir,
+        retries=retries,
+        tune_allocator=tune_allocator,
+        expected_tpu_instances=expected_tpu_instances,
+        queue_timeout=queue_timeout,
+        priority=priority,
+        timeout=timeout,
+        elastic_slices=elastic_slices,
+        max_lifetime=max_lifetime,
+        labels=labels,
+        proxy_options=proxy_options,
+        local_devices=local_devices,
+        strict=strict,
+    )
+    make_job_home(request.session.service, Settings.load()).submit(request)
+    return Job(request.name)
+
+
+def checked_job(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    workdir: str | os.PathLike[str],
+    **arguments: object,
+) -> JobRequest:
+    """Checks arguments of `submit` and of connect(), the program and its directory.
+
+    Raises:
+      InvalidRequestError: An argument is invalid; `field` names it.
+    """
+    variables = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    variables["PYTHONUNBUFFERED"] = "1"
+    variables |= check_environment(env)
+    try:
+        directory = Path(workdir).resolve()
+    except (TypeError, ValueError, RuntimeError):
+        directory = None
+    if directory is None or not directory.is_dir():
+        raise InvalidRequestError("workdir", str(workdir), "a directory that exists")
+    if arguments.get("strict") is None:
+        # Imported here: importing this module must be fast.
+        from shared_pathways_service.jax_client import is_strict  # noqa: PLC0415
+
+        arguments["strict"] = is_strict(None)
+    request = JobRequest.build(
+        this_requester(),
+        command,
+        workdir=str(directory),
+        environment=variables,
+        **arguments,
+    )
+    _check_program(request.command[0], directory, variables.get("PATH"))
+    return request
+
+
+def _check_program(program: str, directory: Path, path: str | None) -> None:
+    """Checks that a program exists, for a program with this working directory and PATH."""
+    if os.sep in program:
+        found = shutil.which(directory / program)
+    else:
+        found = shutil.which(program, path=path)
+    if found is None:
+        raise InvalidRequestError(
+            "command", program, f"a program on PATH, or a file of {directory}"
+        )
+
+
+def _home() -> JobHome:
+    settings = Settings.load()
+    service = ServiceChoice.check((None, None, None), None, "default", None)
+    return make_job_home(service, settings)
