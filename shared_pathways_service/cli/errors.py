@@ -20,6 +20,7 @@ __all__ = [
     "HUNG_UP",
     "INTERRUPTED",
     "NOT_READY",
+    "OWN_FAILURE",
     "TERMINATED",
     "USAGE",
     "exit_code",
@@ -37,6 +38,8 @@ DENIED = 5
 INTERRUPTED = 130
 TERMINATED = 143
 HUNG_UP = 129
+#: Failures of `sps` itself where other codes are a program's, as of other programs that run one.
+OWN_FAILURE = 125
 
 #: A class not listed has the code of its nearest base.
 _CODES: dict[type[SharedPathwaysError], int] = {

@@ -22,7 +22,8 @@ from pathlib import Path
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.cli.display.output import print_error, print_note
-from shared_pathways_service.cli.workload import OWN_FAILURE, Workload, exit_code_of
+from shared_pathways_service.cli.errors import OWN_FAILURE
+from shared_pathways_service.cli.workload import Workload, exit_code_of
 from shared_pathways_service.errors import CapacityError, InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import HomeLost, ProxyDeleted, ProxyExited

@@ -21,6 +21,7 @@ from shared_pathways_service.cli.child import (
 )
 from shared_pathways_service.cli.display import run_summary
 from shared_pathways_service.cli.display.output import print_error
+from shared_pathways_service.cli.errors import OWN_FAILURE
 from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -29,10 +30,8 @@ from shared_pathways_service.jax_client.plugin import run_notes
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["OWN_FAILURE", "Workload", "exit_code_of"]
+__all__ = ["Workload", "exit_code_of"]
 
-#: The exit code of failures of `sps` itself, as of other programs that run a command.
-OWN_FAILURE = 125
 _FOREVER = float("inf")
 
 

@@ -6,9 +6,8 @@ import dataclasses
 from typing import Any
 
 from shared_pathways_service.api.job_requests import JobStatus
-from shared_pathways_service.cli.errors import DONE, FAILED, TERMINATED
+from shared_pathways_service.cli.errors import DONE, FAILED, OWN_FAILURE, TERMINATED
 from shared_pathways_service.cli.options.cluster_options import Place
-from shared_pathways_service.cli.workload import OWN_FAILURE
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.homes.choice import make_job_home
 from shared_pathways_service.homes.job_home import JobHome
