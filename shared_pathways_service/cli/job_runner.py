@@ -68,7 +68,7 @@ class _Runner:
                 tune_allocator=request.tune_allocator,
                 on_event=self._on_event,
                 on_start=self._on_start,
-                on_end=self._ended.set,
+                on_end=self._on_end,
             ).run()
         except (CapacityError, InvalidRequestError):
             self._report("refused")
@@ -82,6 +82,11 @@ class _Runner:
     def _on_start(self) -> None:
         self._started.set()
         self._report("running")
+
+    def _on_end(self) -> None:
+        self._ended.set()
+        # (Those that the program left behind; the supervisor may not be there to do it.)
+        kill_job_processes(self._uid)
 
     def _on_event(self, event: Event) -> None:
         is_running = self._started.is_set() and not self._ended.is_set()

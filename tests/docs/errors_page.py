@@ -37,6 +37,8 @@ _SPEAKERS = (
     ("homes/kubernetes", "in a cluster"),
     ("kube/", "in a cluster"),
     ("tunnel/", "in a cluster"),
+    ("submission", "submit()"),
+    ("api/job_requests", "submit()"),
     ("servers/supervisor/", "the embedded service"),
     ("runtime/embedded/", "the embedded service"),
     ("flags/", "a server"),

@@ -96,6 +96,9 @@ Afterwards their old values are restored.
 | `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |
 | `SPS_TRANSFER_DIR` | the directory in which large arrays are passed to a proxy on this machine |
 | `SPS_RUN_PLATFORMS` | of `sps run`: the platforms that it has set for JAX |
+| `SPS_JOB_NAME` | of `sps submit`: the job's name |
+| `SPS_JOB_ATTEMPT` | of `sps submit`: the number of the attempt, from 1 |
+| `SPS_JOB_ID` | of `sps submit`: the mark of the job's processes, which end with the attempt |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
 """
 

@@ -40,7 +40,7 @@ class LogFile:
 
 
 def read_logs(
-    logs: Sequence[LogFile], lines: int, show: Callable[[str, str], None], *, follow: bool
+    logs: Sequence[LogFile], lines: int, show: Callable[[str, str], object], *, follow: bool
 ) -> None:
     """Shows logs.
 
