@@ -240,6 +240,9 @@ class NearEnd:
                 backoff.reset()
                 self._note_loss(await approach.lost)
             except (SessionOver, LinkViolation) as error:
+                if self.state is LinkState.UP:
+                    # (The other carriers have not noticed yet that their far end is gone.)
+                    self._lose(str(error))
                 self._on_over(str(error))
             except Exception as error:  # noqa: BLE001 - whatever a dial raises, it is tried again
                 has_failed = True
@@ -263,10 +266,13 @@ class NearEnd:
 
     def _note_loss(self, reason: str) -> None:
         if self.state is LinkState.UP and not self._end.carriers:
-            self.losses += 1
-            self._lost_at = time.time()
-            self._is_up.clear()
-            self._set_state(LinkState.LOST, reason)
+            self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        self.losses += 1
+        self._lost_at = time.time()
+        self._is_up.clear()
+        self._set_state(LinkState.LOST, reason)
 
     def _on_failed_dial(self, error: Exception) -> None:
         reason = reason_of(error)

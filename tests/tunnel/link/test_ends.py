@@ -198,6 +198,24 @@ def test_a_far_end_that_restarts_ends_the_session_with_the_reason() -> None:
     run(test)
 
 
+def test_a_restart_that_one_carrier_notices_first_is_a_loss_before_the_end() -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            await rig.state(LinkState.UP)
+            while rig.near.carriers < 2:
+                await asyncio.sleep(0.01)
+            second = FarEnd(TOKEN, connector_of("127.0.0.1:1"))
+            rig.way.port = await second.start("127.0.0.1", 0)
+            rig.way.carriers.pop().close()
+            await rig.state(LinkState.OVER)
+            after_up = [state for state, _ in rig.states[-2:]]
+            assert after_up == [LinkState.LOST, LinkState.OVER]
+            assert rig.near.losses == 1
+            await second.close()
+
+    run(test)
+
+
 def test_a_session_without_a_carrier_expires_at_the_far_end() -> None:
     async def test() -> None:
         async with a_rig(echo, options=FarOptions(keep_s=0.2)) as rig:
