@@ -118,6 +118,10 @@ def test_a_job_from_its_submission_to_its_end(
         retried = submit(SECOND_TIME, name="seven", retries=3).wait(DEADLINE_S)
         assert (retried.state, retried.attempt, retried.exit_code) == ("succeeded", 2, 0)
 
+        failing = submit("raise SystemExit(1)", retries=9)
+        eventually(lambda: failing.status().state == "retrying", "the first failure")
+        assert failing.cancel().state == "cancelled"
+
         # Two jobs, one after the other: the second waits for the first one's slices.
         both = {"tpuv6e:2x2": 2}
         first = submit(ENDLESS, expected_tpu_instances=both, workdir=tmp_path)
@@ -127,6 +131,11 @@ def test_a_job_from_its_submission_to_its_end(
         assert second.status().state == "queued"
         with pytest.raises(TimeoutError):
             second.wait(0.1)
+        third = submit(SUM, expected_tpu_instances=both)
+        eventually(lambda: is_queued(third), "the queue")
+        cancelled = third.cancel()
+        assert (cancelled.state, cancelled.exit_code) == ("cancelled", None)
+        assert not is_queued(third)
         with pytest.raises(InvalidRequestError, match="active job") as taken:
             submit(SUM, name=first.name)
         assert taken.value.field == "name"
