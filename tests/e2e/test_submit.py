@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,15 +269,14 @@ def test_a_lost_connection_is_a_reason_to_retry() -> None:
 
 
 @pytest.mark.race
-def test_a_job_survives_its_shell_and_is_a_client_of_its_service(tmp_path: Path) -> None:
+def test_a_job_survives_its_shell(tmp_path: Path) -> None:
     source = f"""
 import shared_pathways_service, sys, time
 command = [sys.executable, "-c", {ENDLESS!r}]
 print(shared_pathways_service.submit(command, workdir={str(tmp_path)!r}).name, flush=True)
 time.sleep(600)
 """
-    idle_s = 1.0
-    with embedded(1, 0, f"--idle_s={idle_s}") as service:
+    with embedded(1):
         shell = subprocess.Popen(
             [sys.executable, "-c", source],
             stdout=subprocess.PIPE,
@@ -291,11 +289,7 @@ time.sleep(600)
             job = Job(shell.stdout.readline().strip())
             left = pids_of(tmp_path)
             os.killpg(shell.pid, signal.SIGKILL)
-        time.sleep(2 * idle_s)
         assert job.status().state == "running"
         assert not have_ended(left)
         assert job.cancel().state == "cancelled"
         assert have_ended(left)
-        # It was the last client.
-        assert service.wait() == 0
-        assert job.status().state == "cancelled"
