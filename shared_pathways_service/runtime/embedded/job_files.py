@@ -27,6 +27,8 @@ _VERSION = 1
 #: Limits: ended jobs that are kept, and for how many seconds.
 ENDED_KEPT = 50
 ENDED_KEPT_S = 14 * 86_400.0
+#: Bytes of a long output's older part that are kept.
+OLDER_KEPT = 16 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +162,7 @@ class JobFiles:
     def keep_small(self, name: str) -> None:
         """Limits the size of a job's output."""
         with contextlib.suppress(OSError):
-            cut_log(self.output(name))
+            cut_log(self.output(name), OLDER_KEPT)
 
     def _record(self, name: str) -> Path:
         return self._directory / name / "job.json"

@@ -77,13 +77,19 @@ class ServiceLogs:
                 path.unlink(missing_ok=True)
 
 
-def cut_log(path: Path) -> None:
-    """Moves the content of a log that has grown too long to a second file, which it replaces."""
-    if path.stat().st_size > FILE_LIMIT:
+def cut_log(path: Path, keep: int | None = None) -> None:
+    """Moves the content of a log that has grown too long to a second file, which it replaces.
+
+    `keep` is the number of its last bytes that are kept there; None: all.
+    """
+    size = path.stat().st_size
+    if size > FILE_LIMIT:
         # Copied, not renamed, because the writer has it open. Lines written meanwhile are lost.
         older = path.with_suffix(".log.1")
-        shutil.copyfile(path, older)
-        older.chmod(0o600)
+        older.unlink(missing_ok=True)
+        with path.open("rb") as log, open_log(older) as file:
+            log.seek(0 if keep is None else max(0, size - keep))
+            shutil.copyfileobj(log, file)
         os.truncate(path, 0)
 
 

@@ -139,6 +139,7 @@ def test_old_jobs_and_long_outputs_are_limited(
 ) -> None:
     monkeypatch.setattr(job_files, "ENDED_KEPT", 2)
     monkeypatch.setattr(log_directory, "FILE_LIMIT", 10)
+    monkeypatch.setattr(job_files, "OLDER_KEPT", 6)
     files = JobFiles(tmp_path)
     now = time.time()
     ends = {"old": now - 30 * 86400, "a": now - 3, "b": now - 2, "c": now - 1, "active": None}
@@ -152,5 +153,5 @@ def test_old_jobs_and_long_outputs_are_limited(
     files.keep_small("c")
     assert output.read_text() == ""
     older = output.with_suffix(".log.1")
-    assert older.read_text() == "0123456789\n"
+    assert older.read_text() == "56789\n"
     assert older.stat().st_mode & 0o077 == 0
