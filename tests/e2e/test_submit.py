@@ -67,6 +67,18 @@ def listed(name: str) -> dict[str, Any]:
     return found
 
 
+def job_events() -> list[dict[str, Any]]:
+    """The events of jobs that the service has logged; its last line may not be whole yet."""
+    [log] = Path(os.environ["SPS_STATE_DIR"]).rglob("supervisor.log")
+    lines, _, _ = log.read_text().rpartition("\n")
+    events = [json.loads(line) for line in lines.splitlines()]
+    return [event for event in events if event["kind"].startswith("job.")]
+
+
+def kinds_of(events: list[dict[str, Any]]) -> list[str]:
+    return [event["kind"] for event in events]
+
+
 def is_queued(job: Job) -> bool:
     return job.name in [entry["tenant"] for entry in status()["queue"]]
 
@@ -258,12 +270,11 @@ def test_a_lost_connection_is_a_reason_to_retry() -> None:
         os.kill(proxy, signal.SIGKILL)
         ended = job.wait(DEADLINE_S)
         assert (ended.state, ended.attempt) == ("succeeded", 2)
-        [log] = Path(os.environ["SPS_STATE_DIR"]).rglob("supervisor.log")
-        events = [json.loads(line) for line in log.read_text().splitlines()]
-        kinds = [event["kind"] for event in events if event["kind"].startswith("job.")]
-        assert kinds == [
-            f"job.{kind}" for kind in ("submitted", "started", "retrying", "started", "ended")
-        ]
+        # (The last event is reported after the job's record is written.)
+        eventually(lambda: "job.ended" in kinds_of(job_events()), "the last event")
+        events = job_events()
+        changes = ("submitted", "started", "retrying", "started", "ended")
+        assert kinds_of(events) == [f"job.{change}" for change in changes]
         [retry] = [event for event in events if event["kind"] == "job.retrying"]
         assert retry["reason"].startswith("its connection was lost (killed by SIGKILL")
 
