@@ -17,6 +17,7 @@ HOLDS = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
     import jax, numpy as np
     there = jax.device_put(np.ones(1000, np.float32))
+    there + there  # compiled, for which JAX would wait
     say("holds", sum=float(there.sum()))
     wait_for("leave")
     unanswered = there + there
