@@ -72,7 +72,6 @@ class Link:
         self._known = KnownNumbers()
         self._readers: dict[int, LinkFrameReader] = {}
         self._control = ControlQueue()
-        self._streams: dict[int, SendStream] = {}
         self._acks = AckQueue()
         self._order = SendOrder(window_bytes)
         self._events: list[LinkEvent] = []
@@ -203,7 +202,7 @@ class Link:
         frames += self._control.take_others()
         size = 0
         while size < limit_bytes and self._order.may_send(carrier):
-            number, piece = self._order.take(carrier, self._streams, now)
+            number, piece = self._order.take(carrier, self._stream, now)
             size += piece.length
             frames.append(frame_header(piece.kind, number, piece.offset, len(piece.payload)))
             if piece.payload:
@@ -227,9 +226,11 @@ class Link:
         known = self._connections[number] = Connection(
             SendStream(), ReceiveStream(self._window_bytes)
         )
-        self._streams[number] = known.send
         self._known.add(number)
         return known
+
+    def _stream(self, number: int) -> SendStream:
+        return self._connections[number].send
 
     def _append(self, number: int, kind: FrameKind, payload: Buffer = b"") -> None:
         if (known := self._connections.get(number)) is None:
@@ -317,7 +318,6 @@ class Link:
         known = self._connections.pop(number, None)
         if known is None:
             return False
-        del self._streams[number]
         self._order.dropped(known.send.under_way())
         self._order.remove(number)
         self._acks.discard(number)

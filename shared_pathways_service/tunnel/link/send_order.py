@@ -9,7 +9,7 @@ what a large transfer has queued on the way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from shared_pathways_service.tunnel.link.link_streams import Piece, SendStream
 from shared_pathways_service.tunnel.link.pacing import Pacing
@@ -60,22 +60,23 @@ class SendOrder:
         return bool(self._light) or self._may_send_heavy(carrier)
 
     def take(
-        self, carrier: int, streams: Mapping[int, SendStream], now: float
+        self, carrier: int, stream_of: Callable[[int], SendStream], now: float
     ) -> tuple[int, Piece]:
         """Returns the next piece for a carrier, which `may_send`, with its connection's number.
 
         Args:
           carrier: Takes the piece.
-          streams: By connection.
+          stream_of: Returns the stream of a connection.
           now: Seconds on a monotonic clock.
         """
         is_light = bool(self._light)
         number = (self._light if is_light else self._heavy).popleft()
-        piece = streams[number].take(carrier, now)
+        stream = stream_of(number)
+        piece = stream.take(carrier, now)
         piece.is_paced = not is_light
         if piece.is_paced:
             self._under_way += piece.length
-        self.add(number, streams[number])
+        self.add(number, stream)
         return number, piece
 
     def arrived(self, pieces: Iterable[Piece], now: float) -> None:
