@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -74,7 +74,7 @@ class ServiceFeed:
             )
         return self._manager
 
-    async def states(self) -> AsyncIterator[State]:
+    async def states(self) -> AsyncGenerator[State, None]:
         """Yields the state, and each later one; a slow reader misses those in between."""
         with self._being_watched():
             state = self._state
