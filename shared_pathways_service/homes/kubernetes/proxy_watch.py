@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 #: Seconds for details that only improve the reason of an end.
 _ANSWER_S = 2.0
+#: Ends that a Job reports as well, without what happened to its pod.
+_FROM_JOB = (Outcome.CRASHED, Outcome.COMPLETED)
 
 
 class ProxyFollower:
@@ -214,10 +217,14 @@ class ProxyFollower:
                 if progress.outcome is Outcome.POD_DELETED:
                     job = await self._api.find(item("jobs", self._namespace, self._tenant.name))
                     self._job = job if job and job["metadata"]["uid"] == self._uid else None
-                elif progress.outcome is Outcome.CRASHED and progress.exit_code is None:
+                elif progress.outcome in _FROM_JOB and progress.exit_code is None:
                     # (From the Job, which does not know what happened to the pod.)
                     path = collection("pods", self._namespace)
                     pods = (await self._api.get(path, params=self._of_pods))["items"]
+                    if self._pods and not pods and progress.outcome is Outcome.COMPLETED:
+                        # (It ended with code 0 when it was deleted.)
+                        deleted = Outcome.POD_DELETED
+                        return replace(progress, outcome=deleted, reason="its pod was deleted")
                     self._pods = {str(pod["metadata"]["uid"]): pod for pod in pods}
         return read_progress(self._job, self._pods.values(), self._hints.values())
 

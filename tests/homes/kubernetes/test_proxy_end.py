@@ -73,6 +73,17 @@ def test_a_job_that_fails_before_the_end_of_its_pod_is_seen() -> None:
     assert (told.outcome, told.exit_code) == ("crashed", 3)
 
 
+def test_a_job_that_is_complete_before_the_end_of_its_pod_is_seen() -> None:
+    done = job(conditions=[{"type": "Complete", "status": "True"}])
+    is_complete, seen = change("MODIFIED", done), [change("ADDED", running())]
+    told = end_of(Api([is_complete], seen, []))
+    assert (told.outcome, told.reason) == ("pod_deleted", "its pod was deleted")
+    told = end_of(Api([is_complete], seen, [ended(0, deleted=True)]))
+    assert told.outcome == "pod_deleted"
+    told = end_of(Api([is_complete], seen, [ended(0)]))
+    assert (told.outcome, told.exit_code) == ("completed", 0)
+
+
 def change(kind: str, thing: Mapping[str, Any]) -> Object:
     metadata = {**thing["metadata"], "resourceVersion": "2"}
     return {"type": kind, "object": {**thing, "metadata": metadata}}
