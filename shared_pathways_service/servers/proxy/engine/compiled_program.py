@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
+from shared_pathways_service.servers.proxy.devices.interface import DeviceClient, Executable
 from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 from shared_pathways_service.servers.proxy.status_errors import invalid_argument
-from shared_pathways_service.servers.proxy.xla import xla
 
 __all__ = ["Parameter", "Program"]
 
@@ -33,7 +33,7 @@ class Program:
     """A compiled program.
 
     Attributes:
-      client: The XLA client that it belongs to; another of the same devices cannot run it.
+      client: The client that it belongs to; another of the same devices cannot run it.
       device_ids: Its devices, in the order of the device assignment.
       result_bytes: The bytes of each result on each device.
       donated: The indices of arguments whose memory the program takes.
@@ -46,8 +46,8 @@ class Program:
     """
 
     name: str
-    executable: Any
-    client: xla.XlaClient
+    executable: Executable
+    client: DeviceClient
     device_ids: tuple[int, ...]
     slices: tuple[int, ...]
     results: tuple[Spec, ...]

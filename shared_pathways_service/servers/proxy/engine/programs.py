@@ -22,6 +22,7 @@ from shared_pathways_service.servers.proxy.callbacks.compile_callbacks import (
     Turns,
 )
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
+from shared_pathways_service.servers.proxy.devices.interface import DeviceClient, Executable
 from shared_pathways_service.servers.proxy.dtypes import (
     TOKEN,
     TOKEN_DTYPE,
@@ -33,7 +34,8 @@ from shared_pathways_service.servers.proxy.engine.compiled_program import Parame
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import mlir, program_costs, xla, xla_executables
+from shared_pathways_service.servers.proxy.xla import mlir, program_costs
+from shared_pathways_service.servers.proxy.xla.debug_options import dumps
 from shared_pathways_service.servers.proxy.xla.hlo_shardings import adapt_options
 from shared_pathways_service.servers.proxy.xla.shardings import Placings
 from shared_pathways_service.servers.serving.last_requests_file import Place
@@ -109,35 +111,35 @@ class Compiler:
                 executable = self._compiled(client, module, device_ids, parsed, functions)
         results = self._results(main, executable, device_ids)
         parameters = self._parameters(main, executable, device_ids)
-        stats = executable.get_compiled_memory_stats()
+        memory = executable.memory
         return Program(
-            name=executable.hlo_modules()[0].name,
+            name=executable.name,
             executable=executable,
             client=client,
             device_ids=device_ids,
             slices=slices,
             results=results,
             result_bytes=tuple(spec.shard_bytes() for spec in results),
-            donated=_donated(main, parameters, executable, stats.alias_size_in_bytes),
+            donated=_donated(main, parameters, executable),
             parameters=parameters,
-            extra_bytes=stats.temp_size_in_bytes - stats.alias_size_in_bytes,
-            run=client.runner(executable, results),
+            extra_bytes=memory.temp_size_in_bytes - memory.alias_size_in_bytes,
+            run=executable.runner(results),
             quick=quick,
             callbacks=callbacks,
         )
 
     def _executable(
         self,
-        client: xla.XlaClient,
+        client: DeviceClient,
         program: bytes,
         module: Any,
         options: Any,
         device_ids: tuple[int, ...],
-    ) -> Any:
-        """Returns XLA's executable, from the cache if it is there."""
+    ) -> Executable:
+        """Returns the compiled program, from the cache if it is there."""
         cache = self.cache
         # Dumps are made by compiling only, and other proxies have other libraries.
-        if cache is None or xla.dumps(options) or self.ffi_names:
+        if cache is None or dumps(options) or self.ffi_names:
             return self._compiled(client, program, device_ids, options)
         # The options contain the client's device numbers, which slices share: so they share
         # programs.
@@ -147,7 +149,7 @@ class Compiler:
             return found
         executable = self._compiled(client, program, device_ids, options)
         try:
-            data = xla_executables.serialized(executable)
+            data = executable.serialized()
         except Exception as error:  # noqa: BLE001 - some programs have no serialised form
             glog("I", f"A program is not cached: {error}")
         else:
@@ -157,12 +159,12 @@ class Compiler:
 
     def _compiled(
         self,
-        client: xla.XlaClient,
+        client: DeviceClient,
         program: Any,
         device_ids: tuple[int, ...],
         options: Any,
         callbacks: Sequence[Callable[..., Any]] = (),
-    ) -> Any:
+    ) -> Executable:
         begin = time.perf_counter_ns()
         executable = client.compile(program, device_ids, options, callbacks)
         self.compile_ns += time.perf_counter_ns() - begin
@@ -184,19 +186,19 @@ class Compiler:
         return ids
 
     def _results(
-        self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
+        self, main: mlir.MainTypes, executable: Executable, device_ids: tuple[int, ...]
     ) -> tuple[Spec, ...]:
         if not main.results:  # XLA gives one sharding for no results over several devices
             return ()
-        (kinds,) = executable.get_output_memory_kinds()
+        (kinds,) = executable.result_memory_kinds()
         if len(device_ids) == 1:
             placings = [self._placings.single(device_ids[0], kind) for kind in kinds]
         else:
-            shardings: Sequence[Any] | None = executable.get_output_shardings()
+            shardings = executable.result_shardings()
             if shardings is None or len(shardings) != len(main.results):
                 raise StatusError(Code.INTERNAL, "XLA gave no sharding of the program's results")
             placings = [
-                self._placings.hlo(device_ids, xla_executables.op_sharding(sharding), kind)
+                self._placings.hlo(device_ids, sharding, kind)
                 for sharding, kind in zip(shardings, kinds, strict=True)
             ]
         return tuple(
@@ -205,18 +207,18 @@ class Compiler:
         )
 
     def _parameters(
-        self, main: mlir.MainTypes, executable: Any, device_ids: tuple[int, ...]
+        self, main: mlir.MainTypes, executable: Executable, device_ids: tuple[int, ...]
     ) -> tuple[Parameter, ...]:
         if not main.arguments:  # XLA gives a sharding for no arguments of a cached program
             return ()
         if len(device_ids) == 1:
             return tuple(Parameter(*_type(argument), argument.shape) for argument in main.arguments)
-        shardings: Sequence[Any] | None = executable.get_parameter_shardings()
+        shardings = executable.parameter_shardings()
         if shardings is None or len(shardings) != len(main.arguments):
             raise StatusError(Code.INTERNAL, "XLA gave no sharding of the program's arguments")
         found = []
         for argument, sharding in zip(main.arguments, shardings, strict=True):
-            placing = self._placings.hlo(device_ids, xla_executables.op_sharding(sharding))
+            placing = self._placings.hlo(device_ids, sharding)
             found.append(Parameter(*_type(argument), placing.shard_shape(argument.shape)))
         return tuple(found)
 
@@ -266,7 +268,7 @@ def _type(tensor: mlir.TensorType) -> tuple[int, Any]:
 
 
 def _donated(
-    main: mlir.MainTypes, parameters: Sequence[Parameter], executable: Any, aliased_bytes: int
+    main: mlir.MainTypes, parameters: Sequence[Parameter], executable: Executable
 ) -> frozenset[int]:
     """Returns the arguments whose memory a program takes, of those that are offered.
 
@@ -274,8 +276,9 @@ def _donated(
     deleted.
     """
     offered = [parameters[index] for index in main.donated]
+    aliased_bytes = executable.memory.alias_size_in_bytes
     if not offered or not aliased_bytes:
         return frozenset()
     if aliased_bytes == sum(math.prod(p.shape) * p.dtype.itemsize for p in offered):
         return frozenset(main.donated)
-    return xla_executables.aliased_parameters(executable)
+    return executable.aliased_parameters()

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.proxy.execution.settling import Countdown
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.devices.interface import Array, DeviceClient
     from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
     from shared_pathways_service.servers.proxy.memory import Charge
     from shared_pathways_service.servers.proxy.xla.shardings import Placing
-    from shared_pathways_service.servers.proxy.xla.xla import XlaClient
 
 __all__ = ["PendingWork", "Spec", "Value", "when_all_settled"]
 
@@ -60,7 +59,7 @@ class Value:
 
     Attributes:
       spec: None for a value that failed before anything was known of it.
-      array: The `jax.Array`, once it is there.
+      array: The client's array, once it is there.
       error: Why there will be none.
       operation: The operation that makes the array; None once settled (or from the start).
       epochs: The placements that hold the data.
@@ -90,7 +89,7 @@ class Value:
         self.epochs = epochs
         self.array: Any = None
         self._at_home: Any = None
-        self.client: XlaClient | None = None if spec is None else spec.placing.client
+        self.client: DeviceClient | None = None if spec is None else spec.placing.client
         self.error: StatusError | None = None
         self.operation: PendingWork | None = None
         self.deleted = False
@@ -133,8 +132,18 @@ class Value:
         if self.client is home:
             return self.array
         if self._at_home is None:
-            self._at_home = home.adopt(spec, parts_of(self.array))
+            self._at_home = home.adopt(spec, self.parts())
         return self._at_home
+
+    def parts(self) -> list[Array]:
+        """Returns the array's pieces, one per device; of a value with data."""
+        assert self.client is not None, "a value with data has a client"
+        return self.client.parts(self.array)
+
+    def fetch(self) -> list[Any]:
+        """Returns the array's pieces as host arrays, which nobody may change; as `parts`."""
+        assert self.client is not None, "a value with data has a client"
+        return self.client.fetch(self.array)
 
     def free(self) -> None:
         """Frees the memory of lost data: `failure` has the reason."""

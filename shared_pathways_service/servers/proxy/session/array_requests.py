@@ -11,7 +11,6 @@ from shared_pathways_service.servers.proxy.execution.values import Spec, Value, 
 from shared_pathways_service.servers.proxy.session.derived import derive, handles_for, joined
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
@@ -86,9 +85,7 @@ def _disassemble(
     placings = [session.engine.placings.single(i, kind) for i in spec.placing.device_ids]
     handles = handles_for(request.result_handles, len(placings))
     specs = [Spec(spec.kind, spec.dtype, shard_shape, placing) for placing in placings]
-    outputs = derive(
-        session, "disassemble", [value], specs, lambda: parts_of(value.array), view_of=value
-    )
+    outputs = derive(session, "disassemble", [value], specs, value.parts, view_of=value)
     response = call.response.disassemble_into_single_device_arrays_response
     response.array_handles.extend(map(session.store, outputs, handles))
 
@@ -109,7 +106,7 @@ def _fully_replicated_shard(
         "fully replicated shard",
         [value],
         [Spec(spec.kind, spec.dtype, spec.shape, placing)],
-        lambda: parts_of(value.array)[:1],
+        lambda: value.parts()[:1],
         view_of=value,
     )
     call.response.fully_replicated_shard_response.array_handle = session.store(

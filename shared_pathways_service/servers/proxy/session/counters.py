@@ -15,7 +15,6 @@ from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.servers.proxy.callbacks.callbacks import LATE_S
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts, Transferred
-from shared_pathways_service.servers.proxy.xla.xla import parts_of
 from shared_pathways_service.version import __version__
 
 if TYPE_CHECKING:
@@ -177,14 +176,14 @@ def _device_memory(engine: Engine, live: Iterable[Value]) -> list[int]:
     seen: set[tuple[int, int]] = set()
     for value in live:
         array, spec = value.array, value.spec
-        if array is None or spec is None or value.failure() is not None:
+        if array is None or spec is None or value.client is None or value.failure() is not None:
             continue
         try:
-            for device, part in zip(spec.placing.device_ids, parts_of(array), strict=True):
-                place = (device, part.unsafe_buffer_pointer())
-                if place not in seen:
-                    seen.add(place)
-                    held[device] += part.nbytes
+            addresses = value.client.addresses(array)
+            for device, address in zip(spec.placing.device_ids, addresses, strict=True):
+                if (device, address) not in seen:
+                    seen.add((device, address))
+                    held[device] += spec.shard_bytes()
         except Exception:  # noqa: BLE001, S112 - XLA's own: deleted meanwhile
             continue
     return held

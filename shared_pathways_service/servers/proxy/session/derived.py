@@ -12,7 +12,6 @@ from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.proxy.memory import Charge
 from shared_pathways_service.servers.proxy.session.session import Session
 from shared_pathways_service.servers.proxy.status_errors import invalid_argument
-from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["derive", "donate", "handles_for", "joined"]
 
@@ -79,7 +78,7 @@ def _charges(values: Sequence[Value]) -> tuple[Charge, ...] | None:
 def joined(spec: Spec, pieces: Sequence[tuple[Value, int]]) -> Any:
     """Returns one array of pieces of others, each a value and a number."""
     client = spec.placing.client
-    parts = [parts_of(value.array)[number] for value, number in pieces]
+    parts = [value.parts()[number] for value, number in pieces]
     if all(value.client is client for value, _ in pieces):
         return client.join(spec, parts)
     return client.adopt(spec, parts)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.execution.operations import Operation
@@ -20,7 +18,6 @@ from shared_pathways_service.servers.proxy.session.derived import (
 )
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
@@ -84,13 +81,7 @@ def _where(spec: Spec) -> str:
 
 
 def _reinterpreted(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
-    def run() -> Sequence[Any]:
-        shape = spec.placing.shard_shape(spec.shape)
-        pieces = [np.asarray(part) for part in parts_of(value.array)]
-        views = [piece.reshape(-1).view(spec.dtype).reshape(shape) for piece in pieces]
-        return [spec.placing.client.put(spec, views)]
-
-    return run
+    return lambda: [spec.placing.client.reinterpret(spec, value.parts())]
 
 
 def _values_and_specs(
@@ -124,15 +115,10 @@ def _copy(session: Session, request: proxy_pb2.CopyArraysRequest, call: Call) ->
 
 def _copied(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
     def run() -> Sequence[Any]:
-        placing = spec.placing
-        client = placing.client
-        if value.client is not client:
-            # Nothing ever writes to either: both can share the memory.
-            return [client.adopt(spec, parts_of(value.array))]
-        parts = client.copy(parts_of(value.array), placing.device_ids, placing.memory_kind)
-        for part in parts:
-            part.block_until_ready()
-        return parts if len(parts) == 1 else [client.join(spec, parts)]
+        client = spec.placing.client
+        # Nothing ever writes to either: two clients can share the memory.
+        make = client.copy if value.client is client else client.adopt
+        return [make(spec, value.parts())]
 
     return run
 
@@ -158,45 +144,8 @@ def _reshard(session: Session, request: proxy_pb2.ReshardArraysRequest, call: Ca
 
 
 def _resharded(value: Value, spec: Spec) -> Callable[[], Sequence[Any]]:
-    def run() -> Sequence[Any]:
-        have = value.known_spec().placing.pieces(spec.shape)
-        parts = map(np.asarray, parts_of(value.array))
-        # (Replicas are equal: any will do.)
-        held = {_bounds(index, spec.shape): part for index, part in zip(have, parts, strict=True)}
-        wanted = [_bounds(index, spec.shape) for index in spec.placing.pieces(spec.shape)]
-        cut = {bounds: _cut(bounds, held, spec.dtype) for bounds in wanted}
-        return [spec.placing.client.put(spec, [cut[bounds] for bounds in wanted])]
-
-    return run
-
-
-#: The start of each axis, and the first index behind it.
-_Bounds = tuple[tuple[int, int], ...]
-
-
-def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> _Bounds:
-    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
-
-
-def _cut(wanted: _Bounds, held: dict[_Bounds, np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """Returns one piece of an array, of pieces that together make up the whole."""
-    overlaps = []
-    for bounds, part in held.items():
-        common = tuple(
-            (max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, bounds, strict=True)
-        )
-        if common == wanted:
-            return part[_within(common, bounds)]
-        if all(begin < end for begin, end in common):
-            overlaps.append((common, bounds, part))
-    made = np.empty([end - begin for begin, end in wanted], dtype)
-    for common, bounds, part in overlaps:
-        made[_within(common, wanted)] = part[_within(common, bounds)]
-    return made
-
-
-def _within(inner: _Bounds, outer: _Bounds) -> tuple[slice, ...]:
-    return tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(inner, outer, strict=True))
+    held = value.known_spec().placing
+    return lambda: [spec.placing.client.reshard(spec, held, value.parts())]
 
 
 def _moved(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
-from shared_pathways_service.servers.proxy.xla import xla_executables
 
 __all__ = ["HANDLERS"]
 
@@ -22,33 +20,33 @@ def _metadata(
     program = session.program(request.loaded_executable_handle)
     executable = program.executable
     response = call.response.loaded_executable_metadata_response
-    parameters = executable.get_parameter_shardings()
+    parameters = executable.parameter_shardings()
     if parameters is not None:
         response.parameter_shardings.SetInParent()
-        response.parameter_shardings.shardings.extend(map(xla_executables.op_sharding, parameters))
-    outputs = executable.get_output_shardings()
+        response.parameter_shardings.shardings.extend(parameters)
+    outputs = executable.result_shardings()
     if outputs is not None:
         response.output_shardings.SetInParent()
-        response.output_shardings.shardings.extend(map(xla_executables.op_sharding, outputs))
+        response.output_shardings.shardings.extend(outputs)
     _fill_layouts(
-        executable.get_parameter_layouts,
+        executable.parameter_layouts,
         response.parameter_layouts_list,
         response.parameter_layouts_error,
     )
     _fill_layouts(
-        executable.get_output_layouts, response.output_layouts_list, response.output_layouts_error
+        executable.result_layouts, response.output_layouts_list, response.output_layouts_error
     )
     response.output_memory_kinds.SetInParent()
-    for kinds in executable.get_output_memory_kinds():
+    for kinds in executable.result_memory_kinds():
         response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
     response.donated_input_indices.SetInParent()
     response.donated_input_indices.donated_input_indices.extend(sorted(program.donated))
-    _fill_stats(executable.get_compiled_memory_stats(), response.compiled_memory_stats)
-    response.size_of_generated_code_in_bytes = executable.size_of_generated_code_in_bytes()
+    response.compiled_memory_stats.CopyFrom(executable.memory)
+    response.size_of_generated_code_in_bytes = executable.code_bytes
 
 
 def _fill_layouts(
-    get: Callable[[], Sequence[Any]], found: _LayoutList, error: status_pb2.StatusProto
+    get: Callable[[], Sequence[str]], found: _LayoutList, error: status_pb2.StatusProto
 ) -> None:
     # XLA gives no layouts of tokens, nor of values with tokens.
     try:
@@ -60,21 +58,12 @@ def _fill_layouts(
         found.layouts.extend(layouts)
 
 
-def _fill_stats(stats: Any, message: xla_pb2.CompiledMemoryStatsProto) -> None:
-    message.SetInParent()
-    for field in message.DESCRIPTOR.fields:
-        if field.type == field.TYPE_INT64 and hasattr(stats, field.name):
-            setattr(message, field.name, getattr(stats, field.name))
-    message.serialized_buffer_assignment = stats.serialized_buffer_assignment_proto or b""
-
-
 _LAYOUT = re.compile(r"\{([0-9,]*)[^}]*\}")
 _ELEMENT_BITS = re.compile(r"E\((\d+)\)")
 
 
-def _layout(layout: Any) -> xla_pb2.LayoutProto:
-    """Parses a layout's text, the only form that jaxlib gives: ``{1,0}``, ``{0:E(4)}``."""
-    text = str(layout)
+def _layout(text: str) -> xla_pb2.LayoutProto:
+    """Parses a layout's text: ``{1,0}``, ``{0:E(4)}``."""
     match = _LAYOUT.fullmatch(text)
     if match is None:
         raise StatusError(Code.INTERNAL, f"cannot read the layout {text}")
@@ -93,7 +82,7 @@ def _cost_analysis(
     response = call.response.loaded_executable_cost_analysis_response
 
     def analyse() -> None:
-        for name, value in program.executable.cost_analysis().items():
+        for name, value in program.executable.costs().items():
             _fill_attribute(response.attributes.attributes[name], value)
         response.attributes.SetInParent()
 
@@ -134,7 +123,7 @@ def _program_text(
     response = call.response.loaded_executable_human_readable_program_text_response
 
     def print_program() -> None:
-        response.human_readable_program_text = program.executable.get_hlo_text()
+        response.human_readable_program_text = program.executable.text()
 
     return _answer_aside(session, call, response.status, print_program)
 

@@ -12,7 +12,7 @@ from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import xla
+from shared_pathways_service.servers.proxy.xla.debug_options import own_debug_options
 from shared_pathways_service.servers.proxy.xla.file_options import without_files
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
@@ -45,7 +45,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
         response.num_devices = len(program.device_ids)
         response.device_ids.extend(program.device_ids)
         response.addressable_device_ids.extend(program.device_ids)
-        response.fingerprint_value = program.executable.fingerprint or b""
+        response.fingerprint_value = program.executable.fingerprint
         session.compiling.difference_update((handle, future))
         session.programs[handle] = program
         session.futures[future] = None
@@ -67,7 +67,7 @@ def _options(session: Session, serialized: bytes) -> bytes:
             Code.UNIMPLEMENTED,
             "compile options: outputs_bundle_slice_sizes is not supported; leave it empty",
         )
-    own = xla.own_debug_options()
+    own = own_debug_options()
     options.compile_options, ignored = without_files(options.compile_options, own)
     if ignored and not session.logged_ignored_options:
         session.logged_ignored_options = True
@@ -168,11 +168,8 @@ def _run(
         for index in kept:
             # XLA takes the memory of any donated argument: give it a copy.
             spec = arguments[index].known_spec()
-            placing = spec.placing
-            parts = placing.client.copy(
-                xla.parts_of(arrays[index]), placing.device_ids, placing.memory_kind
-            )
-            arrays[index] = placing.client.join(spec, parts)
+            client = spec.placing.client
+            arrays[index] = client.copy(spec, client.parts(arrays[index]))
         made = program.run(arrays)
         for index in donated:
             # Now the charge is the results': a remaining reference to the value must not count it
@@ -192,7 +189,7 @@ def _arrays(program: Program, arguments: Sequence[Value], donated: Sequence[int]
         shared = shared or value.shared
         arrays.append(value.at_home())
     if shared:
-        _check_shared(arguments, arrays, donated)
+        _check_shared(program, arguments, arrays, donated)
     return arrays
 
 
@@ -210,17 +207,17 @@ def _check_donated(arguments: Sequence[Value], donated: Sequence[int]) -> None:
 
 
 def _check_shared(
-    arguments: Sequence[Value], arrays: Sequence[Any], donated: Sequence[int]
+    program: Program, arguments: Sequence[Value], arrays: Sequence[Any], donated: Sequence[int]
 ) -> None:
     """As `_check_donated`, for arrays that are views of others."""
     shared = [index for index, value in enumerate(arguments) if value.shared]
-    if any(xla.is_deleted(arrays[index]) for index in shared):
+    if any(program.client.is_deleted(arrays[index]) for index in shared):
         raise invalid_argument("Array has been deleted or donated.")
     if not donated:
         return
     taken: set[int] = set()
     for index in (*donated, *(index for index in shared if index not in donated)):
-        found = xla.pointers(arrays[index])
+        found = program.client.addresses(arrays[index])
         if not taken.isdisjoint(found):
             raise invalid_argument(f"argument {index} shares its memory with one that is donated")
         if index in donated:

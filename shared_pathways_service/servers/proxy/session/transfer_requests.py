@@ -22,7 +22,6 @@ from shared_pathways_service.servers.proxy.status_errors import (
     from_exception,
     invalid_argument,
 )
-from shared_pathways_service.servers.proxy.xla.xla import parts_of
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
@@ -186,7 +185,7 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
             spec = value.known_spec()
             # Now, before a program that takes the memory may run: XLA never overwrites memory in
             # use.
-            pieces = [np.asarray(part) for part in parts_of(value.array)]
+            pieces = value.fetch()
         except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
             failed(raised)
             return

@@ -7,11 +7,14 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
+import jax
+
+from shared_pathways_service.servers.proxy.devices.interface import DeviceClient
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.xla import xla
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
 
-__all__ = ["Clients"]
+__all__ = ["Clients", "forget_cached"]
 
 #: The most sets of several slices at a time. Each has threads, a dozen on two processors.
 _MOST_SETS = 32
@@ -32,12 +35,12 @@ class Clients:
         self._slice_of = tuple(slice_of)
         self._drop_cached = drop_cached
         self._lock = threading.Lock()
-        self._of_one: dict[tuple[int, ...], xla.XlaClient] = {}
-        self._of_several: weakref.WeakValueDictionary[tuple[int, ...], xla.XlaClient] = (
+        self._of_one: dict[tuple[int, ...], DeviceClient] = {}
+        self._of_several: weakref.WeakValueDictionary[tuple[int, ...], DeviceClient] = (
             weakref.WeakValueDictionary()
         )
 
-    def get(self, slices: tuple[int, ...]) -> xla.XlaClient:
+    def get(self, slices: tuple[int, ...]) -> DeviceClient:
         """Returns the client of a set of slices, ascending."""
         with self._lock:
             clients = self._of_one if len(slices) == 1 else self._of_several
@@ -61,3 +64,8 @@ class Clients:
                 f"arrays and programs lie on {_MOST_SETS} different sets of several slices; one "
                 "more can be used once those of another set are dropped",
             )
+
+
+def forget_cached() -> None:
+    """Drops clients that JAX refers to only in its cache of shardings."""
+    jax.clear_caches()

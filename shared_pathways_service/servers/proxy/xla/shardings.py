@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.proxy.devices.interface import DEVICE_MEMORY, DeviceClient
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import xla
-from shared_pathways_service.servers.proxy.xla.clients import Clients
+from shared_pathways_service.servers.proxy.xla.clients import Clients, forget_cached
 from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
-from shared_pathways_service.servers.proxy.xla.xla import DEVICE_MEMORY, XlaClient
 
 __all__ = ["Placing", "Placings"]
 
@@ -61,7 +60,7 @@ class Placing:
         self,
         device_ids: tuple[int, ...],
         slices: tuple[int, ...],
-        client: XlaClient,
+        client: DeviceClient,
         *,
         proto: core_pb2.ShardingProto,
         sharding: Any,
@@ -163,7 +162,7 @@ class Placings:
             return self.single(device_ids[0], memory_kind)
         return self._concrete_even_on(placing, device_ids, memory_kind)
 
-    def client(self, slices: tuple[int, ...]) -> XlaClient:
+    def client(self, slices: tuple[int, ...]) -> DeviceClient:
         """Returns the client of a set of slices, ascending."""
         return self._clients.get(slices)
 
@@ -202,7 +201,7 @@ class Placings:
 
     def _forget(self) -> None:
         self._by_wire.clear()
-        xla.forget()
+        forget_cached()
 
     def _make(self, type_name: str, data: bytes) -> Placing:
         if type_name == _SINGLE:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import jax
 import jaxlib.version
 import numpy as np
 from jax._src.sharding_impls import GSPMDSharding
@@ -24,62 +23,21 @@ from jaxlib import _jax, cpu_sparse, xla_client
 from jaxlib.cpu import _lapack
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.proxy.devices.interface import Array, ArraySpec, Place
 from shared_pathways_service.servers.proxy.xla.file_options import check_overrides
 from shared_pathways_service.servers.proxy.xla.mlir import mlir_context
 from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.proxy.xla.resharding import recut
+from shared_pathways_service.servers.proxy.xla.xla_executables import XlaExecutable
 from shared_pathways_service.servers.proxy.xla.xla_flags import check_debug_options
 from shared_pathways_service.servers.proxy.xla.xla_internals import (
     fingerprint,
-    result_handler,
     shaped_array,
     single_array,
 )
 
-__all__ = [
-    "DEVICE_MEMORY",
-    "XlaClient",
-    "dumps",
-    "forget",
-    "is_deleted",
-    "own_debug_options",
-    "parts_of",
-    "pointers",
-    "warm_up",
-]
+__all__ = ["XlaClient", "warm_up"]
 
-Array = Any  # jaxlib's array, which has no type for mypy
-
-
-class HasSharding(Protocol):
-    """The place of an array."""
-
-    @property
-    def device_ids(self) -> Sequence[int]:
-        """The device of each piece."""
-
-    @property
-    def sharding(self) -> Any:
-        """XLA's sharding, for arrays."""
-
-
-class ArraySpec(Protocol):
-    """A description of an array: the part of `Spec` that XLA needs."""
-
-    @property
-    def dtype(self) -> Any:
-        """The numpy type."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The global shape."""
-
-    @property
-    def placing(self) -> HasSharding:
-        """The place of its pieces."""
-
-
-#: The memory of an array unless its sharding names another.
-DEVICE_MEMORY = "device"
 _COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
 #: XLA accepts no other text as a boolean.
 _BOOLEANS = {"true": True, "false": False}
@@ -93,15 +51,10 @@ _NO_CRASHES = tuple(
 
 
 class XlaClient:
-    """Some devices, by the proxy's numbers, with their arrays and programs.
+    """A `DeviceClient` in this process.
 
-    A client runs its programs over several devices one after the other, whatever their devices: one
-    that does not end delays all others of the same client. Several clients in one process are
-    independent but share the host's memory, so an array passes from one to another without a copy.
-
-    Attributes:
-      platform: The name of the platform that its programs are compiled for.
-      memory_kinds: Those of each device, the default first. They are separate memories.
+    Several clients are independent but share the host's memory, so an array passes from one to
+    another without a copy.
     """
 
     def __init__(self, device_ids: Sequence[int], platform: Platform = CPU) -> None:
@@ -119,11 +72,11 @@ class XlaClient:
     # ---- shardings
 
     def single_sharding(self, device_id: int, memory_kind: str) -> Any:
-        """Returns the sharding of an array on one device."""
+        """Returns JAX's sharding of an array on one device."""
         return self._single[device_id, memory_kind]
 
     def hlo_sharding(self, device_ids: Sequence[int], serialized: bytes, memory_kind: str) -> Any:
-        """Returns the sharding for a serialised xla.OpSharding."""
+        """Returns JAX's sharding for a serialised xla.OpSharding."""
         sharding = xla_client.OpSharding()
         sharding.ParseFromString(serialized)
         devices = tuple(self._devices[i] for i in device_ids)
@@ -139,6 +92,15 @@ class XlaClient:
             aval, spec.placing.sharding, list(shards), devices, True, enable_x64=True
         )
 
+    def fetch(self, array: Array) -> list[np.ndarray]:
+        """Returns the pieces; on the CPU they are the array's own memory."""
+        return [np.asarray(part) for part in self.parts(array)]
+
+    def parts(self, array: Array) -> list[Array]:
+        """Returns the pieces as arrays on single devices."""
+        parts: list[Array] = array._arrays  # noqa: SLF001 - addressable_shards is far slower
+        return parts
+
     def join(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
         """Makes one array of arrays on single devices."""
         return single_array(spec.shape, spec.dtype, spec.placing.sharding, list(parts))
@@ -147,17 +109,39 @@ class XlaClient:
         """Makes an array of another client's arrays, without a copy if XLA needs none."""
         return self.put(spec, [np.asarray(part) for part in parts])
 
-    def copy(
-        self, parts: Sequence[Array], device_ids: Sequence[int], memory_kind: str = DEVICE_MEMORY
-    ) -> list[Array]:
+    def copy(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
         """Copies arrays on single devices, each to a memory of a device."""
+        device_ids, memory_kind = spec.placing.device_ids, spec.placing.memory_kind
         copied: list[Array] = _jax.batched_copy_array_to_devices_with_sharding(
             list(parts),
             [_jax.DeviceList((self._devices[i],)) for i in device_ids],
             [self._single[i, memory_kind] for i in device_ids],
             [_COPY] * len(parts),
         )
-        return copied
+        xla_client.batched_block_until_ready(copied)
+        return copied[0] if len(copied) == 1 else self.join(spec, copied)
+
+    def reinterpret(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
+        """Makes an array of the pieces' own memory, if XLA needs no copy."""
+        shape = spec.placing.shard_shape(spec.shape)
+        pieces = [np.asarray(part) for part in parts]
+        views = [piece.reshape(-1).view(spec.dtype).reshape(shape) for piece in pieces]
+        return self.put(spec, views)
+
+    def reshard(self, spec: ArraySpec, held: Place, parts: Sequence[Array]) -> Array:
+        """Cuts the new pieces out of the old ones in the host's memory."""
+        pieces = [np.asarray(part) for part in parts]
+        wanted = spec.placing.pieces(spec.shape)
+        return self.put(spec, recut(spec.shape, held.pieces(spec.shape), pieces, wanted))
+
+    def is_deleted(self, array: Array) -> bool:
+        """Whether a piece of the array is deleted, or was donated to a program."""
+        deleted: bool = array.is_deleted()
+        return deleted
+
+    def addresses(self, array: Array) -> list[int]:
+        """Returns the addresses of the pieces."""
+        return [part.unsafe_buffer_pointer() for part in self.parts(array)]
 
     def default_layout(self, dtype: Any, shape: Sequence[int], device_id: int) -> str:
         """Returns the text of the layout that arrays of this type have on a device."""
@@ -182,11 +166,7 @@ class XlaClient:
     def options(
         self, options: bytes, device_ids: Sequence[int], flags: Sequence[tuple[str, str]] = ()
     ) -> Any:
-        """Parses a serialised xla.CompileOptionsProto, for devices of this client in this order.
-
-        XLA's flags override the options. Options that would crash XLA, or make it write or read
-        files, are refused.
-        """
+        """Returns jaxlib's options, with flags over them and with devices of this client."""
         message = xla_pb2.CompileOptionsProto.FromString(options)
         # XLA crashes with another negative number, or one beyond the devices, and needs none with a
         # device assignment.
@@ -211,83 +191,27 @@ class XlaClient:
         device_ids: Sequence[int],
         options: Any,
         callbacks: Sequence[Callable[..., Any]] = (),
-    ) -> Any:
-        """Compiles a program for some devices.
-
-        Args:
-          program: Portable StableHLO, as in `CompileRequest.program.data`, or MLIR as text; a
-            module if it calls functions.
-          device_ids: The devices in the order of the device assignment.
-          options: Made by `options` for the same devices.
-          callbacks: The functions that it calls by index; they take and return numpy arrays.
-        """
+    ) -> XlaExecutable:
+        """Compiles a program for some devices."""
         devices = self._device_list(device_ids)
         if callbacks:
-            return self._client.compile_and_load(program, devices, options, list(callbacks))
-        return self._client.compile_and_load(program, devices, options)
+            made = self._client.compile_and_load(program, devices, options, list(callbacks))
+        else:
+            made = self._client.compile_and_load(program, devices, options)
+        return XlaExecutable(made)
 
-    def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> Any:
-        """Loads the result of `serialized` for a program compiled with the same arguments.
-
-        The caller must know that it comes from there: it is run unchecked.
-        """
+    def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> XlaExecutable:
+        """Loads a program that another process compiled."""
         devices = self._device_list(device_ids)
-        return self._client.deserialize_executable(serialized, devices, options)
+        return XlaExecutable(self._client.deserialize_executable(serialized, devices, options))
 
     def _device_list(self, device_ids: Sequence[int]) -> Any:
         return _jax.DeviceList(tuple(self._devices[i] for i in device_ids))
-
-    def runner(
-        self, executable: Any, results: Sequence[ArraySpec]
-    ) -> Callable[[list[Array]], list[Array]]:
-        """Returns a function that runs a compiled program to its end."""
-        handlers = [
-            result_handler(spec.shape, spec.dtype, spec.placing.sharding) for spec in results
-        ]
-        if not handlers:
-
-            def run_for_effect(arguments: list[Array]) -> list[Array]:
-                ran = executable.execute_sharded(arguments, with_tokens=True)
-                ran.consume_token().block_until_ready()
-                return []
-
-            return run_for_effect
-
-        def run(arguments: list[Array]) -> list[Array]:
-            ran = executable.execute_sharded(arguments)
-            arrays: list[Array] = ran.consume_with_handlers(handlers)
-            xla_client.batched_block_until_ready(arrays)
-            return arrays
-
-        return run
 
 
 def _memory_kinds(device: Any) -> tuple[str, ...]:
     first = device.default_memory().kind
     return (first, *(m.kind for m in device.addressable_memories() if m.kind != first))
-
-
-def forget() -> None:
-    """Drops clients that JAX refers to only in its cache of shardings."""
-    jax.clear_caches()
-
-
-def dumps(options: Any) -> bool:
-    """Whether these options make XLA write dumps while it compiles."""
-    if options.executable_build_options.debug_options.xla_dump_to:
-        return True
-    # (XLA_FLAGS of the environment are in the debug options of the compiling process.)
-    names = [name for name, _ in options.env_option_overrides]
-    return any(name.startswith("xla_dump_") for name in names)
-
-
-@functools.cache
-def own_debug_options() -> bytes:
-    """Returns this process's serialised debug options: XLA's defaults and its flags."""
-    options = _jax.CompileOptions()
-    _ = options.executable_build_options.debug_options  # (Created when it is read first.)
-    message = xla_pb2.CompileOptionsProto.FromString(options.SerializeAsString())
-    return message.executable_build_options.debug_options.SerializeToString()
 
 
 @functools.cache
@@ -299,20 +223,3 @@ def warm_up() -> None:
     for name, kernel, version in cpu_sparse.registrations()["cpu"]:
         xla_client.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
     mlir_context()
-
-
-def parts_of(array: Array) -> list[Array]:
-    """Returns an array's pieces, one per device, in the order of its sharding's devices."""
-    parts: list[Array] = array._arrays  # noqa: SLF001 - addressable_shards is far slower
-    return parts
-
-
-def is_deleted(array: Array) -> bool:
-    """Whether a piece of the array is deleted, or was donated to a program."""
-    deleted: bool = array.is_deleted()
-    return deleted
-
-
-def pointers(array: Array) -> list[int]:
-    """Returns the addresses of the array's pieces."""
-    return [part.unsafe_buffer_pointer() for part in parts_of(array)]

@@ -156,7 +156,7 @@ def test_programs_without_a_serialised_form_are_compiled(
     def refuse(_executable: object) -> bytes:
         raise RuntimeError("UNIMPLEMENTED: not this one")
 
-    monkeypatch.setattr(xla_executables, "serialized", refuse)
+    monkeypatch.setattr(xla_executables.XlaExecutable, "serialized", refuse)
     cache = make_cache()
     assert run_double(connect(make_proxy(compile_cache=cache).address)) == (2 * FOUR).tobytes()
     assert cache.counts == CacheCounts(misses=1)

@@ -19,7 +19,7 @@ from harness.proxy.raw import Failed, RawClient
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
 from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import xla
+from shared_pathways_service.servers.proxy.xla.debug_options import own_debug_options
 from shared_pathways_service.servers.proxy.xla.file_options import (
     FILES,
     HARMLESS,
@@ -139,7 +139,7 @@ def test_the_options_of_another_kind_stay_as_they_are() -> None:
     raw = core_pb2.XlaCompileOptionsProto.FromString(
         options_with({"xla_backend_optimization_level": 1, "xla_disable_hlo_passes": "cse"}, kept)
     ).compile_options
-    left, ignored = without_files(raw, xla.own_debug_options())
+    left, ignored = without_files(raw, own_debug_options())
     assert ignored == []
     parsed = xla_client.CompileOptions.ParseFromString(left)
     assert sorted(parsed.env_option_overrides) == kept

@@ -1,0 +1,205 @@
+"""What every implementation of `DeviceClient` does; each is tested with the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from harness.proxy.programs import compile_options, sharded_double
+from harness.proxy.raw import split
+from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.proxy.devices.interface import (
+    DEVICE_MEMORY,
+    DeviceClient,
+    Executable,
+)
+from shared_pathways_service.servers.proxy.execution.values import Spec
+from shared_pathways_service.servers.proxy.status_errors import StatusError
+from shared_pathways_service.servers.proxy.xla.shardings import Placing, Placings
+from tests.servers.proxy.xla.option_bytes import override
+
+Kind = core_pb2.DTypeProto
+EIGHT = np.arange(8, dtype=np.float32)
+
+#: Makes the placings of an implementation, for slices of so many devices.
+MakePlacings = Callable[[Sequence[int]], Placings]
+IMPLEMENTATIONS: dict[str, MakePlacings] = {
+    "local": lambda slices: Placings([i for i, size in enumerate(slices) for _ in range(size)])
+}
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def placings(request: pytest.FixtureRequest) -> Placings:
+    """Of two slices, of four devices and of two."""
+    return IMPLEMENTATIONS[request.param]((4, 2))
+
+
+def floats(placing: Placing, shape: tuple[int, ...] = (8,)) -> Spec:
+    return Spec(Kind.KIND_F32, np.dtype(np.float32), shape, placing)
+
+
+def put(spec: Spec, whole: np.ndarray) -> object:
+    shards = [whole[index] for index in spec.placing.pieces(spec.shape)]
+    return spec.placing.client.put(spec, shards)
+
+
+def content(spec: Spec, array: object) -> np.ndarray:
+    """Puts an array's pieces together."""
+    whole = np.empty(spec.shape, spec.dtype)
+    pieces = spec.placing.client.fetch(array)
+    for index, piece in zip(spec.placing.pieces(spec.shape), pieces, strict=True):
+        whole[index] = piece
+    return whole
+
+
+# ---- arrays
+
+
+@pytest.mark.parametrize("devices", [(2,), (0, 1), (3, 1), (4, 5), (3, 4)])
+def test_pieces_come_back_in_the_order_of_the_devices(
+    placings: Placings, devices: tuple[int, ...]
+) -> None:
+    spec = floats(placings.from_wire(split(devices)))
+    client = spec.placing.client
+    array = put(spec, EIGHT)
+    size = 8 // len(devices)
+    pieces = [piece.tolist() for piece in client.fetch(array)]
+    assert pieces == [list(range(i * size, (i + 1) * size)) for i in range(len(devices))]
+    parts = client.parts(array)
+    assert [client.fetch(part)[0].tolist() for part in parts] == pieces
+    assert not client.is_deleted(array)
+
+
+def test_a_joined_array_has_its_pieces_memory(placings: Placings) -> None:
+    client = placings.client((0,))
+    parts = [
+        client.put(floats(placings.single(i), (4,)), [EIGHT[i * 4 : i * 4 + 4].copy()])
+        for i in range(2)
+    ]
+    joined = client.join(floats(placings.from_wire(split((0, 1)))), parts)
+    assert client.addresses(joined) == [client.addresses(part)[0] for part in parts]
+    assert np.concatenate(client.fetch(joined)).tolist() == EIGHT.tolist()
+
+
+def test_another_clients_pieces(placings: Placings) -> None:
+    # (A slice's own client, and that of both slices.)
+    spec = floats(placings.from_wire(split((3, 4))))
+    parts = [
+        placings.client((slice_,)).put(floats(placings.single(i), (4,)), [EIGHT[first : first + 4]])
+        for i, slice_, first in ((3, 0, 0), (4, 1, 4))
+    ]
+    assert content(spec, spec.placing.client.adopt(spec, parts)).tolist() == EIGHT.tolist()
+
+
+@pytest.mark.parametrize("memory_kind", [DEVICE_MEMORY, "pinned_host"])
+def test_a_copy_has_memory_of_its_own(placings: Placings, memory_kind: str) -> None:
+    spec = floats(placings.from_wire(split((0, 1))))
+    client = spec.placing.client
+    array = put(spec, EIGHT)
+    for devices in ((0, 1), (2, 3)):
+        target = floats(placings.on(spec.placing, devices, memory_kind))
+        copied = client.copy(target, client.parts(array))
+        assert content(target, copied).tolist() == EIGHT.tolist()
+        assert set(client.addresses(copied)).isdisjoint(client.addresses(array))
+
+
+def test_bytes_of_another_type(placings: Placings) -> None:
+    spec = floats(placings.from_wire(split((0, 1))))
+    client = spec.placing.client
+    target = Spec(Kind.KIND_S32, np.dtype(np.int32), (8,), spec.placing)
+    array = client.reinterpret(target, client.parts(put(spec, EIGHT)))
+    assert content(target, array).tolist() == EIGHT.view(np.int32).tolist()
+
+
+@pytest.mark.parametrize("devices", [(0, 1, 2, 3), (3, 2), (4,), (2, 5)])
+def test_another_sharding(placings: Placings, devices: tuple[int, ...]) -> None:
+    spec = floats(placings.from_wire(split((1, 0))))
+    parts = spec.placing.client.parts(put(spec, EIGHT))
+    target = floats(placings.from_wire(split(devices)))
+    array = target.placing.client.reshard(target, spec.placing, parts)
+    assert content(target, array).tolist() == EIGHT.tolist()
+
+
+# ---- programs
+
+
+def compiled(
+    placings: Placings, devices: tuple[int, ...], attributes: str = ""
+) -> tuple[DeviceClient, Executable]:
+    client = placings.client(placings.slices(devices))
+    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options(devices)).compile_options
+    program = sharded_double(len(devices), attributes)
+    return client, client.compile(program, devices, client.options(options, devices))
+
+
+def some(shardings: list[bytes] | None) -> list[bytes]:
+    assert shardings is not None
+    return shardings
+
+
+@pytest.mark.parametrize("devices", [(0, 1), (2, 1, 0, 3), (4, 5), (3, 4)])
+def test_a_program_over_some_devices(placings: Placings, devices: tuple[int, ...]) -> None:
+    client, executable = compiled(placings, devices)
+    assert executable.name == "sharded_double"
+    (kinds,) = executable.result_memory_kinds()
+    assert kinds == [DEVICE_MEMORY]
+    (sharding,) = some(executable.result_shardings())
+    assert executable.parameter_shardings() == [sharding]
+    spec = floats(placings.hlo(devices, sharding))
+    run = executable.runner([spec])
+    array = put(spec, EIGHT)
+    for _ in range(2):
+        (result,) = run([array])
+        assert content(spec, result).tolist() == (2 * EIGHT).tolist()
+    assert not client.is_deleted(array)
+
+
+def test_what_is_known_of_a_program(placings: Placings) -> None:
+    _, executable = compiled(placings, (0, 1))
+    assert executable.parameter_layouts() == executable.result_layouts() == ["{0}"]
+    assert executable.memory.argument_size_in_bytes == executable.memory.output_size_in_bytes == 16
+    assert executable.costs()["flops"] == 4.0
+    assert "sharded_double" in executable.text()
+    assert executable.code_bytes >= 0
+    assert executable.aliased_parameters() == frozenset()
+
+
+def test_a_donated_argument_is_gone(placings: Placings) -> None:
+    client, executable = compiled(placings, (0, 1), ", tf.aliasing_output = 0 : i32")
+    assert executable.aliased_parameters() == {0}
+    (sharding,) = some(executable.result_shardings())
+    spec = floats(placings.hlo((0, 1), sharding))
+    array = put(spec, EIGHT.copy())
+    (result,) = executable.runner([spec])([array])
+    assert client.is_deleted(array)
+    assert content(spec, result).tolist() == (2 * EIGHT).tolist()
+
+
+def test_a_program_that_is_loaded_again(placings: Placings) -> None:
+    client, executable = compiled(placings, (1, 2))
+    data = executable.serialized()
+    assert data is not None
+    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options((1, 2))).compile_options
+    loaded = client.load(data, (1, 2), client.options(options, (1, 2)))
+    spec = floats(placings.from_wire(split((1, 2))))
+    (result,) = loaded.runner([spec])([put(spec, EIGHT)])
+    assert content(spec, result).tolist() == (2 * EIGHT).tolist()
+    # Clients whose programs are the same say so.
+    assert client.identity() == placings.client((0,)).identity()
+    assert client.identity() != placings.client((1,)).identity()
+
+
+def test_options_that_write_files_are_refused(placings: Placings) -> None:
+    client = placings.client((0,))
+    options = core_pb2.XlaCompileOptionsProto.FromString(compile_options((0,))).compile_options
+    flags = [("xla_dump_to", "/somewhere")]
+    assert client.options(options, (0,), flags).env_option_overrides[-1] == flags[0]
+    with pytest.raises(StatusError, match="xla_dump_to in env_option_overrides"):
+        client.options(options + override(b"xla_dump_to", b"/somewhere"), (0,))
+
+
+def test_the_only_layout_of_an_array(placings: Placings) -> None:
+    client = placings.client((0,))
+    assert client.default_layout(np.dtype(np.float32), (2, 3), 0) == "{1,0}"
