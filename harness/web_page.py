@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import threading
+import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import grpc.aio
 
 from harness.processes import DEADLINE_S
+from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
+from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -23,7 +28,29 @@ from shared_pathways_service.web.service_feed import ReadableService, ServiceFee
 TOKEN = "a-token-of-the-test"
 
 
-class ReaderAt:
+class NoDetails:
+    """A service that shows nothing of its connections but their state."""
+
+    has_counters = False
+
+    def status(self) -> dict[str, Any]:
+        raise ServiceNotFound("there is no service")
+
+    def counters(self, _name: str | None) -> tuple[dict[str, Any], str]:
+        return {}, ""
+
+    @contextlib.asynccontextmanager
+    async def proxies(self) -> AsyncIterator[Any]:
+        yield self
+
+    async def proxy(self, name: str) -> KnownProxy:
+        raise ServiceNotFound(f"there is no Job {name}")
+
+    def show_logs(self, wanted: LogRequest, _show: ShowLine) -> None:
+        raise ServiceNotFound(f"there is no log of the connection {wanted.name}")
+
+
+class ReaderAt(NoDetails):
     """Reads a resource manager at an address."""
 
     def __init__(self, address: str) -> None:
@@ -37,12 +64,9 @@ class ReaderAt:
             stub: Any = pb_grpc.ResourceManagerStub(channel)
             yield Manager(stub=stub, metadata=(), address=self._address, version="1.2.3")
 
-    def status(self) -> dict[str, Any]:
-        raise ServiceNotFound("there is no service")
-
 
 @dataclasses.dataclass
-class Script:
+class Script(NoDetails):
     """What a service that exists in the test alone answers; changed while it is shown."""
 
     answer: pb.GetStatusResponse = dataclasses.field(default_factory=pb.GetStatusResponse)
@@ -60,9 +84,6 @@ class Script:
         )
         yield Manager(stub=stub, metadata=(), address="unix:/script", version="1.2.3")
 
-    def status(self) -> dict[str, Any]:
-        raise ServiceNotFound("there is no service")
-
     async def _get_status(self, *_: object, **__: object) -> pb.GetStatusResponse:
         if self.failure:
             raise ServiceNotReady(self.failure)
@@ -79,6 +100,15 @@ class Script:
 
     async def _explain(self, request: pb.ExplainRequest, **_: object) -> pb.ExplainResponse:
         return pb.ExplainResponse(tenant=request.tenant, sentences=[f"{request.tenant} waits."])
+
+
+def answer_of(url: str, path: str, **parameters: str) -> Any:
+    """Returns what the page at the address that `sps ui` printed answers to one request."""
+    address = urlsplit(url)
+    query = urlencode({**dict(parse_qsl(address.query)), **parameters})
+    asked = address._replace(path=path, query=query).geturl()
+    with urllib.request.urlopen(asked, timeout=DEADLINE_S) as answer:
+        return json.load(answer)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from shared_pathways_service.events import Event
+from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.events import session as ev
 
 __all__ = ["LinkView", "link_after"]
@@ -55,6 +55,15 @@ class LinkView:
         """The attempt that follows a loss, and why the last one failed, for people."""
         why = self.error or self.reason
         return f"reconnecting (attempt {self.attempts + 1})" + (f": {why}" if why else "")
+
+    def as_fields(self) -> dict[str, Any]:
+        """Returns its fields for ``--json``, with times as RFC 3339."""
+        resumed_at = None if self.resumed_at is None else rfc3339(self.resumed_at)
+        return {
+            **dataclasses.asdict(self),
+            "lost_at": rfc3339(self.lost_at),
+            "resumed_at": resumed_at,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LinkView:

@@ -5,6 +5,7 @@
 - `slice_history`: who held which slice when, from recorded decisions. Pure.
 - `service_feed`: reads the service for all open pages.
 - `service_questions`: answers of the service's history, for single requests.
+- `connection_details`: the link, proxy, counters and log of one connection.
 - `page_server`: the HTTP server.
 - `browser`: opens the page without showing the token to other users.
 - `static/`: the page itself, ES modules and CSS, without a build step.

@@ -18,6 +18,11 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
 )
 from shared_pathways_service.operations.usage import read_usage, usage_as_csv, usage_as_dict
+from shared_pathways_service.web.connection_details import (
+    ConnectionDetails,
+    OwnEntry,
+    no_own_entry,
+)
 from shared_pathways_service.web.page_access import (
     HEADERS,
     REFUSED_HOST,
@@ -38,21 +43,26 @@ _STATIC = Path(__file__).parent / "static"
 _ALIVE_S = 5.0
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FEED = web.AppKey("feed", ServiceFeed)
+_CONNECTIONS = web.AppKey("connections", ConnectionDetails)
 
 
-def make_application(feed: ServiceFeed, token: str) -> web.Application:
+def make_application(feed: ServiceFeed, token: str, own: OwnEntry) -> web.Application:
     """Makes the application.
 
     Args:
       feed: Reads the service; `ServiceFeed.run` is the caller's to start.
       token: The text that a browser must show.
+      own: Finds this user's connections on this machine.
     """
     app = web.Application(middlewares=[_guarded_by(token), _reporting_errors])
     app[_FEED] = feed
+    app[_CONNECTIONS] = ConnectionDetails(feed.reader, own)
     app.router.add_get("/", _page)
     app.router.add_get("/api/stream", _stream)
     app.router.add_get("/api/history", _history)
     app.router.add_get("/api/explain", _explain)
+    app.router.add_get("/api/connection", _connection)
+    app.router.add_get("/api/log", _log)
     app.router.add_get("/api/usage", _usage)
     app.router.add_get("/api/usage.csv", _usage_csv)
     app.router.add_static("/static", _STATIC)
@@ -61,19 +71,22 @@ def make_application(feed: ServiceFeed, token: str) -> web.Application:
 
 
 @contextlib.asynccontextmanager
-async def serving(feed: ServiceFeed, token: str, port: int) -> AsyncIterator[int]:
+async def serving(
+    feed: ServiceFeed, token: str, port: int, *, own: OwnEntry = no_own_entry
+) -> AsyncIterator[int]:
     """Serves the page for the length of the block, and yields the port.
 
     Args:
       feed: Reads the service.
       token: The text that a browser must show.
       port: Loopback port; 0: any free port.
+      own: Finds this user's connections on this machine.
 
     Raises:
       SharedPathwaysError: The port cannot be bound.
     """
     runner = web.AppRunner(
-        make_application(feed, token),
+        make_application(feed, token, own),
         access_log=None,  # its lines would have the token
         shutdown_timeout=1.0,
         handler_cancellation=True,
@@ -185,6 +198,16 @@ async def _history(request: web.Request) -> web.StreamResponse:
 async def _explain(request: web.Request) -> web.StreamResponse:
     tenant = request.query.get("tenant", "")
     return web.json_response(await explain(request.app[_FEED].manager, tenant))
+
+
+async def _connection(request: web.Request) -> web.StreamResponse:
+    name = request.query.get("name", "")
+    return web.json_response(await request.app[_CONNECTIONS].read(name))
+
+
+async def _log(request: web.Request) -> web.StreamResponse:
+    name = request.query.get("name", "")
+    return web.json_response(await request.app[_CONNECTIONS].log(name))
 
 
 async def _usage(request: web.Request) -> web.StreamResponse:

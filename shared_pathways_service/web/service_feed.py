@@ -16,6 +16,7 @@ from shared_pathways_service.operations.service_readers.service_occupancy import
     detailed_occupancy_of,
 )
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.web.connection_details import ConnectionService
 from shared_pathways_service.web.page_state import State, empty_state, state_of, unreachable
 
 __all__ = ["ReadableService", "ServiceFeed"]
@@ -26,8 +27,8 @@ _ANSWER_S = 5.0
 _SLOW_INTERVAL_S = 5.0
 
 
-class ReadableService(Protocol):
-    """What a feed needs of a `ServiceReader`."""
+class ReadableService(ConnectionService, Protocol):
+    """What the pages need of a `ServiceReader`."""
 
     def manager(self) -> AbstractAsyncContextManager[Manager]:
         """Connects to the resource manager for the length of the block."""
@@ -41,6 +42,9 @@ class ServiceFeed:
 
     A service that goes away is read again until it is back.
 
+    Attributes:
+      reader: The service.
+
     Args:
       reader: The service.
       home: Its home, for the pages.
@@ -48,7 +52,7 @@ class ServiceFeed:
     """
 
     def __init__(self, reader: ReadableService, home: str, *, interval_s: float = 1.0) -> None:
-        self._reader = reader
+        self.reader = reader
         self._home = home
         self._interval_s = interval_s
         self._state = empty_state()
@@ -105,7 +109,7 @@ class ServiceFeed:
         """Reads through one connection with the service; returns when no page is open."""
         async with contextlib.AsyncExitStack() as undo:
             try:
-                manager = await undo.enter_async_context(self._reader.manager())
+                manager = await undo.enter_async_context(self.reader.manager())
             except ServiceNotFound:
                 await self._read_without_manager()
                 return
@@ -125,7 +129,7 @@ class ServiceFeed:
           ServiceNotFound: There is no service at all.
         """
         while self._watched.is_set():
-            status = await asyncio.to_thread(self._reader.status)
+            status = await asyncio.to_thread(self.reader.status)
             await self._answered(state_of(status["service"], status))
             await asyncio.sleep(max(self._interval_s, _SLOW_INTERVAL_S))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 
 from harness.embedded import embedded
 from harness.openmetrics import text_to_families
-from harness.programs import program, sps
+from harness.programs import DEADLINE_S, program, sps, sps_running
+from harness.web_page import answer_of
 from shared_pathways_service.runtime.settings import Settings
 
 COMPUTING = """
@@ -56,12 +58,30 @@ def test_two_connections_as_json_and_as_openmetrics() -> None:
                 assert {(s.labels["connection"], s.labels["device"]) for s in memory.samples} == {
                     (name, str(device)) for name in shown for device in range(4)
                 }
+            _check_page(names[1])
             second.tell("leave")
             second.expect("left")
         first.tell("leave")
         first.expect("left")
     cache = Settings.load().cache_dir / "compiled"
     assert {path.suffix for path in cache.iterdir()} == {".xla"}
+
+
+def _check_page(name: str) -> None:
+    """Checks the connection's page of `sps ui`: the same counters, and the log."""
+    with sps_running("ui", "--no-browser", "--json") as command:
+        assert command.stdout
+        url = json.loads(command.stdout.readline())["url"]
+        told = answer_of(url, "/api/connection", name=name)
+        assert (told["own"]["state"], told["own"]["link"]) == ("serving", None)
+        assert told["proxy"] == {"value": None, "error": None, "hint": None}
+        shown = told["counters"]["value"]
+        assert shown["name"] == name
+        assert shown["counters"]["sps_proxy_open_sessions"] == 1
+        assert shown["limits"]["max_handles"] > 0
+        assert answer_of(url, "/api/log", name=name)["lines"]
+        command.send_signal(signal.SIGINT)
+        command.communicate(timeout=DEADLINE_S)
 
 
 def test_without_proxies_there_is_nothing_to_tell() -> None:

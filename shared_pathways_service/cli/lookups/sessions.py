@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from shared_pathways_service.agent.journal import (
 )
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import CleanupError
-from shared_pathways_service.events import rfc3339
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.link_view import LinkView
 
@@ -24,9 +22,9 @@ __all__ = [
     "clean_up_entries",
     "find_entry",
     "forget_entry",
-    "link_fields",
     "link_of",
     "links_of",
+    "live_entry",
     "metrics_of",
 ]
 
@@ -40,6 +38,11 @@ def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
     """Returns the latest session of a name; if a place is named, only one at that place."""
     named = [e for e in journal_entries(settings) if e.name == name and place.has(e)]
     return named[-1] if named else None
+
+
+def live_entry(settings: Settings, place: Place, name: str) -> Entry | None:
+    """Returns this user's connection of a name at a place while its agent lives."""
+    return next(_live_entries(settings, place, name), None)
 
 
 def metrics_of(settings: Settings, place: Place, name: str | None) -> list[dict[str, Any]]:
@@ -75,15 +78,6 @@ def links_of(settings: Settings, place: Place, name: str | None) -> list[tuple[s
 def link_of(entry: Entry) -> LinkView | None:
     """Returns the link of a session; None if it was not lost yet, or its agent has ended."""
     return entry.link if entry.agent.is_alive() else None
-
-
-def link_fields(link: LinkView) -> dict[str, Any]:
-    """Returns a link in the form of ``--json``, with times as RFC 3339."""
-    return {
-        **dataclasses.asdict(link),
-        "lost_at": rfc3339(link.lost_at),
-        "resumed_at": None if link.resumed_at is None else rfc3339(link.resumed_at),
-    }
 
 
 def _live_entries(settings: Settings, place: Place, name: str | None) -> Iterator[Entry]:

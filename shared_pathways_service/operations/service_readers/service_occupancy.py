@@ -35,6 +35,7 @@ def detailed_occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[di
     for known_tenant, tenant in zip(manager.tenants, occupancy["tenants"], strict=True):
         tenant["preempting_by"] = known_tenant.preempting_by or None
         tenant["is_connected"] = known_tenant.connected
+        tenant["ends"] = known_tenant.ends or None
     return occupancy
 
 

@@ -2,6 +2,7 @@
 
 import { make, setText } from "./dom.js";
 import { Store } from "./store.js";
+import { ConnectionView } from "./connection.js";
 import { SlicesView } from "./slices.js";
 import { TenantsView } from "./tenants.js";
 import { TimelineView } from "./timeline.js";
@@ -13,6 +14,7 @@ const VIEWS = {
   tenants: ["Tenants and queue", TenantsView],
   timeline: ["Timeline", TimelineView],
   usage: ["Usage", UsageView],
+  connection: ["Connection", ConnectionView],
 };
 // Texts such as "12 s ago" are brought up to date this often.
 const TICK_MS = 1000;
@@ -25,7 +27,7 @@ let scheduled = false;
 
 /** Shows the view that the address names. */
 function route() {
-  const wanted = location.hash.slice(1);
+  const [wanted, subject = ""] = location.hash.slice(1).split("/");
   if (wanted === "page") return;
   const name = Object.hasOwn(VIEWS, wanted) ? wanted : "slices";
   const [title, View] = VIEWS[name];
@@ -36,10 +38,19 @@ function route() {
   }
   const isFirst = view === null;
   view?.close?.();
-  view = new View(store);
+  view = new View(store, textOf(subject));
   page.replaceChildren(make("h2", {}, title), ...view.elements);
   if (!isFirst) page.focus();
   show();
+}
+
+/** Returns the text that a part of an address stands for; empty if it stands for none. */
+function textOf(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
+  }
 }
 
 /** Brings the page up to date, once per frame however many changes arrive. */

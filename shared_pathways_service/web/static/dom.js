@@ -63,8 +63,9 @@ export class Rows {
 }
 
 /**
- * Makes a table with a row for each entry; columns are [title, text of a row, class]. The last column
- * may have other content: `extra` has its title, and functions that make and update it.
+ * Makes a table with a row for each entry; columns are [title, text of a row, class, address that a row's
+ * text links to]. The last column may have other content: `extra` has its title, and functions that make
+ * and update it.
  */
 export class Table {
   constructor(caption, columns, extra = null) {
@@ -82,15 +83,21 @@ export class Table {
     this.rows = new Rows(
       this.body,
       (row, key) => {
-        const cells = columns.map(([title, , kind], number) =>
-          number === 0
-            ? make("th", { scope: "row", class: kind })
-            : make("td", { "data-title": title, class: kind }));
+        const cells = columns.map(([title, , kind, link], number) => {
+          const content = link ? [make("a")] : [];
+          return number === 0
+            ? make("th", { scope: "row", class: kind }, ...content)
+            : make("td", { "data-title": title, class: kind }, ...content);
+        });
         if (extra) cells.push(make("td", {}, extra.make(row, key)));
         return make("tr", {}, ...cells);
       },
       (element, row) => {
-        columns.forEach(([, text], number) => setText(element.children[number], text(row)));
+        columns.forEach(([, text, , link], number) => {
+          const cell = element.children[number];
+          setText(link ? cell.firstChild : cell, text(row));
+          if (link) setAttribute(cell.firstChild, "href", link(row));
+        });
         extra?.update?.(element.lastChild.firstChild, row);
       },
     );

@@ -2,7 +2,7 @@
 
 import { Table, make, setText } from "./dom.js";
 import { ask } from "./store.js";
-import { ago, amounts, byName, passed, person, span } from "./words.js";
+import { addressOf, ago, amounts, byName, passed, person, span, stateOf } from "./words.js";
 
 export class TenantsView {
   constructor(store) {
@@ -12,7 +12,7 @@ export class TenantsView {
     this.why = make("div", { class: "why", "aria-live": "polite" });
     this.queue = new Table("Waiting tenants, in the order of the queue", [
       ["Position", (row) => String(row.position), "number"],
-      ["Tenant", (row) => row.tenant],
+      ["Tenant", (row) => row.tenant, null, (row) => addressOf(row.tenant)],
       ["User", (row) => person(tenant(row))],
       ["Team", (row) => tenant(row).team ?? ""],
       ["Priority", (row) => String(tenant(row).priority ?? ""), "number"],
@@ -22,7 +22,7 @@ export class TenantsView {
       ["Reason", (row) => row.reason ?? ""],
     ], why);
     this.tenants = new Table("All tenants", [
-      ["Tenant", (row) => row.name],
+      ["Tenant", (row) => row.name, null, (row) => addressOf(row.name)],
       ["User", person],
       ["Team", (row) => row.team ?? ""],
       ["Priority", (row) => String(row.priority ?? ""), "number"],
@@ -77,10 +77,4 @@ export class TenantsView {
     this.reservations.show(reservations);
     setText(this.empty, tenants.size || !this.store.loaded ? "" : "The service has no tenants.");
   }
-}
-
-/** Returns a tenant's state, with a notice of preemption, and whether its proxy is away. */
-function stateOf(row) {
-  const notice = row.preempting_by ? `, under notice by ${row.preempting_by}` : "";
-  return `${row.state}${notice}${row.is_connected === false ? ", its proxy is away" : ""}`;
 }

@@ -39,5 +39,16 @@ export function clock(seconds, withDate) {
   return withDate ? `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}` : time;
 }
 
+/** Returns a tenant's state, with a notice of preemption, and whether its proxy is away. */
+export function stateOf(row) {
+  const notice = row.preempting_by ? `, under notice by ${row.preempting_by}` : "";
+  return `${row.state}${notice}${row.is_connected === false ? ", its proxy is away" : ""}`;
+}
+
+/** Returns the address of the page of a connection. */
+export function addressOf(name) {
+  return `#connection/${encodeURIComponent(name)}`;
+}
+
 /** Orders names with numbers by their numbers: slice-2 before slice-10. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;

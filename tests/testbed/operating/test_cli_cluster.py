@@ -16,6 +16,7 @@ import pytest
 from harness.processes import REPOSITORY
 from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running
 from harness.testbed.clients import KIND, deployed, nothing_left, proxies
+from harness.web_page import answer_of
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.manifests.permissions import granting_rules, needed
@@ -77,6 +78,7 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
         )
 
         assert all(check["outcome"] != "failed" for check in sps_json("doctor", *place)["checks"])
+        _check_page(name, place, namespace)
 
         # Followed to its end, and broken off.
         with (
@@ -99,6 +101,23 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
             assert (endless.returncode, err) == (130, "")
     nothing_left(namespace)
     assert sps_failing("logs", name, *place)[0] == 3
+
+
+def _check_page(name: str, place: list[str], namespace: Namespace) -> None:
+    """Checks the connection's page of `sps ui`, through the API server."""
+    with sps_running("ui", "--no-browser", "--json", *place) as command:
+        assert command.stdout
+        url = json.loads(command.stdout.readline())["url"]
+        told = answer_of(url, "/api/connection", name=name)
+        assert told["own"]["state"] == "serving"
+        job = told["proxy"]["value"]
+        assert (job["state"], job["namespace"]) == ("running", namespace.name)
+        assert job["ends"]
+        assert told["counters"] == {"value": None, "error": None, "hint": None}
+        lines = answer_of(url, "/api/log", name=name)["lines"]
+        assert any("All placements done" in line for line in lines)
+        command.send_signal(signal.SIGINT)
+        command.communicate(timeout=DEADLINE_S)
 
 
 def test_a_log_is_followed_across_pods(namespace: Namespace, place: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 import signal
@@ -14,6 +15,7 @@ import typer
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.lookups.place_readers import reader_of
+from shared_pathways_service.cli.lookups.sessions import live_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.web.browser import has_browser, opened_in_browser
@@ -60,12 +62,13 @@ async def _serve(place: Place, port: int, *, no_browser: bool, as_json: bool) ->
             ended.set_result(number)
 
     token = secrets.token_urlsafe(32)
+    own = functools.partial(live_entry, settings, place)
     feed = ServiceFeed(reader_of(place, settings), place.home)
     async with contextlib.AsyncExitStack() as undo:
         for number in _EXIT_CODES:
             loop.add_signal_handler(number, end, number)
             undo.callback(loop.remove_signal_handler, number)
-        bound = await undo.enter_async_context(serving(feed, token, port))
+        bound = await undo.enter_async_context(serving(feed, token, port, own=own))
         url = f"http://{ADDRESS}:{bound}/?token={token}"
         if as_json:
             print_json({"url": url})

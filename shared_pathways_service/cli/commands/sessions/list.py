@@ -26,7 +26,6 @@ from shared_pathways_service.cli.lookups.jobs_of_place import job_fields, job_te
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import (
     clean_up_entries,
-    link_fields,
     link_of,
 )
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
@@ -79,7 +78,7 @@ class ListedConnection:
             host=entry.host or None,
             pid=entry.owner.pid,
             user=entry.user or None,
-            link=None if link is None else link_fields(link),
+            link=None if link is None else link.as_fields(),
         )
 
     @classmethod

@@ -22,7 +22,6 @@ from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import (
     find_entry,
-    link_fields,
     links_of,
     metrics_of,
 )
@@ -87,7 +86,7 @@ def status(
         for connection, link in links:
             print_error(_link_line(connection, link))
         raise
-    data["links"] = [{"name": connection, **link_fields(link)} for connection, link in links]
+    data["links"] = [{"name": connection, **link.as_fields()} for connection, link in links]
     counters, text = reader.counters(name)
     data |= counters
     data["agents"] = metrics_of(settings, place, name)
