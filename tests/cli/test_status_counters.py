@@ -73,7 +73,7 @@ def _check_page(name: str) -> None:
         assert command.stdout
         url = json.loads(command.stdout.readline())["url"]
         told = answer_of(url, "/api/connection", name=name)
-        assert (told["own"]["state"], told["own"]["link"]) == ("serving", None)
+        assert (told["own"]["state"], told["own"]["link"]) == ("serve", None)
         assert told["proxy"] == {"value": None, "error": None, "hint": None}
         shown = told["counters"]["value"]
         assert shown["name"] == name

@@ -115,6 +115,7 @@ export class ConnectionView {
     if (!own) return [["Link", "known only to the user and the machine of the connection"]];
     const count = (name) => (agent.value ? String(agent.value[`sps_agent_${name}`] ?? "") : "");
     return [
+      ["Session", own.state],
       ["Link", linkText(own.link)],
       ["Connections of the link", count("link_carriers")],
       ["Losses of the link", count("link_losses_total")],

@@ -109,7 +109,7 @@ def _check_page(name: str, place: list[str], namespace: Namespace) -> None:
         assert command.stdout
         url = json.loads(command.stdout.readline())["url"]
         told = answer_of(url, "/api/connection", name=name)
-        assert told["own"]["state"] == "serving"
+        assert told["own"]["state"] == "serve"
         job = told["proxy"]["value"]
         assert (job["state"], job["namespace"]) == ("running", namespace.name)
         assert job["ends"]
