@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import Metric
 
 from harness.openmetrics import check_documented, scrape, text_to_families, value
+from harness.promql import check_queries
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.scraping import SessionMeter
 from shared_pathways_service.events import Event
@@ -70,6 +71,7 @@ def test_each_metric_is_reported_as_documented(bench: Bench) -> None:
         meter.count(Event.of(kind, source="rm"))
     now = told(meter)
     check_documented(now.values(), "sps_agent")
+    check_queries(now.values(), "sps_agent")
     for name, expected, labels in (
         ("phase", 1, {"phase": "serve"}),
         ("phase", 0, {"phase": "new"}),

@@ -8,6 +8,7 @@ import signal
 from harness.embedded import embedded
 from harness.openmetrics import text_to_families
 from harness.programs import DEADLINE_S, program, sps, sps_running
+from harness.promql import check_queries
 from harness.web_page import answer_of
 from shared_pathways_service.runtime.settings import Settings
 
@@ -58,6 +59,7 @@ def test_two_connections_as_json_and_as_openmetrics() -> None:
                 assert {(s.labels["connection"], s.labels["device"]) for s in memory.samples} == {
                     (name, str(device)) for name in shown for device in range(4)
                 }
+            check_queries(found.values(), "sps_proxy")
             _check_page(names[1])
             second.tell("leave")
             second.expect("left")

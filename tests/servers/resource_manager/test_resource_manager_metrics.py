@@ -11,6 +11,7 @@ import pytest
 
 from harness.openmetrics import check_documented, scrape, value
 from harness.processes import KIND, ServerProcess
+from harness.promql import check_queries
 from tests.servers.conftest import MakeService
 
 
@@ -42,11 +43,15 @@ def test_state_and_counters_are_exposed(make_service: MakeService) -> None:
     assert value(again, "sps_rm_events_total", event="TenantAsked") >= 2
 
 
-def test_the_document_names_each_with_its_unit(make_service: MakeService) -> None:
+def test_the_document_names_each_with_its_unit_and_dashboards_use_no_others(
+    make_service: MakeService,
+) -> None:
     service = make_service("--metrics_port=0")
     service.start_ready_workers("slice-0")
     service.tenant("ada").expect("running")
-    check_documented(scrape(service.metrics_url()).values(), "sps_rm")
+    served = scrape(service.metrics_url()).values()
+    check_documented(served, "sps_rm")
+    check_queries(served, "sps_rm")
 
 
 def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_path: Path) -> None:
