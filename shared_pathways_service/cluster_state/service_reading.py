@@ -41,6 +41,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
     metadata = jobset["metadata"]
     own = (names.LABEL_MANAGED_BY, names.LABEL_SESSION)
     labels = {k: v for k, v in (metadata.get("labels") or {}).items() if k not in own}
+    annotations = metadata.get("annotations") or {}
     template = workers["template"].get("metadata") or {}
     return ServiceInputs(
         name=service.name,
@@ -59,6 +60,8 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         host_network=bool(head["spec"].get("hostNetwork")),
         insecure_server_credentials=service.insecure_credentials,
         max_keep_for_s=service.max_keep_for_s,
+        state_size=str(annotations.get(names.ANNOTATION_STATE_SIZE) or ""),
+        storage_class=str(annotations.get(names.ANNOTATION_STORAGE_CLASS) or ""),
         labels=labels,
     )
 

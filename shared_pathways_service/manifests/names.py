@@ -26,6 +26,9 @@ ANNOTATION_KEEP_FOR: Final = "sps.dev/keep-for-s"
 ANNOTATION_DRAINING: Final = "sps.dev/draining"
 #: On a service's JobSet: the longest ``keep_for`` of its proxies, in seconds.
 ANNOTATION_MAX_KEEP_FOR: Final = "sps.dev/max-keep-for-s"
+#: On a service's JobSet: the size and the StorageClass of the volume with its state.
+ANNOTATION_STATE_SIZE: Final = "sps.dev/state-size"
+ANNOTATION_STORAGE_CLASS: Final = "sps.dev/storage-class"
 #: Selects every proxy that this package created.
 PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 

@@ -72,10 +72,13 @@ def operator_rbac(
         *needed_for_sidecar(),
         *permissions("jobset.x-k8s.io", "jobsets", "create", "patch", "delete"),
         *permissions("", "pods", "delete"),
+        # The volume with the resource manager's state.
+        *permissions("", "persistentvolumeclaims", "get", "create", "patch", "delete"),
     ]
     outside = [
         *READING,
         *permissions("scheduling.k8s.io", "priorityclasses", "create"),
+        *permissions("storage.k8s.io", "storageclasses", "list"),
         *permissions("", "nodes", "get", "list", "watch", "patch"),
         # Pods on a drained node, in any namespace.
         *permissions("", "pods", "list", "watch"),

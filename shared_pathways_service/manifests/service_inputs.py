@@ -22,6 +22,7 @@ from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests.image_names import Image, is_ours
 from shared_pathways_service.manifests.machine_types import slice_type
 from shared_pathways_service.manifests.sidecar_parts import MEMORY_FLAG
+from shared_pathways_service.manifests.state_parts import read_size
 
 __all__ = ["DEFAULT_SERVER_IMAGE", "OWN_FLAGS", "ServiceInputs", "parse_slices", "server_image"]
 
@@ -64,6 +65,9 @@ class ServiceInputs:
       insecure_server_credentials: Whether the servers use plaintext between each other, as is
         necessary outside of Google Cloud; not with our image.
       max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
+      state_size: The size of the volume on which the resource manager keeps its state, e.g.
+        ``1Gi``; our image only; empty: it keeps it in memory.
+      storage_class: The volume's StorageClass; empty: the cluster's default.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -85,6 +89,8 @@ class ServiceInputs:
     host_network: bool = False
     insecure_server_credentials: bool = False
     max_keep_for_s: float | None = None
+    state_size: str = ""
+    storage_class: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,6 +111,9 @@ class ServiceInputs:
         check_bool("insecure_server_credentials", self.insecure_server_credentials)
         if self.max_keep_for_s is not None:
             check_keep_for("max_keep_for_s", self.max_keep_for_s)
+        if self.state_size:
+            read_size(self.state_size, field="state_size")
+        self._check_storage_class()
         if is_ours(self.image):
             self._check_ours()
         else:
@@ -114,6 +123,14 @@ class ServiceInputs:
     def counts(self) -> dict[InstanceType, int]:
         """Slices by instance type."""
         return parse_instance_counts(self.instances, field="instances")
+
+    def _check_storage_class(self) -> None:
+        if not self.storage_class:
+            return
+        check_subdomain("storage_class", self.storage_class)
+        if not self.state_size:
+            expected = "to be given only with a state_size"
+            raise InvalidRequestError("storage_class", self.storage_class, expected)
 
     def _check_ours(self) -> None:
         if self.sidecar_image:
@@ -139,6 +156,12 @@ class ServiceInputs:
                 "spares",
                 self.spares,
                 f"none with the image {self.image}, whose resource manager does not support them",
+            )
+        if self.state_size:
+            raise InvalidRequestError(
+                "state_size",
+                self.state_size,
+                f"none with the image {self.image}, whose resource manager has no state file",
             )
         if self.sidecar_image:
             _check_sidecar(self.image, self.sidecar_image)

@@ -18,11 +18,12 @@ from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests import sidecar_parts as sidecars
+from shared_pathways_service.manifests import state_parts as state
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, toleration
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 
-__all__ = ["service_address", "service_jobset"]
+__all__ = ["service_address", "service_jobset", "service_objects"]
 
 #: Tolerated failures of the head, whose failure ends the whole service: practically unlimited.
 _HEAD_FAILURES: Final = 1_000_000
@@ -33,6 +34,19 @@ _LOG_AS_MESSAGE: Final = "FallbackToLogsOnError"
 def service_address(name: str) -> str:
     """Returns ``host:port`` of the resource manager of a service."""
     return f"{name}-{names.HEAD_JOB}-0-0.{name}:{constants.RESOURCE_MANAGER_PORT}"
+
+
+def service_objects(inputs: ServiceInputs) -> list[dict[str, Any]]:
+    """Returns all objects of a service, in the order of their creation."""
+    if not inputs.state_size:
+        return [service_jobset(inputs)]
+    claim = state.state_claim(
+        inputs.name,
+        inputs.namespace,
+        size=inputs.state_size,
+        storage_class=inputs.storage_class,
+    )
+    return [claim, service_jobset(inputs)]
 
 
 def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
@@ -59,15 +73,25 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
         "namespace": inputs.namespace,
         "labels": {**inputs.labels, names.LABEL_MANAGED_BY: names.MANAGED_BY},
     }
-    if inputs.max_keep_for_s is not None:
-        limit = {names.ANNOTATION_MAX_KEEP_FOR: str(inputs.max_keep_for_s)}
-        metadata["annotations"] = limit
+    if annotations := _annotations(inputs):
+        metadata["annotations"] = annotations
     return {
         "apiVersion": parts.API_VERSION,
         "kind": "JobSet",
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def _annotations(inputs: ServiceInputs) -> dict[str, str]:
+    """Returns the inputs that the JobSet's spec does not show."""
+    limit = "" if inputs.max_keep_for_s is None else str(inputs.max_keep_for_s)
+    texts = {
+        names.ANNOTATION_MAX_KEEP_FOR: limit,
+        names.ANNOTATION_STATE_SIZE: inputs.state_size,
+        names.ANNOTATION_STORAGE_CLASS: inputs.storage_class,
+    }
+    return {name: text for name, text in texts.items() if text}
 
 
 def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
@@ -89,13 +113,21 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
     }
     if not is_ours(inputs.image):
         container["resources"] = {"limits": dict(parts.RM_LIMITS)}
+    pod = _pod(inputs)
+    if inputs.state_size:
+        pod |= {
+            "securityContext": dict(state.SECURITY),
+            "volumes": [state.state_volume(inputs.name)],
+        }
+        container["env"].append(state.state_variable())
+        container["volumeMounts"] = [state.state_mount()]
     return _replicated_job(
         names.HEAD_JOB,
         replicas=1,
         pods=1,
         failures=_HEAD_FAILURES,
         exclusive=parts.HEAD_TOPOLOGY,
-        template={"spec": {**_pod(inputs), "containers": [_with_credentials(inputs, container)]}},
+        template={"spec": {**pod, "containers": [_with_credentials(inputs, container)]}},
     )
 
 

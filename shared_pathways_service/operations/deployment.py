@@ -77,7 +77,9 @@ async def try_to_create(cluster: Cluster, inputs: ServiceInputs) -> Object:
 
     Returns it with the defaults of the cluster's webhooks.
     """
-    body = service_jobset(dataclasses.replace(inputs, name=f"try-{uuid.uuid4().hex[:12]}"))
+    body = service_jobset(inputs)
+    # (The name of the claim in its spec remains.)
+    body["metadata"]["name"] = f"try-{uuid.uuid4().hex[:12]}"
     path = collection("jobsets", cluster.namespace)
     return await cluster.api.request("POST", path, body=body, params={"dryRun": "All"})
 

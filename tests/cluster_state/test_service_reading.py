@@ -33,6 +33,7 @@ def inputs(draw: st.DrawFn) -> ServiceInputs:
     names = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3 if ours else 1))
     counts = {name: draw(st.integers(2, 5)) for name in names}
     bucket = draw(st.sampled_from(("", "gs://bucket", "gs://bucket/a$(b)")))
+    size = draw(st.sampled_from(("", "1Gi"))) if ours else ""
     return ServiceInputs(
         name="pw",
         namespace="team-a",
@@ -50,6 +51,8 @@ def inputs(draw: st.DrawFn) -> ServiceInputs:
         host_network=draw(st.booleans()),
         insecure_server_credentials=not ours and draw(st.booleans()),
         max_keep_for_s=draw(st.none() | st.floats(60.0, 1e8)),
+        state_size=size,
+        storage_class=draw(st.sampled_from(("", "fast"))) if size else "",
         labels=draw(st.sampled_from(({}, {"cost/center": "7"}))),
     )
 

@@ -32,7 +32,7 @@ from shared_pathways_service.manifests.proxy_job import (
 )
 from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.manifests.service_jobset import service_jobset, service_objects
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Testbed, new_namespace
 from tests.manifests.documented import ELASTIC, PROXY, SERVICE
 
@@ -62,6 +62,8 @@ OUR_SERVICE = ServiceInputs(
     instances={"tpuv6e:4x4": 2, "tpuv5e:2x2": 3},
     image="r.io/shared-pathways-service/server:0.1.0",
     spares=1,
+    state_size="1.5Gi",
+    storage_class="fast",
     labels={"cost/center": "7"},
 )
 #: With all that there is (what needs more than baseline pod security is of the node's).
@@ -200,7 +202,8 @@ def test_the_program_of_a_link_is_accepted(restricted: Namespace) -> None:
 def test_a_service_of_our_image_is_accepted_under_baseline_pod_security(
     baseline: Namespace,
 ) -> None:
-    jobset = service_jobset(OUR_SERVICE)
+    claim, jobset = service_objects(OUR_SERVICE)
+    try_to_create(baseline, "persistentvolumeclaims", claim)
     made = try_to_create(baseline, JOBSETS, jobset)
     assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"
     for job in jobset["spec"]["replicatedJobs"]:

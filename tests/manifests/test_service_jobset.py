@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from harness.processes import REPOSITORY
 from shared_pathways_service.cluster_state.service_reading import difference
 from shared_pathways_service.cluster_state.services import read_service
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.state_parts import read_size, size_in_bytes
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
 from shared_pathways_service.servers.worker.flags import WorkerOptions
 
@@ -92,6 +94,39 @@ def test_our_resource_manager_takes_flags_and_variables() -> None:
     assert options.server_port == 29001
     # A Job takes 0 for work that is done, and a head that is drained would end the service.
     assert options.stop_exit_code > 0
+
+
+def test_our_resource_manager_keeps_its_state_on_the_volume_that_its_user_may_write() -> None:
+    kept = dataclasses.replace(OURS, state_size="1Gi")
+    arguments, seen = container(kept, "pathways-head")["args"], variables(kept, "pathways-head")
+    state_file = parse_flags(ResourceManagerOptions, arguments, seen).state_file
+    [mount] = container(kept, "pathways-head")["volumeMounts"]
+    assert state_file.startswith(f"{mount['mountPath']}/")
+    [volume] = pod(kept, "pathways-head")["volumes"]
+    assert volume["name"] == mount["name"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "pw-state"}
+    text = (REPOSITORY / "Containerfile").read_text(encoding="utf-8")
+    group = pod(kept, "pathways-head")["securityContext"]["fsGroup"]
+    assert f"\nUSER {group}:{group}\n" in text
+    # Nothing changes for the workers, nor without a volume.
+    assert pod(kept, "worker-tpuv5e-2x2") == pod(OURS, "worker-tpuv5e-2x2")
+    assert not {"volumes", "securityContext"} & pod(OURS, "pathways-head").keys()
+
+
+def test_a_volume_has_a_size_and_an_image_that_writes_to_it() -> None:
+    for wrong, field in (
+        ({"state_size": "1 GB"}, "state_size"),
+        ({"storage_class": "fast"}, "storage_class"),
+        ({"state_size": "1Gi", "storage_class": "Fast!"}, "storage_class"),
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            dataclasses.replace(OURS, **wrong)  # type: ignore[arg-type]
+        assert caught.value.field == field
+    with pytest.raises(InvalidRequestError, match="no state file"):
+        dataclasses.replace(GOOGLES, state_size="1Gi")
+    assert (read_size("500M"), read_size("0"), read_size("0Gi")) == ("500M", "", "")
+    sizes = [size_in_bytes(text) for text in ("1", "1k", "1.5Ki", "1Gi", "x")]
+    assert sizes == [1, 1000, 1536, 2**30, 0]
 
 
 def test_our_workers_know_their_type_and_slices_of_two_types_are_not_mixed_up() -> None:

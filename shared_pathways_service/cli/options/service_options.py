@@ -14,6 +14,7 @@ from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.machine_types import slice_type
 from shared_pathways_service.manifests.service_inputs import parse_slices, server_image
+from shared_pathways_service.manifests.state_parts import read_size
 
 __all__ = ["ServiceOptions", "takes_service"]
 
@@ -40,6 +41,8 @@ class ServiceOptions:
     host_network: bool | None = None
     insecure_server_credentials: bool | None = None
     max_keep_for: str | None = None
+    state_size: str | None = None
+    storage_class: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -47,6 +50,8 @@ class ServiceOptions:
         Raises:
           InvalidRequestError: The slices do not exist, or two options name an image.
         """
+        # (An empty text, not None, turns it off, and then there is no class either.)
+        state_size = None if self.state_size is None else read_size(self.state_size)
         given = {
             "instances": self._instances(),
             "gcs_bucket": self.gcs_bucket,
@@ -62,6 +67,8 @@ class ServiceOptions:
             "host_network": self.host_network,
             "insecure_server_credentials": self.insecure_server_credentials,
             "max_keep_for_s": self._max_keep_for_s(),
+            "state_size": state_size,
+            "storage_class": self.storage_class or ("" if state_size == "" else None),
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -200,6 +207,22 @@ _OPTIONS: dict[str, Any] = {
             metavar="DURATION",
             help="Let proxies outlive the last sign of life of their users by this much at most: "
             "seconds, or 90s, 30m, 2h. [default: no limit]",
+        ),
+    ],
+    "state_size": Annotated[
+        str | None,
+        typer.Option(
+            "--state-size",
+            metavar="SIZE",
+            help="Keep the resource manager's state on a volume of this size (our image only); 0: "
+            "in memory. [default: 1Gi for a new service if the cluster has a default StorageClass]",
+        ),
+    ],
+    "storage_class": Annotated[
+        str | None,
+        typer.Option(
+            "--storage-class",
+            help="With --state-size: the volume's StorageClass, if not the default.",
         ),
     ],
 }

@@ -28,7 +28,8 @@ __all__ = ["NODE_GRACE_S", "ControlPlane"]
 #: Seconds without a heartbeat from a node after which it counts as unreachable.
 NODE_GRACE_S = 40
 
-#: The controllers for Jobs, JobSets, quotas, drains and lost nodes; others would only cost time.
+#: The controllers for Jobs, JobSets, quotas, drains, lost nodes and volumes; others would only cost
+#: time.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "deployment-controller",
@@ -37,6 +38,11 @@ _CONTROLLERS = (
     "job-controller",
     "namespace-controller",
     "node-lifecycle-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
     "replicaset-controller",
     "resourcequota-controller",

@@ -15,7 +15,7 @@ from shared_pathways_service.manifests.names import (
     RM_CONTAINER,
 )
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.service_jobset import service_address, service_objects
 from shared_pathways_service.testing.testbed.api import WAIT_S, Object
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.namespace import Namespace
@@ -129,7 +129,7 @@ def deploy_service(
     ready: bool = True,
     **inputs: Any,
 ) -> DeployedService:
-    """Creates a service's JobSet; its namespace must have nodes for it.
+    """Creates a service's objects; its namespace must have nodes for it.
 
     Args:
       namespace: The namespace.
@@ -142,7 +142,10 @@ def deploy_service(
     wanted = ServiceInputs(
         name=name, namespace=namespace.name, instances=instances, image=image, **inputs
     )
-    namespace.create(_JOBSETS, service_jobset(wanted))
+    *claims, jobset = service_objects(wanted)
+    for claim in claims:
+        namespace.create("persistentvolumeclaims", claim)
+    namespace.create(_JOBSETS, jobset)
     service = DeployedService(namespace, name)
     if ready:
         service.wait_until_ready()

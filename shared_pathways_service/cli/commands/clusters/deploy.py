@@ -15,9 +15,10 @@ from shared_pathways_service.cli.options.cluster_options import Place, takes_clu
 from shared_pathways_service.cli.options.service_options import ServiceOptions, takes_service
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.names import instances_text
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.service_jobset import service_address, service_objects
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed"]
@@ -59,11 +60,24 @@ def deploy(
         raise InvalidRequestError("--slices", None, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
     inputs = ServiceInputs(name=_name(name, jobset_name), namespace=place.namespace, **fields)
     if dry_run:
-        print_manifests([service_jobset(inputs)], as_json=as_json)
+        if "state_size" not in fields and is_ours(inputs.image):
+            print_note(
+                "with a default StorageClass in the cluster there is a volume for the state, too: "
+                "--state-size shows it"
+            )
+        print_manifests(service_objects(inputs), as_json=as_json)
         return
     began = time.monotonic()
     with display(quiet=as_json) as look:
-        found = asyncio.run(_deploy(place, inputs, timeout_s=timeout if wait else None, look=look))
+        inputs, found = asyncio.run(
+            _deploy(
+                place,
+                inputs,
+                chooses_state="state_size" not in fields,
+                timeout_s=timeout if wait else None,
+                look=look,
+            )
+        )
     seconds = time.monotonic() - began
     if as_json:
         print_json(deployed_json(inputs, found, seconds))
@@ -97,6 +111,7 @@ def deployed_json(
         "address": service_address(inputs.name),
         "image": inputs.image,
         "slices": {str(kind): count for kind, count in inputs.counts.items()},
+        "state_size": inputs.state_size or None,
         "ready": None if found is None else found.ready,
         "wanted": sum(inputs.counts.values()),
         "seconds": round(seconds, 3),
@@ -122,21 +137,38 @@ def print_deployed(
 
 
 async def _deploy(
-    place: Place, inputs: ServiceInputs, *, timeout_s: float | None, look: Look
-) -> ServiceReadiness | None:
-    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+    place: Place,
+    inputs: ServiceInputs,
+    *,
+    chooses_state: bool,
+    timeout_s: float | None,
+    look: Look,
+) -> tuple[ServiceInputs, ServiceReadiness | None]:
+    from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
+        deployment,
+        state_claims,
+    )
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place.service) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
-        await deployment.create(cluster, inputs)
+        if chooses_state:
+            inputs, why_not = await state_claims.with_state(cluster, inputs)
+            if why_not:
+                print_note(
+                    f"{why_not}: the resource manager loses history, cordons and reservations when "
+                    "its pod ends (--state-size 1Gi --storage-class NAME keeps them on a volume)"
+                )
+        async with state_claims.claimed(cluster, inputs):
+            await deployment.create(cluster, inputs)
         if timeout_s is None:
-            return None
+            return inputs, None
         print_note(f"{inputs.name} is created, and remains if you interrupt this command")
-        return await deployment.wait_until_ready(
+        found = await deployment.wait_until_ready(
             cluster,
             inputs.name,
             Settings.load(),
             timeout_s=timeout_s,
             look=look,
         )
+        return inputs, found

@@ -27,7 +27,7 @@ from shared_pathways_service.manifests.rbac import (
     tenant_rbac,
 )
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.manifests.service_jobset import service_objects
 
 __all__ = ["render"]
 
@@ -109,7 +109,7 @@ def render(
     subjects = _subjects(user, group, service_account)
     made: dict[str | None, Callable[[], Objects]] = {
         None: lambda: _from_file(file),
-        _SERVICE: lambda: [_service(name or _DEFAULT_NAME, namespace, service)],
+        _SERVICE: lambda: _service(name or _DEFAULT_NAME, namespace, service),
         "tenant-rbac": lambda: tenant_rbac(namespace, subjects or [TENANTS]),
         "operator-rbac": lambda: operator_rbac(namespace, subjects or [OPERATORS]),
         "priority-classes": priority_classes,
@@ -130,10 +130,10 @@ def _from_file(file: str | None) -> Objects:
     ]
 
 
-def _service(name: str, namespace: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _service(name: str, namespace: str, fields: dict[str, Any]) -> Objects:
     if "instances" not in fields:
         raise InvalidRequestError("--slices", None, "TYPE=COUNT, e.g. tpuv6e:2x2=2")
-    return service_jobset(ServiceInputs(name=name, namespace=namespace, **fields))
+    return service_objects(ServiceInputs(name=name, namespace=namespace, **fields))
 
 
 def _subjects(

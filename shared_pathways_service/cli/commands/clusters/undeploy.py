@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +12,21 @@ from shared_pathways_service.cli.display.output import AsJson, print_json, print
 from shared_pathways_service.cli.options.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.options.draining_options import DrainTimeout, Evict
 from shared_pathways_service.cli.undoing import run_undoing
+from shared_pathways_service.errors import ServiceNotFound, SharedPathwaysError
+from shared_pathways_service.manifests.state_parts import claim_name
+
+if TYPE_CHECKING:
+    from shared_pathways_service.operations.cluster_access import Cluster
 
 __all__ = ["undeploy"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options:
+    drain_timeout_s: float
+    evict: bool
+    delete_state: bool
+    timeout_s: float
 
 
 @takes_cluster
@@ -20,33 +35,78 @@ def undeploy(
     *,
     drain_timeout: DrainTimeout = 0,
     evict: Evict = False,
+    delete_state: Annotated[
+        bool,
+        typer.Option(
+            "--delete-state", help="Also delete the volume with its state, if it has one."
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="Wait so long for its pods to end.")
     ] = 120,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Delete a service once it has no connections, and wait until its pods have ended."""
-    run_undoing(
-        _undeploy(place, name, drain_timeout_s=drain_timeout, evict=evict, timeout_s=timeout)
+    """Delete a service once it has no connections, and wait until its pods have ended.
+
+    The volume with its state is kept, for a service of this name, unless --delete-state is given.
+    """
+    options = _Options(
+        drain_timeout_s=drain_timeout, evict=evict, delete_state=delete_state, timeout_s=timeout
     )
+    kept = run_undoing(_undeploy(place, name, options))
     if as_json:
-        print_json({"name": name, "namespace": place.namespace, "deleted": True})
-    else:
-        print_line(f"deleted {name}")
+        print_json(
+            {"name": name, "namespace": place.namespace, "deleted": True, "kept_claim": kept}
+        )
+        return
+    if kept is not None:
+        print_note(
+            f"the claim {kept} keeps the state for `sps deploy {name}`; "
+            f"`sps undeploy {name} --delete-state` deletes it"
+        )
+    print_line(f"deleted {name}")
 
 
-async def _undeploy(
-    place: Place, name: str, *, drain_timeout_s: float, evict: bool, timeout_s: float
-) -> None:
-    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
+    """Deletes a service; returns the name of the claim with its state if that is kept."""
+    from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
+        deployment,
+        state_claims,
+    )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place.service) as cluster:
-        jobset, _ = await deployment.jobset_of(cluster, name)
-        why = "it is being deleted"
+        try:
+            jobset, _ = await deployment.jobset_of(cluster, name)
+        except ServiceNotFound:
+            # An earlier command may have left only its state.
+            if options.delete_state and await state_claims.delete_state(
+                cluster, name, timeout_s=options.timeout_s
+            ):
+                return None
+            raise
         async with drained(
-            cluster, jobset, why=why, timeout_s=drain_timeout_s, evict=evict, note=print_note
+            cluster,
+            jobset,
+            why="it is being deleted",
+            timeout_s=options.drain_timeout_s,
+            evict=options.evict,
+            note=print_note,
         ):
-            await deployment.delete(cluster, jobset, timeout_s=timeout_s)
+            await deployment.delete(cluster, jobset, timeout_s=options.timeout_s)
+        if options.delete_state:
+            await state_claims.delete_state(cluster, name, timeout_s=options.timeout_s)
+            return None
+        return await _kept_claim(cluster, name)
+
+
+async def _kept_claim(cluster: Cluster, name: str) -> str | None:
+    from shared_pathways_service.operations import state_claims  # noqa: PLC0415 - aiohttp
+
+    # The service is gone already: whether its claim may be read does not matter.
+    with contextlib.suppress(SharedPathwaysError):
+        if await state_claims.find_claim(cluster, name) is not None:
+            return claim_name(name)
+    return None

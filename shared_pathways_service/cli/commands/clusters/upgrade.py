@@ -25,7 +25,7 @@ from shared_pathways_service.cluster_state.readiness import Look, ServiceReadine
 from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.manifests.service_jobset import service_jobset, service_objects
 from shared_pathways_service.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def upgrade(
         done = run_undoing(_upgrade(place, name, wanted.fields(), options, look))
     seconds = time.monotonic() - began
     if dry_run:
-        print_manifests([service_jobset(done.inputs)], as_json=as_json)
+        print_manifests(service_objects(done.inputs), as_json=as_json)
     elif as_json:
         changed = done.found is not None
         print_json({**deployed_json(done.inputs, done.found, seconds), "changed": changed})
@@ -105,7 +105,10 @@ def upgrade(
 async def _upgrade(
     place: Place, name: str, fields: dict[str, Any], options: _Options, look: Look
 ) -> _Upgraded:
-    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
+        deployment,
+        state_claims,
+    )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
@@ -120,13 +123,16 @@ async def _upgrade(
         await deployment.check_priority_class(cluster, after.priority_class)
         # The cluster must accept the new JobSet before the old one is deleted.
         await deployment.try_to_create(cluster, after)
-        async with drained(
-            cluster,
-            jobset,
-            why="it is being upgraded",
-            timeout_s=options.drain_timeout_s,
-            evict=options.evict,
-            note=print_note,
+        async with (
+            state_claims.claimed(cluster, after),
+            drained(
+                cluster,
+                jobset,
+                why="it is being upgraded",
+                timeout_s=options.drain_timeout_s,
+                evict=options.evict,
+                note=print_note,
+            ),
         ):
             await _replace(cluster, jobset, before, after)
         found = await deployment.wait_until_ready(

@@ -32,6 +32,7 @@ from shared_pathways_service.testing.testbed.node_agent.nodes import (
 )
 from shared_pathways_service.testing.testbed.node_agent.pod import PodLife, Surroundings
 from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.storage import Storage
 
 __all__ = ["NodeAgent"]
 
@@ -59,6 +60,7 @@ class NodeAgent:
         self._directory = directory
         self._surroundings: Surroundings | None = None
         self._addresses = AddressBook()
+        self._storage = Storage(api, directory.with_name("volumes"), self._is_up)
         #: By node, the address of pods on its network.
         self._nodes: dict[str, str] = {}
         self._vanished: set[str] = set()
@@ -69,9 +71,13 @@ class NodeAgent:
         """Starts to watch pods and to keep nodes alive."""
         self._directory.mkdir()
         await self._endpoint.start()
+        await self._storage.start()
         isolation = await asyncio.to_thread(find_isolation)
         self._surroundings = Surroundings(
-            directory=self._directory, addresses=self._addresses, isolation=isolation
+            directory=self._directory,
+            addresses=self._addresses,
+            isolation=isolation,
+            storage=self._storage,
         )
         self._keep(self._follow_pods())
         self._keep(self._keep_nodes())
@@ -83,6 +89,7 @@ class NodeAgent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(life.vanish() for life in self._lives.values()))
+        await self._storage.stop()
         await self._endpoint.stop()
         self._addresses.close()
 
@@ -142,6 +149,7 @@ class NodeAgent:
         gone = {taint["key"] for taint in UNREACHABLE_TAINTS}
         taints = [t for t in found["spec"].get("taints") or () if t["key"] not in gone]
         await self._api.patch(f"{_NODES}/{node}", {"spec": {"taints": taints}})
+        await self._storage.report(node)
         on_node = {"fieldSelector": f"spec.nodeName={node}"}
         pods = await self._api.get("/api/v1/pods", params=on_node)
         for pod in pods["items"]:
@@ -169,7 +177,7 @@ class NodeAgent:
             return
         pod: Object = dict(event.object)
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
-        if node not in self._nodes or node in self._vanished:
+        if not self._is_up(node):
             return
         if event.kind == "DELETED":
             if (life := self._lives.pop(uid, None)) is not None:
@@ -214,7 +222,10 @@ class NodeAgent:
                 await self._patch_status(node["metadata"]["name"], {"conditions": [ready]})
 
     def _alive(self) -> list[str]:
-        return [name for name in self._nodes if name not in self._vanished]
+        return [name for name in self._nodes if self._is_up(name)]
+
+    def _is_up(self, node: str) -> bool:
+        return node in self._nodes and node not in self._vanished
 
     async def _renew(self, node: str) -> None:
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

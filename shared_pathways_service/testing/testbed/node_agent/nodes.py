@@ -35,6 +35,8 @@ UNREACHABLE_TAINTS = (
     {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"},
 )
 
+#: The control plane attaches volumes to the node, as it does by a kubelet's default.
+_ATTACHES = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 _TPU_TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
 _LEASE_S = 40
 
@@ -99,7 +101,11 @@ def node_objects(pool: NodePool) -> list[Object]:
         {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
+            "metadata": {
+                "name": name,
+                "labels": {**labels, "kubernetes.io/hostname": name},
+                "annotations": dict(_ATTACHES),
+            },
             "spec": {"taints": [_TPU_TAINT] if kind is not None else []},
         }
         for name in pool.node_names

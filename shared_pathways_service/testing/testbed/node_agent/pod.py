@@ -21,6 +21,7 @@ from shared_pathways_service.testing.testbed.node_agent.container_life import (
 )
 from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
 from shared_pathways_service.testing.testbed.node_agent.pod_status import ContainerRecord, PodRecord
+from shared_pathways_service.testing.testbed.node_agent.storage import Storage
 from shared_pathways_service.testing.testbed.node_agent.volumes import Volumes
 
 __all__ = ["PodLife", "Surroundings"]
@@ -38,6 +39,7 @@ class Surroundings:
     directory: Path
     addresses: AddressBook
     isolation: Isolation
+    storage: Storage
 
 
 class PodLife:
@@ -55,7 +57,7 @@ class PodLife:
         self._reporter = reporter
         self._shared = surroundings
         self._directory = surroundings.directory / pod["metadata"]["uid"]
-        self._volumes = Volumes(pod, self._directory / "volumes", reporter)
+        self._volumes = Volumes(pod, self._directory / "volumes", reporter, surroundings.storage)
         self._own_address = ""
         address = self._address(node_address)
         policy = self._spec.get("restartPolicy", "Always")
@@ -137,9 +139,14 @@ class PodLife:
         if self._ending.is_set():
             self._mounting.cancel()
         await asyncio.wait([self._mounting])
-        if self._mounting.cancelled():
-            return
-        self._mounting.result()
+        try:
+            if not self._mounting.cancelled():
+                self._mounting.result()
+                await self._run()
+        finally:
+            await self._shared.storage.unmount(self.pod)
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for life in self._lives_of(initial=True):
                 if life.record.is_sidecar:

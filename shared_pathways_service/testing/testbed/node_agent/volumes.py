@@ -1,4 +1,4 @@
-"""Volumes of a pod: directories of its own, filled from Secrets and ConfigMaps, and the node's."""
+"""Volumes of a pod: directories of its own, the node's, and those of `storage`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tenacity
 
 from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.node_agent.pod_reporter import PodReporter
+from shared_pathways_service.testing.testbed.node_agent.storage import Storage
 
 __all__ = ["Volumes"]
 
@@ -20,16 +21,29 @@ _MODE = 0o644
 
 
 class Volumes:
-    """The volumes of one pod; Secret, ConfigMap, emptyDir and hostPath are known."""
+    """The volumes of one pod.
 
-    def __init__(self, pod: Object, directory: Path, reporter: PodReporter) -> None:
+    Secrets, ConfigMaps, emptyDir, hostPath and claims of persistent volumes are known.
+    """
+
+    def __init__(
+        self, pod: Object, directory: Path, reporter: PodReporter, storage: Storage
+    ) -> None:
+        self._pod = pod
         self._volumes: list[Mapping[str, Any]] = pod["spec"].get("volumes") or []
         self._directory = directory
         self._reporter = reporter
+        self._storage = storage
+        #: Directories of persistent volumes, by the volume's name in the pod.
+        self._persistent: dict[str, Path] = {}
 
     async def mount(self) -> None:
         """Creates all volumes; waits for missing objects."""
         for volume in self._volumes:
+            if "persistentVolumeClaim" in volume:
+                claim = str(volume["persistentVolumeClaim"]["claimName"])
+                self._persistent[volume["name"]] = await self._storage.mount(self._pod, claim)
+                continue
             path = self._path(volume)
             path.mkdir(parents=True, exist_ok="hostPath" in volume)
             for kind, resource, key in (
@@ -55,6 +69,8 @@ class Volumes:
         if "hostPath" in volume:
             # The node is this machine.
             return Path(str(volume["hostPath"]["path"]))
+        if (mounted := self._persistent.get(str(volume["name"]))) is not None:
+            return mounted
         return self._directory / str(volume["name"])
 
     async def _found(self, resource: str, name: str, volume: str) -> Mapping[str, bytes]:

@@ -1,0 +1,107 @@
+"""A service's state outlives its head, its head's node, an upgrade, and the service itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.programs import sps
+from harness.testbed.clients import KIND
+from shared_pathways_service.testing.testbed import Namespace
+from shared_pathways_service.testing.testbed.deployed_service import (
+    OUR_SERVER_IMAGE,
+    DeployedService,
+)
+from tests.testbed.roles import rendered_user
+
+pytestmark = pytest.mark.race
+
+CLAIMS = "persistentvolumeclaims"
+IMAGE = f"--server-image={OUR_SERVER_IMAGE}"
+
+
+@pytest.fixture
+def place(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options that name the namespace, as its operator."""
+    namespace.add_nodes({KIND: 2}, cpu_nodes=1)
+    for name, value in rendered_user(namespace, "operator").items():
+        monkeypatch.setenv(name, value)
+    return ["--context=testbed", f"--namespace={namespace.name}"]
+
+
+def data(*words: str) -> Any:
+    return json.loads(sps(*words, "--json").stdout)
+
+
+def remembered(place: list[str]) -> tuple[list[str], list[str]]:
+    """What an operator has decided: the cordoned slices, and the owners of reservations."""
+    slices = data("status", *place)["slices"]
+    cordoned = [one["id"] for one in slices if one["state"] == "cordoned"]
+    return cordoned, [one["user"] for one in data("reservations", *place)]
+
+
+def test_what_an_operator_decided_is_kept_until_it_is_deleted(
+    namespace: Namespace, place: list[str]
+) -> None:
+    # Nothing is said of a volume: this cluster has a default StorageClass.
+    made = data("deploy", "pw", f"--slices={KIND}=2", IMAGE, *place)
+    assert made["state_size"] == "1Gi"
+    one = data("status", *place)["slices"][0]["id"]
+    sps("cordon", one, *place)
+    sps("reserve", f"{KIND}=1", "--for-user=ada", "--until=in 8h", *place)
+    decided = remembered(place)
+    assert decided == ([one], ["ada"])
+
+    service = DeployedService(namespace, "pw")
+    head = service.head
+    namespace.testbed.drain(head["spec"]["nodeName"])
+    moved = service.wait_for_head(other_than=head["metadata"]["uid"])
+    assert moved["spec"]["nodeName"] != head["spec"]["nodeName"]
+    sps("status", "--wait=90", *place)
+    assert remembered(place) == decided
+    kinds = [
+        json.loads(line)["kind"]
+        for line in sps("events", "--json", *place).stdout.split("\n")
+        if line
+    ]
+    assert "slice.cordoned" in kinds
+
+    upgraded = data("upgrade", "pw", f"--slices={KIND}=2", "--state-size=2Gi", *place)
+    assert (upgraded["changed"], upgraded["state_size"]) == (True, "2Gi")
+    assert remembered(place) == decided
+    [claim] = namespace.items(CLAIMS)
+    assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
+
+    done = sps("undeploy", "pw", *place)
+    assert "the claim pw-state keeps the state" in done.stderr
+    data("deploy", "pw", f"--slices={KIND}=2", IMAGE, *place)
+    assert remembered(place) == decided
+    sps("undeploy", "pw", *place)
+    # The service is gone already, and its state may still be deleted.
+    assert data("undeploy", "pw", "--delete-state", *place)["kept_claim"] is None
+    assert namespace.items(CLAIMS) == []
+
+
+def test_a_claim_that_cannot_be_served_is_named(namespace: Namespace, place: list[str]) -> None:
+    namespace.create(
+        CLAIMS,
+        {
+            "metadata": {"name": "theirs-state"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    )
+    words = (f"--slices={KIND}=1", IMAGE, "--state-size=1Gi")
+    done = sps("deploy", "theirs", *words, *place, check=False)
+    assert done.returncode == 2
+    assert "theirs-state" in done.stderr
+    assert "is not of the service theirs" in done.stderr
+    done = sps("deploy", "pw", *words, "--storage-class=none", "--timeout=6", *place, check=False)
+    assert done.returncode == 3
+    assert "PersistentVolumeClaim" in done.stderr
+    done = sps("undeploy", "pw", "--delete-state", *place)
+    assert [one["metadata"]["name"] for one in namespace.items(CLAIMS)] == ["theirs-state"]
