@@ -39,6 +39,8 @@ __all__ = [
 
 #: Seconds between two polls of the resource manager's workers.
 _PAUSE_S = 0.2
+#: States of slices whose workers have registered; an earlier service's cordons are kept.
+_REGISTERED = ("ready", "cordoned", "draining")
 
 
 async def check_priority_class(cluster: Cluster, name: str) -> None:
@@ -158,7 +160,7 @@ async def _wait_for_workers(cluster: Cluster, found: ServiceReadiness, settings:
             # (A head that is restarting does not answer; the caller has a deadline.)
             with contextlib.suppress(grpc.aio.AioRpcError):
                 status = await link.status()
-                if sum(one.state == "ready" for one in status.slices) >= found.wanted:
+                if sum(one.state in _REGISTERED for one in status.slices) >= found.wanted:
                     return
             await asyncio.sleep(_PAUSE_S)
 
