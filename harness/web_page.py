@@ -17,11 +17,16 @@ import grpc.aio
 
 from harness.processes import DEADLINE_S
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
-from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    ServiceNotReady,
+)
 from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
+from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_server import serving
 from shared_pathways_service.web.service_feed import ReadableService, ServiceFeed
 
@@ -81,6 +86,7 @@ class Script(NoDetails):
             GetHistory=self._get_history,
             GetUsage=self._get_usage,
             Explain=self._explain,
+            CordonSlice=self._cordon_slice,
         )
         yield Manager(stub=stub, metadata=(), address="unix:/script", version="1.2.3")
 
@@ -101,6 +107,15 @@ class Script(NoDetails):
     async def _explain(self, request: pb.ExplainRequest, **_: object) -> pb.ExplainResponse:
         return pb.ExplainResponse(tenant=request.tenant, sentences=[f"{request.tenant} waits."])
 
+    async def _cordon_slice(
+        self, request: pb.CordonSliceRequest, **_: object
+    ) -> pb.CordonSliceResponse:
+        found = next((one for one in self.answer.slices if one.id == request.slice), None)
+        if found is None:
+            raise InvalidRequestError("slice", request.slice, "a slice of the service")
+        found.state = "cordoned"
+        return pb.CordonSliceResponse(state=found.state, tenant=found.tenant)
+
 
 def answer_of(url: str, path: str, **parameters: str) -> Any:
     """Returns what the page at the address that `sps ui` printed answers to one request."""
@@ -112,15 +127,21 @@ def answer_of(url: str, path: str, **parameters: str) -> Any:
 
 
 @contextlib.contextmanager
-def page_of(reader: ReadableService, *, port: int = 0) -> Iterator[int]:
-    """Serves the page in a thread for the length of the block, and yields its port."""
+def page_of(
+    reader: ReadableService, *, port: int = 0, delete_command: Sequence[str] = ()
+) -> Iterator[int]:
+    """Serves the page in a thread for the length of the block, and yields its port.
+
+    With a command that deletes connections the page may act on the service.
+    """
     bound: list[int] = []
     is_ready, loops = threading.Event(), []
 
     async def serve() -> None:
         end = asyncio.Event()
         feed = ServiceFeed(reader, "embedded", interval_s=0.05)
-        async with serving(feed, TOKEN, port) as found:
+        actions = PageActions(feed, delete_command) if delete_command else None
+        async with serving(feed, TOKEN, port, actions=actions) as found:
             bound.append(found)
             loops.append((asyncio.get_running_loop(), end))
             is_ready.set()

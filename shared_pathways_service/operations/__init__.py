@@ -3,6 +3,7 @@
 - `deployment`: creates and deletes services
 - `draining`: waits for the end of connections
 - `hotswap`: measures how JobSets move between node pools
+- `slice_marks`: cordons, drains and uncordons slices
 - `usage`: slice-hours from a resource manager's history
 - `disruptions`: the failures of `sps chaos`
 - `service_readers`: reads a service of each home, for commands

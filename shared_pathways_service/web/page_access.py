@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["HEADERS", "REFUSED_HOST", "REFUSED_TOKEN", "cookie_name", "is_own_host", "is_token"]
+__all__ = [
+    "HEADERS",
+    "REFUSED_HOST",
+    "REFUSED_TOKEN",
+    "cookie_name",
+    "is_own_host",
+    "is_same_origin",
+    "is_token",
+]
 
 #: Names by which a browser reaches loopback. (The port is not compared: `ssh -L` may change it.)
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -55,6 +63,11 @@ def is_own_host(header: str) -> bool:
         return urlsplit(f"//{header}").hostname in _HOSTS
     except ValueError:
         return False
+
+
+def is_same_origin(origin: str | None, host: str) -> bool:
+    """Whether the ``Origin`` of a request is the server itself; a request may have none."""
+    return origin is None or origin == f"http://{host}"
 
 
 def is_token(shown: str | None, token: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from shared_pathways_service.errors import (
+    AccessDenied,
     InvalidRequestError,
     ServiceNotFound,
     SharedPathwaysError,
@@ -29,8 +30,10 @@ from shared_pathways_service.web.page_access import (
     REFUSED_TOKEN,
     cookie_name,
     is_own_host,
+    is_same_origin,
     is_token,
 )
+from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_state import difference
 from shared_pathways_service.web.service_feed import ServiceFeed
 from shared_pathways_service.web.service_questions import explain, read_history
@@ -44,19 +47,24 @@ _ALIVE_S = 5.0
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FEED = web.AppKey("feed", ServiceFeed)
 _CONNECTIONS = web.AppKey("connections", ConnectionDetails)
+_ACTIONS: web.AppKey[PageActions | None] = web.AppKey("actions")
 
 
-def make_application(feed: ServiceFeed, token: str, own: OwnEntry) -> web.Application:
+def make_application(
+    feed: ServiceFeed, token: str, own: OwnEntry, actions: PageActions | None
+) -> web.Application:
     """Makes the application.
 
     Args:
       feed: Reads the service; `ServiceFeed.run` is the caller's to start.
       token: The text that a browser must show.
       own: Finds this user's connections on this machine.
+      actions: The actions that the page may ask for; None: it is read-only.
     """
     app = web.Application(middlewares=[_guarded_by(token), _reporting_errors])
     app[_FEED] = feed
     app[_CONNECTIONS] = ConnectionDetails(feed.reader, own)
+    app[_ACTIONS] = actions
     app.router.add_get("/", _page)
     app.router.add_get("/api/stream", _stream)
     app.router.add_get("/api/history", _history)
@@ -65,6 +73,8 @@ def make_application(feed: ServiceFeed, token: str, own: OwnEntry) -> web.Applic
     app.router.add_get("/api/log", _log)
     app.router.add_get("/api/usage", _usage)
     app.router.add_get("/api/usage.csv", _usage_csv)
+    app.router.add_get("/api/actions", _allowed)
+    app.router.add_post("/api/actions/{name}", _act)
     app.router.add_static("/static", _STATIC)
     app.on_shutdown.append(_end_streams)
     return app
@@ -72,7 +82,12 @@ def make_application(feed: ServiceFeed, token: str, own: OwnEntry) -> web.Applic
 
 @contextlib.asynccontextmanager
 async def serving(
-    feed: ServiceFeed, token: str, port: int, *, own: OwnEntry = no_own_entry
+    feed: ServiceFeed,
+    token: str,
+    port: int,
+    *,
+    own: OwnEntry = no_own_entry,
+    actions: PageActions | None = None,
 ) -> AsyncIterator[int]:
     """Serves the page for the length of the block, and yields the port.
 
@@ -81,12 +96,13 @@ async def serving(
       token: The text that a browser must show.
       port: Loopback port; 0: any free port.
       own: Finds this user's connections on this machine.
+      actions: The actions that the page may ask for; None: it is read-only.
 
     Raises:
       SharedPathwaysError: The port cannot be bound.
     """
     runner = web.AppRunner(
-        make_application(feed, token, own),
+        make_application(feed, token, own, actions),
         access_log=None,  # its lines would have the token
         shutdown_timeout=1.0,
         handler_cancellation=True,
@@ -151,9 +167,8 @@ async def _reporting_errors(request: web.Request, handler: _Handler) -> web.Stre
 
 
 def _status_of(error: SharedPathwaysError) -> int:
-    if isinstance(error, InvalidRequestError):
-        return 400
-    return 404 if isinstance(error, ServiceNotFound) else 503
+    codes = {InvalidRequestError: 400, AccessDenied: 403, ServiceNotFound: 404}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), 503)
 
 
 async def _page(_request: web.Request) -> web.StreamResponse:
@@ -192,12 +207,12 @@ async def _stream(request: web.Request) -> web.StreamResponse:
 async def _history(request: web.Request) -> web.StreamResponse:
     since = _number_in(request, "since")
     after = int(_number_in(request, "after", default=0.0))
-    return web.json_response(await read_history(request.app[_FEED].manager, since, after))
+    return web.json_response(await read_history(await request.app[_FEED].manager(), since, after))
 
 
 async def _explain(request: web.Request) -> web.StreamResponse:
     tenant = request.query.get("tenant", "")
-    return web.json_response(await explain(request.app[_FEED].manager, tenant))
+    return web.json_response(await explain(await request.app[_FEED].manager(), tenant))
 
 
 async def _connection(request: web.Request) -> web.StreamResponse:
@@ -212,16 +227,41 @@ async def _log(request: web.Request) -> web.StreamResponse:
 
 async def _usage(request: web.Request) -> web.StreamResponse:
     by, since = request.query.get("by", "user"), _number_in(request, "since")
-    answer = await read_usage(request.app[_FEED].manager, by, since)
+    answer = await read_usage(await request.app[_FEED].manager(), by, since)
     return web.json_response({**usage_as_dict(answer, by), "window_s": answer.window_s})
 
 
 async def _usage_csv(request: web.Request) -> web.StreamResponse:
     by, since = request.query.get("by", "user"), _number_in(request, "since")
-    answer = await read_usage(request.app[_FEED].manager, by, since)
+    answer = await read_usage(await request.app[_FEED].manager(), by, since)
     response = web.Response(text=usage_as_csv(answer, by) + "\n", content_type="text/csv")
     response.headers["Content-Disposition"] = 'attachment; filename="usage.csv"'
     return response
+
+
+async def _allowed(request: web.Request) -> web.StreamResponse:
+    """Tells the page whether it may act, and the text that it must show then."""
+    actions = request.app[_ACTIONS]
+    return web.json_response({"csrf_token": None if actions is None else actions.csrf_token})
+
+
+async def _act(request: web.Request) -> web.StreamResponse:
+    actions = request.app[_ACTIONS]
+    if actions is None:
+        raise AccessDenied(
+            "this page is read-only", hint="`sps ui --allow-actions` serves one that is not"
+        )
+    shown = request.headers.get("X-CSRF-Token")
+    is_own = is_same_origin(request.headers.get("Origin"), request.host)
+    if not is_own or not is_token(shown, actions.csrf_token):
+        raise AccessDenied("the request is not the page's own", hint="reload the page")
+    try:
+        body = await request.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise InvalidRequestError("body", "", "an object of JSON")
+    return web.json_response({"done": await actions.act(request.match_info["name"], body)})
 
 
 async def _end_streams(app: web.Application) -> None:

@@ -59,17 +59,20 @@ class ServiceFeed:
         self._changed = asyncio.Condition()
         self._pages = 0
         self._watched = asyncio.Event()
+        #: Whether the service answered, or failed to, since pages are open.
+        self._was_read = asyncio.Event()
         self._manager: Manager | None = None
         self._last_answer = time.time()
         self._closed = False
 
-    @property
-    def manager(self) -> Manager:
-        """The connected resource manager.
+    async def manager(self) -> Manager:
+        """Returns the connected resource manager; waits for it if a page has only just been opened.
 
         Raises:
           ServiceNotReady: It does not answer, or is one of Google's, which keep no history.
         """
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._was_read.wait(), _ANSWER_S)
         if self._manager is None:
             about = self._state["service"].get("service", {})
             reason = about.get("error") or "it has not answered yet, or keeps no history"
@@ -92,12 +95,14 @@ class ServiceFeed:
             await self._watched.wait()
             try:
                 await self._read_until_failure()
+                self._was_read.clear()
             except SharedPathwaysError as error:
                 since = rfc3339(self._last_answer)
                 await self._publish(
                     unreachable(self._state, since=since, error=error.message, hint=error.hint)
                 )
-            await asyncio.sleep(self._interval_s)
+                self._was_read.set()
+                await asyncio.sleep(self._interval_s)
 
     async def close(self) -> None:
         """Ends all iterations of `states`."""
@@ -141,6 +146,7 @@ class ServiceFeed:
     async def _answered(self, state: State) -> None:
         self._last_answer = time.time()
         await self._publish(state)
+        self._was_read.set()
 
     async def _publish(self, state: State) -> None:
         if state != self._state:

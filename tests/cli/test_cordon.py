@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from harness.embedded import embedded, nothing_left, status
 from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, wait_until
-from shared_pathways_service.cli.commands.manager.cordon import _holder
-from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.operations.slice_marks import MarkedSlice
 from tests.cli.support import HOLDER
 
 
@@ -60,8 +60,10 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
 
 
 def test_the_destination_of_a_holder_is_described() -> None:
-    assert _holder(pb.CordonSliceResponse(), "ada") == "ada holds it"
-    assert _holder(pb.DrainSliceResponse(onto="slice-2"), "") == "it has no holder"
-    moves = pb.DrainSliceResponse(onto="slice-2", grace_s=29.9971)
-    assert _holder(moves, "ada") == "ada holds it, and moves to slice-2 in 30.0 s"
-    assert _holder(pb.DrainSliceResponse(), "ada") == "ada holds it until it ends"
+    cordoned = MarkedSlice(slice_id="slice-1", state="cordoned", tenant="ada")
+    assert cordoned.sentence == "slice-1 is cordoned; ada holds it"
+    draining = dataclasses.replace(cordoned, state="draining", is_drained=True)
+    assert draining.sentence == "slice-1 is draining; ada holds it until it ends"
+    moving = dataclasses.replace(draining, onto="slice-2", grace_s=29.9971)
+    assert moving.sentence == ("slice-1 is draining; ada holds it, and moves to slice-2 in 30.0 s")
+    assert dataclasses.replace(moving, tenant="").sentence.endswith("it has no holder")

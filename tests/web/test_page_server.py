@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -15,6 +15,7 @@ from harness.processes import DEADLINE_S, KIND, Service, run_async
 from harness.web_page import TOKEN, ReaderAt, Script
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_server import serving
 from shared_pathways_service.web.service_feed import ReadableService, ServiceFeed
 from tests.servers.conftest import make_service, service
@@ -25,10 +26,16 @@ _STRANGE = "<img src=x onerror=alert(1)>"
 
 
 @contextlib.asynccontextmanager
-async def page(reader: ReadableService) -> AsyncIterator[tuple[aiohttp.ClientSession, int]]:
-    """Serves a page; yields a client that has not shown the token, and the port."""
+async def page(
+    reader: ReadableService, delete_command: Sequence[str] = ()
+) -> AsyncIterator[tuple[aiohttp.ClientSession, int]]:
+    """Serves a page; yields a client that has not shown the token, and the port.
+
+    With a command that deletes connections the page may act on the service.
+    """
     feed = ServiceFeed(reader, "embedded", interval_s=0.05)
-    async with asyncio.timeout(DEADLINE_S), serving(feed, TOKEN, 0) as port:
+    actions = PageActions(feed, delete_command) if delete_command else None
+    async with asyncio.timeout(DEADLINE_S), serving(feed, TOKEN, 0, actions=actions) as port:
         jar = aiohttp.CookieJar(unsafe=True)  # (of an address without a name)
         base = f"http://127.0.0.1:{port}"
         async with aiohttp.ClientSession(base, cookie_jar=jar) as client:
@@ -36,12 +43,14 @@ async def page(reader: ReadableService) -> AsyncIterator[tuple[aiohttp.ClientSes
 
 
 def on_page(
-    reader: ReadableService, look: Callable[[aiohttp.ClientSession], Awaitable[None]]
+    reader: ReadableService,
+    look: Callable[[aiohttp.ClientSession], Awaitable[None]],
+    delete_command: Sequence[str] = (),
 ) -> None:
     """Runs a test with a client that has shown the token."""
 
     async def run() -> None:
-        async with page(reader) as (client, _):
+        async with page(reader, delete_command) as (client, _):
             async with client.get("/", params={"token": TOKEN}) as response:
                 assert response.status == 200
             await look(client)

@@ -9,6 +9,7 @@ import stat
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from harness.programs import DEADLINE_S, sps_running, wait_until
 
 
 def test_it_prints_an_address_that_works_and_ends_with_ctrl_c() -> None:
-    with sps_running("ui", "--no-browser", "--json") as command:
+    with sps_running("ui", "--no-browser", "--allow-actions", "--json") as command:
         assert command.stdout
         url = json.loads(command.stdout.readline())["url"]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", url)
@@ -29,6 +30,8 @@ def test_it_prints_an_address_that_works_and_ends_with_ctrl_c() -> None:
         stream = urllib.request.Request(url.partition("?")[0] + "api/stream", headers=cookie)
         with urllib.request.urlopen(stream, timeout=DEADLINE_S) as events:
             assert events.readline() == b"event: state\n"
+            # Actions have the words of the commands.
+            assert "no-such-job" in _deleted(url, "no-such-job", cookie)["error"]
             command.send_signal(signal.SIGINT)
             _, err = command.communicate(timeout=DEADLINE_S)
         assert (command.returncode, err) == (130, "")
@@ -46,6 +49,7 @@ def test_the_browser_gets_a_private_file_and_no_token(
         line = command.stdout.readline()
         url = line.split()[-1]
         wait_until("the browser", opened.exists)
+        assert json.loads(_answer(url, "api/actions")) == {"csrf_token": None}
         page = Path(opened.read_text().removeprefix("file://"))
         assert url in page.read_text()
         assert stat.S_IMODE(page.stat().st_mode) == 0o600
@@ -53,6 +57,25 @@ def test_the_browser_gets_a_private_file_and_no_token(
         command.send_signal(signal.SIGTERM)
         _, err = command.communicate(timeout=DEADLINE_S)
     assert (command.returncode, err, page.exists()) == (143, "", False)
+
+
+def _answer(url: str, path: str) -> bytes:
+    with urllib.request.urlopen(url.replace("?", f"{path}?"), timeout=DEADLINE_S) as answer:
+        return bytes(answer.read())
+
+
+def _deleted(url: str, name: str, cookie: dict[str, str]) -> Any:
+    """Returns the refusal of an action of the page."""
+    token = json.loads(_answer(url, "api/actions"))["csrf_token"]
+    request = urllib.request.Request(
+        url.partition("?")[0] + "api/actions/delete",
+        json.dumps({"name": name}).encode(),
+        {**cookie, "X-CSRF-Token": token, "Content-Type": "application/json"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=DEADLINE_S)
+    with refused.value as answer:
+        return json.loads(answer.read())
 
 
 def _cookie_of(url: str) -> str:

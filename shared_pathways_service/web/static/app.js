@@ -1,13 +1,14 @@
 // The page: its navigation, the notice about a service that does not answer, and one view at a time.
 
-import { make, setText } from "./dom.js";
+import { Actions } from "./actions.js";
+import { make, setAttribute, setText } from "./dom.js";
 import { Store } from "./store.js";
 import { ConnectionView } from "./connection.js";
 import { SlicesView } from "./slices.js";
 import { TenantsView } from "./tenants.js";
 import { TimelineView } from "./timeline.js";
 import { UsageView } from "./usage.js";
-import { ago, passed, span } from "./words.js";
+import { ago } from "./words.js";
 
 const VIEWS = {
   slices: ["Slices", SlicesView],
@@ -20,8 +21,8 @@ const VIEWS = {
 const TICK_MS = 1000;
 
 const store = new Store();
+const actions = new Actions();
 const page = document.getElementById("page");
-const notice = document.getElementById("notice");
 let view = null;
 let scheduled = false;
 
@@ -38,7 +39,7 @@ function route() {
   }
   const isFirst = view === null;
   view?.close?.();
-  view = new View(store, textOf(subject));
+  view = new View(store, actions, textOf(subject));
   page.replaceChildren(make("h2", {}, title), ...view.elements);
   if (!isFirst) page.focus();
   show();
@@ -69,19 +70,23 @@ function show() {
     document.getElementById("service"),
     address ? `${home} service ${version} at ${address}, started ${ago(since)}` : "",
   );
-  setText(notice, problem());
+  const [condition, elapsed] = problem();
+  setAttribute(document.getElementById("notice"), "class", condition ? "problem" : "");
+  setText(document.getElementById("condition"), condition);
+  setText(document.getElementById("elapsed"), elapsed);
   view.show();
 }
 
+/** Returns what does not answer, which a screen reader announces, and since when, which it does not. */
 function problem() {
   if (store.lostAt !== null) {
-    const seconds = Math.floor((Date.now() - store.lostAt) / 1000);
-    return `The server of this page (sps ui) has not answered for ${span(seconds)}; trying again.`;
+    const lost = new Date(store.lostAt).toISOString();
+    return ["The server of this page (sps ui) does not answer; trying again.", `Last answer ${ago(lost)}.`];
   }
   const { unreachable_since: since, error, hint } = store.service;
-  if (!since) return "";
+  if (!since) return ["", ""];
   const why = hint ? `${error} (${hint})` : error;
-  return `The service has not answered for ${span(passed(since))}; trying again. ${why}`;
+  return [`The service does not answer; trying again. ${why}`, `Last answer ${ago(since)}.`];
 }
 
 // The token stays in the cookie, not in the address, the history or a bookmark.
@@ -90,6 +95,7 @@ address.searchParams.delete("token");
 history.replaceState(null, "", address);
 
 store.listeners.add(schedule);
+await actions.load().catch(() => {});  // without an answer the page is read-only
 addEventListener("hashchange", route);
 setInterval(schedule, TICK_MS);
 route();

@@ -1,5 +1,6 @@
 // The view of one connection: its state, slices, link, proxy, counters, decisions and log.
 
+import { choiceFor } from "./actions.js";
 import { Rows, Table, make, setText } from "./dom.js";
 import { ask } from "./store.js";
 import { ago, amounts, byName, passed, person, span, stateOf } from "./words.js";
@@ -10,7 +11,7 @@ const CLUSTER_REFRESH_MS = 5000;
 const MEMORY = "sps_proxy_device_memory_bytes";
 
 export class ConnectionView {
-  constructor(store, name) {
+  constructor(store, actions, name) {
     this.store = store;
     this.name = name;
     this.details = null;
@@ -45,8 +46,9 @@ export class ConnectionView {
     this.countersTold = make("p", { class: "empty" });
     this.logTold = make("p", { class: "empty" });
     this.logText = make("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "Log of the proxy" });
+    const end = make("button", { type: "button", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
     this.elements = [
-      make("p", { class: "subject" }, name), this.told, this.facts, this.slices.element, this.decisions.element,
+      make("p", { class: "subject" }, name), ...(actions.allowed ? [end] : []), this.told, this.facts, this.slices.element, this.decisions.element,
       make("h3", {}, "Proxy"), this.countersTold, this.memory.element,
       make("details", {}, make("summary", {}, "All counters"), this.counters.element),
       make("h3", {}, "Log"), this.logTold, this.logText,

@@ -73,8 +73,9 @@ export class Table {
     this.body = make("tbody");
     const heads = columns.map(([title, , kind]) => make("th", { scope: "col", class: kind }, title));
     if (extra) heads.push(make("th", { scope: "col" }, extra.title));
+    // (Focusable, as keys scroll a table that is wider than the page.)
     this.element = make(
-      "div", { class: "wide" },
+      "div", { class: "wide", role: "region", tabindex: 0, "aria-label": caption },
       make(
         "table", { class: "cards" },
         make("caption", {}, caption), make("thead", {}, make("tr", {}, ...heads)), this.body,

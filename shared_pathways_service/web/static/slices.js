@@ -1,5 +1,6 @@
 // The view of slices: a grid for each type, with the holder of each slice.
 
+import { choiceFor, choicesFor } from "./actions.js";
 import { Rows, choice, make, setAttribute, setText } from "./dom.js";
 import { ago, byName, person } from "./words.js";
 
@@ -31,8 +32,9 @@ function kindsOf(slices, spares) {
 }
 
 export class SlicesView {
-  constructor(store) {
+  constructor(store, actions) {
     this.store = store;
+    this.actions = actions;
     this.filter = "";
     this.kind = "";
     const search = make("input", {
@@ -61,7 +63,7 @@ export class SlicesView {
     const grid = make("ul", { class: "grid" });
     this.grids.set(type, {
       counts: new Rows(counts, () => make("li"), (element, text) => setText(element, text)),
-      grid: new Rows(grid, makeTile, (element, row) => this.updateTile(element, row)),
+      grid: new Rows(grid, (row) => this.makeTile(row), (element, row) => this.updateTile(element, row)),
     });
     return make("section", { "aria-label": type }, make("h2", {}, type), counts, grid);
   }
@@ -104,6 +106,22 @@ export class SlicesView {
     return words.some((word) => word?.toLowerCase().includes(this.filter));
   }
 
+  makeTile({ slice: { id } }) {
+    const tile = make("li", {}, make("b"), make("span", { class: "state" }), make("small"), make("small"));
+    if (this.actions.allowed) {
+      tile.append(make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => this.offer(id) }, "Change"));
+    }
+    return tile;
+  }
+
+  offer(id) {
+    const slice = this.store.rows.slices.get(id);
+    if (!slice) return;
+    const choices = choicesFor(slice);
+    if (slice.tenant) choices.push(choiceFor(slice.tenant));
+    this.actions.offer(id, choices);
+  }
+
   updateTile(element, { slice, kind, holder }) {
     const [id, state, who, where] = element.children;
     setAttribute(element, "class", kind);
@@ -114,8 +132,4 @@ export class SlicesView {
     setText(who, slice.tenant ? `${slice.tenant}${index} ${person(holder)}` : waiting);
     setText(where, [slice.node_pool, ...slice.hosts ?? []].filter(Boolean).join(", "));
   }
-}
-
-function makeTile() {
-  return make("li", {}, make("b"), make("span", { class: "state" }), make("small"), make("small"));
 }

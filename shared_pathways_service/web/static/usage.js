@@ -26,9 +26,11 @@ export class UsageView {
     period.select.value = this.period;
     this.link = make("a", { download: "usage.csv" }, "Download as CSV");
     this.told = make("p", { role: "status", "aria-live": "polite" });
+    // (Not announced: it changes with each refresh.)
+    this.dates = make("p", { class: "empty" });
     this.place = make("div");
     this.elements = [
-      make("div", { class: "tools" }, by.element, period.element, this.link), this.told, this.place,
+      make("div", { class: "tools" }, by.element, period.element, this.link), this.told, this.dates, this.place,
     ];
     this.restart();
   }
@@ -39,6 +41,7 @@ export class UsageView {
     const parameters = new URLSearchParams({ by: this.by, since: `-${this.period}` });
     setAttribute(this.link, "href", `/api/usage.csv?${parameters}`);
     setText(this.told, "Adding up the history …");
+    setText(this.dates, "");
     this.place.replaceChildren();
     this.refresh(this.generation);
   }
@@ -83,7 +86,8 @@ export class UsageView {
     const shown = rows.map((row) => [row[this.by] ?? "(none)", { ...row, share: share(row) }]);
     this.table.show(shown);
     const [from, to] = [since, until].map((moment) => new Date(moment).toLocaleString());
-    setText(this.told, `From ${from} to ${to} (${span(seconds)}).${rows.length ? "" : " No slice was held."}`);
+    setText(this.told, rows.length ? "" : "No slice was held.");
+    setText(this.dates, `From ${from} to ${to} (${span(seconds)}).`);
   }
 
   show() {}

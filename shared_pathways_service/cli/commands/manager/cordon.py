@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
@@ -14,13 +14,10 @@ from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
-from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.operations.slice_marks import MarkedSlice, MarkVerb, mark_slice
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["cordon", "drain", "uncordon"]
-
-_Marked = pb.CordonSliceResponse | pb.DrainSliceResponse | pb.UncordonSliceResponse
-_Mark = Callable[[Manager], Awaitable[_Marked]]
 
 #: Seconds between two polls while waiting.
 _POLL_S = 0.5
@@ -38,12 +35,7 @@ _Wait = Annotated[
 def cordon(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place: Place) -> None:
     """Stop new placements on a slice; its holder keeps it."""
     place.request()
-    request = pb.CordonSliceRequest(slice=slice_id)
-
-    async def mark(manager: Manager) -> _Marked:
-        return await manager.ask(manager.stub.CordonSlice, request)
-
-    asyncio.run(_mark(place, slice_id, mark, wait=wait, as_json=as_json))
+    asyncio.run(_mark(place, "cordon", slice_id, wait=wait, as_json=as_json))
 
 
 @takes_place
@@ -53,48 +45,41 @@ def drain(slice_id: _Slice, *, wait: _Wait = 0.0, as_json: AsJson = False, place
     If no other slice is free, the holder keeps the slice until it ends.
     """
     place.request()
-    request = pb.DrainSliceRequest(slice=slice_id)
-
-    async def mark(manager: Manager) -> _Marked:
-        return await manager.ask(manager.stub.DrainSlice, request)
-
-    asyncio.run(_mark(place, slice_id, mark, wait=wait, as_json=as_json))
+    asyncio.run(_mark(place, "drain", slice_id, wait=wait, as_json=as_json))
 
 
 @takes_place
 def uncordon(slice_id: _Slice, *, as_json: AsJson = False, place: Place) -> None:
     """Undo `sps cordon` or `sps drain`."""
     place.request()
-    request = pb.UncordonSliceRequest(slice=slice_id)
-
-    async def mark(manager: Manager) -> _Marked:
-        return await manager.ask(manager.stub.UncordonSlice, request)
-
-    asyncio.run(_mark(place, slice_id, mark, as_json=as_json))
+    asyncio.run(_mark(place, "uncordon", slice_id, as_json=as_json))
 
 
 async def _mark(
-    place: Place,
-    slice_id: str,
-    mark: _Mark,
-    *,
-    wait: float = 0.0,
-    as_json: bool,
+    place: Place, verb: MarkVerb, slice_id: str, *, wait: float = 0.0, as_json: bool
 ) -> None:
     """Marks a slice, and prints its state afterwards."""
     async with manager_of(place, Settings.load()) as manager:
-        marked = await mark(manager)
-        state, tenant = marked.state, marked.tenant
-        if wait and tenant:
+        marked = await mark_slice(manager, verb, slice_id)
+        if wait and marked.tenant:
             state, tenant = await _wait_until_free(manager, slice_id, wait)
+            marked = dataclasses.replace(marked, state=state, tenant=tenant)
     if as_json:
-        data: dict[str, Any] = {"slice": slice_id, "state": state, "tenant": tenant or None}
-        if isinstance(marked, pb.DrainSliceResponse):
-            grace_s = round(marked.grace_s, 3) if marked.onto else None
-            data |= {"onto": marked.onto or None, "grace_s": grace_s}
-        print_json(data)
+        print_json(_as_dict(marked))
     else:
-        print_line(f"{slice_id} is {state}; {_holder(marked, tenant)}")
+        print_line(marked.sentence)
+
+
+def _as_dict(marked: MarkedSlice) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "slice": marked.slice_id,
+        "state": marked.state,
+        "tenant": marked.tenant or None,
+    }
+    if marked.is_drained:
+        grace_s = round(marked.grace_s, 3) if marked.onto else None
+        data |= {"onto": marked.onto or None, "grace_s": grace_s}
+    return data
 
 
 async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tuple[str, str]:
@@ -115,15 +100,3 @@ async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tupl
                 hint=f"`sps explain {found.tenant}` shows more; `sps delete` ends a connection",
             )
         await asyncio.sleep(_POLL_S)
-
-
-def _holder(marked: _Marked, tenant: str) -> str:
-    """Returns a sentence about the holder of a slice, and about its move."""
-    if not tenant:
-        return "it has no holder"
-    holds = f"{tenant} holds it"
-    if not isinstance(marked, pb.DrainSliceResponse):
-        return holds
-    if not marked.onto:
-        return f"{holds} until it ends"
-    return f"{holds}, and moves to {marked.onto} in {marked.grace_s:.1f} s"

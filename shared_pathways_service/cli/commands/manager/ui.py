@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import os
 import secrets
 import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated
 
 import typer
@@ -19,6 +23,7 @@ from shared_pathways_service.cli.lookups.sessions import live_entry
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.web.browser import has_browser, opened_in_browser
+from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_server import ADDRESS, serving
 from shared_pathways_service.web.service_feed import ServiceFeed
 
@@ -39,21 +44,48 @@ def ui(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
     ] = False,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions",
+            help="Let the page cordon and drain slices, delete connections and reserve slices.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
     """Show a service as a web page: slices, tenants, queue, timeline and usage, live.
 
-    The page is read-only, and served on this machine alone until Ctrl-C. The address that is
-    printed contains a token; whoever has it can read the page.
+    The page is served on this machine alone until Ctrl-C, and is read-only unless --allow-actions
+    is given: it then acts with your rights, and asks back before each action. The address that is
+    printed contains a token; whoever has it can use the page.
     """
     place.request()
-    ended_by = asyncio.run(_serve(place, port, no_browser=no_browser, as_json=as_json))
+    settings = Settings.load()
+    feed = ServiceFeed(reader_of(place, settings), place.home)
+    actions = PageActions(feed, _delete_command(place)) if allow_actions else None
+    own = functools.partial(live_entry, settings, place)
+    page = functools.partial(serving, feed, port=port, own=own, actions=actions)
+    ended_by = asyncio.run(_serve(page, settings, no_browser=no_browser, as_json=as_json))
     raise typer.Exit(_EXIT_CODES[ended_by])
 
 
-async def _serve(place: Place, port: int, *, no_browser: bool, as_json: bool) -> signal.Signals:
-    settings = Settings.load()
+def _delete_command(place: Place) -> list[str]:
+    """Returns the command that deletes a connection at a place, without the connection's name."""
+    given = {name: value for name, value in dataclasses.asdict(place).items() if value}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    module = "shared_pathways_service.cli"
+    return [sys.executable, "-m", module, "delete", "--yes", *options, "--"]
+
+
+async def _serve(
+    page: Callable[[str], AbstractAsyncContextManager[int]],
+    settings: Settings,
+    *,
+    no_browser: bool,
+    as_json: bool,
+) -> signal.Signals:
+    """Serves a page, which is made with its token, until a signal; returns the signal."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -62,13 +94,11 @@ async def _serve(place: Place, port: int, *, no_browser: bool, as_json: bool) ->
             ended.set_result(number)
 
     token = secrets.token_urlsafe(32)
-    own = functools.partial(live_entry, settings, place)
-    feed = ServiceFeed(reader_of(place, settings), place.home)
     async with contextlib.AsyncExitStack() as undo:
         for number in _EXIT_CODES:
             loop.add_signal_handler(number, end, number)
             undo.callback(loop.remove_signal_handler, number)
-        bound = await undo.enter_async_context(serving(feed, token, port, own=own))
+        bound = await undo.enter_async_context(page(token))
         url = f"http://{ADDRESS}:{bound}/?token={token}"
         if as_json:
             print_json({"url": url})

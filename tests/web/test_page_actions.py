@@ -1,0 +1,115 @@
+"""Actions of the page over HTTP: who may ask for them, what they do, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import aiohttp
+
+from harness.processes import KIND, Service
+from harness.web_page import ReaderAt, Script
+from tests.servers.conftest import make_service, service
+from tests.web.test_page_server import messages, on_page, told, until
+
+__all__ = ["make_service", "service"]
+
+#: Stands for `sps delete`: refuses the connection "stuck".
+_DELETE = (
+    "import sys; sys.exit('error: stuck is in use hint: end its program')"
+    " if sys.argv[1] == 'stuck' else None"
+)
+
+
+async def act(
+    client: aiohttp.ClientSession, action: str, body: Any, **headers: str
+) -> tuple[int, Any]:
+    """Asks for an action, as the page does unless `headers` say otherwise."""
+    token = (await told(client, "/api/actions"))["csrf_token"]
+    sent = {"X-CSRF-Token": token or "", **headers}
+    async with client.post(f"/api/actions/{action}", json=body, headers=sent) as response:
+        return response.status, await response.json()
+
+
+def test_only_the_page_itself_may_act() -> None:
+    body = {"slice": "slice-0"}
+
+    async def foreign(client: aiohttp.ClientSession) -> None:
+        wrong: list[dict[str, str]] = [
+            {"X-CSRF-Token": ""},
+            {"X-CSRF-Token": "wrong"},
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+        ]
+        for headers in wrong:
+            status, answer = await act(client, "cordon", body, **headers)
+            assert (status, answer["hint"]) == (403, "reload the page"), headers
+        status, answer = await act(client, "explode", {})
+        assert status == 400
+        assert "cordon, drain, uncordon" in answer["error"]
+        strange_bodies: list[Any] = [[], "slice-0", {"slice": 7}]
+        for strange in strange_bodies:
+            assert (await act(client, "cordon", strange))[0] == 400, strange
+        client.cookie_jar.clear()
+        async with client.post("/api/actions/cordon", json=body) as response:
+            assert response.status == 403
+            assert "address that the command printed" in await response.text()
+
+    async def read_only(client: aiohttp.ClientSession) -> None:
+        assert await told(client, "/api/actions") == {"csrf_token": None}
+        status, answer = await act(client, "cordon", body)
+        assert status == 403
+        assert "--allow-actions" in answer["hint"]
+
+    on_page(Script(), foreign, delete_command=["false"])
+    on_page(Script(), read_only)
+
+
+def test_actions_change_the_service_or_say_why_not(service: Service) -> None:
+    async def look(client: aiohttp.ClientSession) -> None:
+        async def done(action: str, **body: Any) -> str:
+            status, answer = await act(client, action, body)
+            assert status == 200, answer
+            return str(answer["done"])
+
+        async def refused(action: str, **body: Any) -> str:
+            status, answer = await act(client, action, body)
+            assert status >= 400, answer
+            return f"{answer['error']} hint: {answer['hint']}"
+
+        async with client.get("/api/stream") as response:
+            changes = messages(response)
+            service.start_ready_workers("slice-0")
+            sentence = await done("cordon", slice="slice-0")
+            assert sentence == "slice-0 is cordoned; it has no holder"
+            await until(changes, lambda data: _states_in(data) == {"slice-0": "cordoned"})
+            assert (await done("drain", slice="slice-0")).startswith("slice-0 is ")
+            assert (await done("uncordon", slice="slice-0")).startswith("slice-0 is ready")
+            # What the service refuses is reported in its words.
+            assert "slice-7" in await refused("cordon", slice="slice-7")
+            assert "slice" in await refused("reserve", **_reservation(count=1000))
+
+            reserved = await done("reserve", **_reservation(count=1))
+            found = await until(changes, lambda data: data.get("reservations"))
+            [name] = found["reservations"]["set"]
+            assert reserved == f"1 x {KIND} are reserved for ada: {name}"
+            assert await done("unreserve", reservation=name) == f"{name} is cancelled"
+            assert name in await refused("unreserve", reservation=name)
+
+            assert await done("delete", name="ada-job") == "ada-job is deleted"
+            assert await refused("delete", name="stuck") == "stuck is in use hint: end its program"
+        for wrong in ({"count": 0}, {"count": 1.5}, {"hours": "8"}, {"team": "both"}):
+            status, _ = await act(client, "reserve", _reservation(**wrong))
+            assert status == 400, wrong
+        assert (await act(client, "delete", {"name": "--forget"}))[0] == 400
+
+    on_page(ReaderAt(service.address), look, [sys.executable, "-c", _DELETE])
+
+
+def _states_in(changes: Any) -> dict[str, str]:
+    rows = changes.get("slices", {}).get("set", {})
+    return {name: row["state"] for name, row in rows.items()}
+
+
+def _reservation(**fields: object) -> dict[str, object]:
+    return {"instance_type": KIND, "count": 1, "user": "ada", "hours": 8, **fields}

@@ -1,0 +1,301 @@
+"""The pages of `sps ui` in Chromium: what they show, live, to everybody, with hostile names."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+
+from harness.processes import DEADLINE_S
+from harness.web_page import TOKEN, Script, page_of
+from shared_pathways_service.events import rfc3339
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from tests.web.test_slice_history import decision
+
+KIND = "tpuv6e:2x2"
+HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+PAGES = ("slices", "tenants", "timeline", "usage", "connection/ada-job")
+expect.set_options(timeout=DEADLINE_S * 1000)
+
+
+def slice_of(name: str, state: str = "ready", **fields: Any) -> pb.SliceStatus:
+    since = rfc3339(time.time() - 100)
+    return pb.SliceStatus(id=name, instance_type=KIND, state=state, since=since, **fields)
+
+
+def sample() -> Script:
+    """A service with a slice of each kind, a holder and a waiting tenant with hostile names."""
+    since = rfc3339(time.time() - 300)
+    held: dict[str, Any] = {
+        "virtual_index": 0,
+        "held_since": since,
+        "workers": [pb.WorkerStatus(host="node-7")],
+    }
+    answer = pb.GetStatusResponse(
+        state="serving",
+        spares=1,
+        since=since,
+        slices=[
+            slice_of("slice-0", tenant="ada-job", **held),
+            slice_of("slice-1", "cordoned"),
+            slice_of("slice-2", "lost"),
+            slice_of("slice-3", "draining", tenant="ada-job", virtual_index=1),
+            slice_of("slice-10"),
+            slice_of("slice-11"),
+        ],
+        tenants=[
+            pb.TenantStatus(
+                name="ada-job", user=HOSTILE, host="laptop", team="blue", state="running",
+                since=since, slices=[pb.VirtualSliceStatus(index=0, slice_id="slice-0")],
+            ),
+            pb.TenantStatus(name="bob-job", user="bob", state="waiting", since=since),
+        ],
+        queue=[
+            pb.QueueEntry(
+                tenant="bob-job", position=1, wants={KIND: 3}, reason=f"no slice {HOSTILE}",
+                expected_wait_s=120.0,
+            )
+        ],
+    )  # fmt: skip
+    now = time.time()
+    data = {"user": HOSTILE, "instance_type": KIND}
+    ended = decision(
+        now - 600, "slice.unplaced", "old-job", slice="slice-2", duration_s=1200.0, data=data
+    )
+    lost = decision(now - 599, "slice.lost", slice="slice-2", reason="worker 0 is gone")
+    usage = pb.GetUsageResponse(
+        since=rfc3339(now - 3600), until=rfc3339(now), window_s=3600.0, capacity={KIND: 6},
+        rows=[pb.UsageRow(name=HOSTILE, slice_s=7200.0, waiting_s=60.0, holdings=2, waits=1)],
+    )  # fmt: skip
+    return Script(answer=answer, decisions=[ended, lost], usage=usage)
+
+
+@pytest.fixture
+def script() -> Script:
+    return sample()
+
+
+@pytest.fixture
+def port(script: Script) -> Iterator[int]:
+    with page_of(script) as port:
+        yield port
+
+
+@pytest.fixture
+def page(browser: Browser, port: int) -> Iterator[Page]:
+    """A page at 1280 px; what its console complains about fails the test."""
+    complaints: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            complaints.append(message.text)
+
+    with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", note)
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        yield page
+    # (Tests of a server that goes away have these.)
+    assert [one for one in complaints if "ERR_CONNECTION" not in one] == []
+
+
+def tile(page: Page, name: str) -> Any:
+    return page.get_by_role("listitem").filter(has=page.get_by_text(name, exact=True))
+
+
+def test_slices_are_shown_and_follow_the_service(page: Page, script: Script) -> None:
+    expect(page).to_have_url(re.compile(r"/$"))  # the token is gone from it
+    kinds = {
+        "slice-0": "held", "slice-1": "cordoned", "slice-2": "lost", "slice-3": "draining",
+        "slice-10": "free", "slice-11": "spare",
+    }  # fmt: skip
+    for name, kind in kinds.items():
+        expect(tile(page, name)).to_contain_text(kind)
+    names = page.locator(".grid b")
+    assert names.all_text_contents() == list(kinds)
+    # Names are text, whatever is in them.
+    expect(tile(page, "slice-0")).to_contain_text(f"ada-job[0] {HOSTILE}@laptop")
+    expect(tile(page, "slice-0")).to_contain_text("node-7")
+    assert page.locator("img, main script").count() == 0
+    assert page.title() == "Slices - Shared Pathways Service"
+
+    # Elements stay, and are changed in place.
+    page.evaluate("document.querySelector('.grid li').mine = true")
+    script.answer.slices[0].ClearField("tenant")
+    script.answer.slices[1].state = "ready"
+    del script.answer.slices[2]
+    expect(tile(page, "slice-0")).to_contain_text("free")
+    expect(tile(page, "slice-1")).to_contain_text("free")
+    expect(tile(page, "slice-2")).to_have_count(0)
+    assert page.evaluate("document.querySelector('.grid li').mine")
+
+    page.get_by_label("Slice, holder, user or host").fill("node-7")
+    expect(names).to_have_text(["slice-0"])
+    page.get_by_label("State").select_option("lost")
+    expect(page.get_by_text("No slice matches the filter.")).to_be_visible()
+
+
+def test_waiting_tenants_are_shown_with_reasons_and_explained(page: Page, script: Script) -> None:
+    page.get_by_role("link", name="Tenants and queue").click()
+    queue = page.get_by_role("table", name="Waiting tenants")
+    row = queue.get_by_role("row").nth(1)
+    for text in ("bob-job", "bob", f"{KIND}=3", "2 min", f"no slice {HOSTILE}"):
+        expect(row).to_contain_text(text)
+    expect(page.get_by_role("table", name="All tenants")).to_contain_text(f"{HOSTILE}@laptop")
+    # By keyboard, and the button keeps the focus while the table changes.
+    row.get_by_role("button", name="Explain bob-job").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".why")).to_contain_text("bob-job waits.")
+    script.answer.queue[0].reason = "another reason"
+    expect(row).to_contain_text("another reason")
+    expect(row.get_by_role("button")).to_be_focused()
+    del script.answer.queue[:]
+    expect(queue).to_be_hidden()
+
+
+def test_the_timeline_shows_holdings_and_losses(page: Page, script: Script) -> None:
+    page.get_by_role("link", name="Timeline").click()
+    picture = page.get_by_role("img")
+    expect(picture).to_have_attribute("aria-label", re.compile("3 holdings of 6 slices"))
+    expect(page.locator("rect.going")).to_have_count(2)
+    expect(page.locator(".mark.lost")).to_have_count(1)
+    page.get_by_text("As a table").click()
+    rows = page.get_by_role("table").get_by_role("row")
+    expect(rows).to_have_count(4)
+    expect(rows.filter(has_text="old-job")).to_contain_text(["20 min"])
+    now = time.time()
+    freed = decision(now, "slice.freed", "new-job", slice="slice-10", duration_s=60.0)
+    script.decisions = [*script.decisions, freed]
+    script.answer.slices[4].node_pool = "changed"
+    expect(rows.filter(has_text="new-job")).to_have_count(1)
+    page.get_by_role("button", name="Zoom in").click()
+    expect(page.get_by_label("Range")).to_have_value("600")
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.locator(".mark.lost")).to_have_count(1)
+    page.get_by_label("Slice, tenant, user or team").fill("slice-2")
+    expect(picture).to_have_attribute("aria-label", re.compile("of 1 slices"))
+
+
+def test_usage_is_shown_and_downloaded(page: Page) -> None:
+    page.get_by_role("link", name="Usage").click()
+    row = page.get_by_role("row").nth(1)
+    for text in (HOSTILE, "2.00", "33.3 %"):
+        expect(row).to_contain_text(text)
+    page.get_by_role("combobox", name="By").select_option("team")
+    expect(page.get_by_role("columnheader", name="Team")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as CSV").click()
+    assert download.value.path().read_text().startswith("team,slice_seconds")
+
+
+def test_a_service_and_a_server_that_go_away_and_come_back(browser: Browser) -> None:
+    script = sample()
+    with browser.new_context() as context:
+        page = context.new_page()
+        # Reports what a screen reader announces of the service.
+        page.add_init_script(
+            """addEventListener("DOMContentLoaded", () => {
+              window.announced = [];
+              const condition = document.getElementById("condition");
+              new MutationObserver(() => announced.push(condition.textContent))
+                .observe(condition, { childList: true, characterData: true, subtree: true });
+            })"""
+        )
+        condition, elapsed = page.locator("#condition"), page.locator("#elapsed")
+        with page_of(script) as port:
+            page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+            expect(tile(page, "slice-0")).to_contain_text("held")
+            script.failure = "the resource manager is away"
+            away = "The service does not answer; trying again. the resource manager is away"
+            expect(condition).to_have_text(away)
+            expect(tile(page, "slice-0")).to_contain_text("held")
+            # The seconds are counted, but only changes of the condition are announced.
+            for seconds in (1, 2):
+                expect(elapsed).to_have_text(f"Last answer {seconds} s ago.")
+            assert page.evaluate("announced") == [away]
+            script.failure = ""
+            expect(condition).to_be_empty()
+        expect(condition).to_have_text(re.compile("The server of this page .* does not answer"))
+        with page_of(script, port=port):
+            expect(condition).to_be_empty()
+            assert len(page.evaluate("announced")) == 4
+
+
+def test_an_action_is_asked_back_and_shown(browser: Browser) -> None:
+    script = sample()
+    refuse = [sys.executable, "-c", f"import sys; sys.exit({f'error: no {HOSTILE} hint: wait'!r})"]
+    with browser.new_context() as context, page_of(script, delete_command=refuse) as port:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        # By keyboard alone.
+        page.get_by_role("button", name="Change slice-0").press("Enter")
+        dialog = page.get_by_role("dialog", name="slice-0")
+        expect(dialog.get_by_role("button", name="Cordon")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_text("Stop new placements on slice-0?")).to_be_visible()
+        assert script.answer.slices[0].state == "ready"
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("status")).to_contain_text("slice-0 is cordoned")
+        expect(tile(page, "slice-0")).to_contain_text("cordoned")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        # What is refused is shown as text, with its hint.
+        page.get_by_role("link", name="Tenants and queue").click()
+        waiting = page.get_by_role("table", name="Waiting tenants")
+        waiting.get_by_role("button", name="Delete bob-job").click()
+        dialog = page.get_by_role("dialog", name="bob-job")
+        for _ in ("choose", "confirm"):
+            dialog.get_by_role("button", name="Delete bob-job").click()
+        expect(dialog.get_by_role("status")).to_have_text(f"no {HOSTILE} (wait)")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Reserve slices").click()
+        dialog = page.get_by_role("dialog", name="Reserve slices")
+        dialog.get_by_label("For the user").fill("ada")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_text(f"Reserve 1 x {KIND} for user ada, for 8 h")).to_be_visible()
+
+
+def test_a_wrong_token_is_told_what_to_do(browser: Browser, port: int) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/?token=wrong")
+        expect(page.get_by_role("heading")).to_have_text("Not allowed")
+        expect(page.get_by_text("Open the whole address")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_is_accessible_and_fits(browser: Browser, width: int) -> None:
+    # (axe is put into the page, which the page's own policy refuses.)
+    with (
+        browser.new_context(
+            viewport={"width": width, "height": 800}, bypass_csp=True, reduced_motion="reduce"
+        ) as context,
+        page_of(sample(), delete_command=["false"]) as port,
+    ):
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
+        for name in PAGES:
+            page.goto(f"http://127.0.0.1:{port}/#{name}")
+            content = page.locator(".grid li, table tbody tr, svg rect, .facts div").first
+            expect(content).to_be_visible()
+            check_accessibility(page, name)
+            overflow = "document.scrollingElement.scrollWidth - innerWidth"
+            assert page.evaluate(overflow) <= 0, name
+        page.goto(f"http://127.0.0.1:{port}/#tenants")
+        page.get_by_role("button", name="Reserve slices").click()
+        check_accessibility(page, "the dialog")
+
+
+def check_accessibility(page: Page, name: str) -> None:
+    """Checks axe's rules in light and dark."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{name}, {scheme}: {found.generate_report()}"
