@@ -1207,6 +1207,8 @@ class TenantStatus(_message.Message):
     ENDS_FIELD_NUMBER: _builtins.int
     IDLE_S_FIELD_NUMBER: _builtins.int
     IDLE_RELEASE_S_FIELD_NUMBER: _builtins.int
+    PREEMPTOR_FIELD_NUMBER: _builtins.int
+    PREEMPTING_AT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     user: _builtins.str
     host: _builtins.str
@@ -1226,6 +1228,9 @@ class TenantStatus(_message.Message):
     """Seconds since it was last at work; absent: it does not run, or its proxy does not tell."""
     idle_release_s: _builtins.float
     """While it is warned of that: the seconds until its slices are taken back."""
+    preemptor: _builtins.str
+    """While it is under notice: the name of the tenant that preempts it, and when, RFC 3339."""
+    preempting_at: _builtins.str
     @_builtins.property
     def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualSliceStatus]: ...
     def __init__(
@@ -1246,10 +1251,12 @@ class TenantStatus(_message.Message):
         ends: _builtins.str = ...,
         idle_s: _builtins.float | None = ...,
         idle_release_s: _builtins.float | None = ...,
+        preemptor: _builtins.str = ...,
+        preempting_at: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s", "_idle_s", b"_idle_s", "idle_release_s", b"idle_release_s", "idle_s", b"idle_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s", "_idle_s", b"_idle_s", "connected", b"connected", "ends", b"ends", "host", b"host", "idle_release_s", b"idle_release_s", "idle_s", b"idle_s", "name", b"name", "pid", b"pid", "preempting_by", b"preempting_by", "preempting_s", b"preempting_s", "priority", b"priority", "since", b"since", "slices", b"slices", "state", b"state", "team", b"team", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s", "_idle_s", b"_idle_s", "connected", b"connected", "ends", b"ends", "host", b"host", "idle_release_s", b"idle_release_s", "idle_s", b"idle_s", "name", b"name", "pid", b"pid", "preempting_at", b"preempting_at", "preempting_by", b"preempting_by", "preempting_s", b"preempting_s", "preemptor", b"preemptor", "priority", b"priority", "since", b"since", "slices", b"slices", "state", b"state", "team", b"team", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__idle_release_s: _TypeAlias = _typing.Literal["idle_release_s"]  # noqa: Y015
     _WhichOneofArgType__idle_release_s: _TypeAlias = _typing.Literal["_idle_release_s", b"_idle_release_s"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 - `page_access`: who may read the page: token, cookie, host name, headers. Pure.
 - `page_state`: the state of a service by rows, and the difference of two states. Pure.
+- `start_plans`: which slices come from which tenants, for preemptions and reservations. Pure.
 - `slice_history`: who held which slice when, from recorded decisions. Pure.
 - `service_feed`: reads the service for all open pages.
 - `service_questions`: answers of the service's history, for single requests.

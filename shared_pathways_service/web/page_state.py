@@ -17,6 +17,7 @@ _KEYS: Mapping[str, str] = {
     "tenants": "name",
     "queue": "tenant",
     "reservations": "id",
+    "plans": "id",
 }
 COLLECTIONS = ("service", *_KEYS)
 #: Fields that change with each second although nothing happened: the page counts seconds itself.
@@ -35,7 +36,8 @@ def state_of(service: Row, occupancy: Mapping[str, Sequence[Row]]) -> State:
 
     Args:
       service: What is known of the service as a whole.
-      occupancy: The lists of `detailed_occupancy_of`, or of ``sps status --json``.
+      occupancy: The lists of `detailed_occupancy_of`, or of ``sps status --json``, and of
+        `plans_of`.
     """
     about = {**service, "unreachable_since": None, "error": None, "hint": None}
     rows = {

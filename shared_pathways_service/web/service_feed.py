@@ -18,6 +18,7 @@ from shared_pathways_service.operations.service_readers.service_occupancy import
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.web.connection_details import ConnectionService
 from shared_pathways_service.web.page_state import State, empty_state, state_of, unreachable
+from shared_pathways_service.web.start_plans import plans_of
 
 __all__ = ["ReadableService", "ServiceFeed"]
 
@@ -178,4 +179,4 @@ def _state_of(answer: pb.GetStatusResponse, manager: Manager, home: str) -> Stat
         "state": answer.state,
         "spares": answer.spares,
     }
-    return state_of(service, detailed_occupancy_of(answer))
+    return state_of(service, {**detailed_occupancy_of(answer), "plans": plans_of(answer)})

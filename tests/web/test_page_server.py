@@ -128,7 +128,14 @@ def test_a_stream_sends_the_state_and_then_what_changes(service: Service) -> Non
         async with client.get("/api/stream") as response:
             changes = messages(response)
             _, first = await anext(changes)
-            assert first.keys() == {"service", "slices", "tenants", "queue", "reservations"}
+            assert first.keys() == {
+                "service",
+                "slices",
+                "tenants",
+                "queue",
+                "reservations",
+                "plans",
+            }
             found = await until(changes, lambda data: "slices" in data)
             assert found["slices"]["set"]["slice-0"]["state"] == "ready"
             tenant = service.tenant("ada", user=_STRANGE)

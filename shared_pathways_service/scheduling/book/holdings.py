@@ -108,6 +108,8 @@ class TenantStatus:
       since: When it began to wait, or to run.
       preempting_by: While it is under notice: the preemptor, for people; empty: no notice.
       preempting_s: The seconds until the preemption.
+      preempting_at: When it is, by the core's clock; None: no notice.
+      preemptor: The name of the preemptor; empty: no notice.
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
       idle_s: Seconds since it was last at work; None: it does not run, or does not report it.
       idle_release_s: While it is warned: the seconds until its slices are taken back.
@@ -126,6 +128,8 @@ class TenantStatus:
     pid: int
     preempting_by: str = ""
     preempting_s: float = 0.0
+    preempting_at: float | None = None
+    preemptor: str = ""
     ends_at: float | None = None
     idle_s: float | None = None
     idle_release_s: float | None = None
@@ -278,6 +282,8 @@ def _tenant(about: Tenant, idle: IdleStatus | None, now: float) -> TenantStatus:
         pid=about.pid,
         preempting_by=notice.said if notice else "",
         preempting_s=max(0.0, notice.ends_at - now) if notice else 0.0,
+        preempting_at=notice.ends_at if notice else None,
+        preemptor=notice.by if notice else "",
         ends_at=about.ends_at,
         idle_s=None if idle is None else idle.idle_s,
         idle_release_s=None if idle is None else idle.release_s,

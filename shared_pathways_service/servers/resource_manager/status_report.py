@@ -198,6 +198,8 @@ def _tenant(tenant: TenantStatus) -> pb.TenantStatus:
         pid=tenant.pid,
         preempting_by=tenant.preempting_by,
         preempting_s=tenant.preempting_s,
+        preemptor=tenant.preemptor,
+        preempting_at="" if tenant.preempting_at is None else rfc3339(tenant.preempting_at),
         idle_s=tenant.idle_s,
         idle_release_s=tenant.idle_release_s,
         ends="" if tenant.ends_at is None else rfc3339(tenant.ends_at),

@@ -2,6 +2,7 @@
 
 import { choiceFor } from "./actions.js";
 import { Table, make, setText } from "./dom.js";
+import { PlansView } from "./plans.js";
 import { ask } from "./store.js";
 import { addressOf, ago, amounts, byName, passed, person, span, stateOf } from "./words.js";
 
@@ -43,9 +44,10 @@ export class TenantsView {
     this.reserve = actions.allowed
       ? [make("button", { type: "button", onclick: () => this.askForReservation() }, "Reserve slices")]
       : [];
+    this.plans = new PlansView(store);
     this.empty = make("p", { class: "empty" });
     this.elements = [
-      this.why, this.queue.element, this.tenants.element, this.empty, this.reservations.element,
+      this.why, this.queue.element, this.plans.element, this.tenants.element, this.empty, this.reservations.element,
       ...this.reserve,
     ];
   }
@@ -115,6 +117,7 @@ export class TenantsView {
     this.queue.show([...queue].sort(([, a], [, b]) => a.position - b.position));
     this.tenants.show([...tenants].sort(([a], [b]) => byName(a, b)));
     this.reservations.show(reservations);
+    this.plans.show();
     setText(this.empty, tenants.size || !this.store.loaded ? "" : "The service has no tenants.");
   }
 }

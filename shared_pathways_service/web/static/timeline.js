@@ -2,7 +2,7 @@
 
 import { Rows, Table, choice, draw, make, setAttribute, setText } from "./dom.js";
 import { ask } from "./store.js";
-import { byName, clock, person, span } from "./words.js";
+import { byName, clock, person, span, toneOf } from "./words.js";
 
 const MINUTE_S = 60;
 const HOUR_S = 3600;
@@ -20,7 +20,6 @@ const STEP_PX = 90;
 const HEAD_PX = 22;
 const ROW_PX = 22;
 const LETTER_PX = 7;
-const TONES = 8;
 const REFRESH_MS = 2000;
 // Beyond these the page would be slow, and the picture a blur.
 const MOST_ROWS = 200000;
@@ -280,11 +279,4 @@ function drawTick(element, { x, height, text }) {
   setAttribute(label, "x", String(Math.round(x + 3)));
   setAttribute(label, "y", "12");
   setText(label, text);
-}
-
-/** Returns the same tone for the same person on every page. */
-function toneOf(name) {
-  let sum = 0;
-  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 9973;
-  return sum % TONES;
 }

@@ -1,5 +1,7 @@
 // Words for times, amounts and states.
 
+const TONES = 8;
+
 /** Returns a duration in seconds for people, as `sps` prints it. */
 export function span(seconds) {
   for (const [limit, unit, size] of [[120, "s", 1], [7200, "min", 60], [172800, "h", 3600]]) {
@@ -48,6 +50,13 @@ export function stateOf(row) {
 /** Returns the address of the page of a connection. */
 export function addressOf(name) {
   return `#connection/${encodeURIComponent(name)}`;
+}
+
+/** Returns the same tone for the same person on every page. */
+export function toneOf(name) {
+  let sum = 0;
+  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 9973;
+  return sum % TONES;
 }
 
 /** Orders names with numbers by their numbers: slice-2 before slice-10. */

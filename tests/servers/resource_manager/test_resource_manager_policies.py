@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import time
+
 import grpc
 import pytest
 
@@ -73,6 +76,9 @@ def test_a_notice_is_withdrawn_when_the_preemptor_goes(make_service: MakeService
     (status,) = [t for t in service.status().tenants if t.name == "low"]
     assert status.preempting_by == "vip@laptop of priority 1"
     assert 500 < status.preempting_s <= 600
+    assert status.preemptor == "vip"
+    at = datetime.datetime.fromisoformat(status.preempting_at).timestamp()
+    assert 500 < at - time.time() <= 600
     _bye(vip)
     withdrawn = low.expect("preempting")
     assert (withdrawn.withdrawn, withdrawn.grace_s) == (True, 0)
