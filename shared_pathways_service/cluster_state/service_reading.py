@@ -9,6 +9,7 @@ from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
 from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.lease_parts import LEASE_VARIABLE
 from shared_pathways_service.manifests.service_inputs import OWN_FLAGS, ServiceInputs
 from shared_pathways_service.manifests.sidecar_parts import SIDECAR_CONTAINER
 
@@ -60,6 +61,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         host_network=bool(head["spec"].get("hostNetwork")),
         insecure_server_credentials=service.insecure_credentials,
         max_keep_for_s=service.max_keep_for_s,
+        lease=bool(_variables(manager).get(LEASE_VARIABLE)),
         state_size=str(annotations.get(names.ANNOTATION_STATE_SIZE) or ""),
         storage_class=str(annotations.get(names.ANNOTATION_STORAGE_CLASS) or ""),
         labels=labels,
@@ -93,9 +95,12 @@ def _container(template: Object, name: str) -> Object:
     return next((c for c in every if c.get("name") == name), {})
 
 
+def _variables(container: Object) -> Mapping[str, Any]:
+    return {v.get("name"): v.get("value") for v in container.get("env") or ()}
+
+
 def _spares(manager: Object) -> int:
-    variables = {v.get("name"): v.get("value") for v in manager.get("env") or ()}
-    value = str(variables.get("SPS_NUM_SPARES") or "0")
+    value = str(_variables(manager).get("SPS_NUM_SPARES") or "0")
     return int(value) if value.isdecimal() else 0
 
 

@@ -14,10 +14,12 @@ from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.kube.tokens import file_token
 
-__all__ = ["in_cluster_access", "is_in_cluster"]
+__all__ = ["SERVICE_ACCOUNT_DIRECTORY", "in_cluster_access", "is_in_cluster"]
 
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+#: Where the kubelet mounts the files of a pod's service account.
+SERVICE_ACCOUNT_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SERVICE_ACCOUNT = Path(SERVICE_ACCOUNT_DIRECTORY)
 
 
 def is_in_cluster(directory: Path = _SERVICE_ACCOUNT) -> bool:

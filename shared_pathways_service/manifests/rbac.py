@@ -67,6 +67,7 @@ def operator_rbac(
     namespace: str, subjects: Sequence[Subject] = (OPERATORS,)
 ) -> list[dict[str, Any]]:
     """Returns an operator's roles, which permit all commands, and their bindings."""
+    account = ("get", "create", "delete")
     inside = [
         *needed(ours=True),
         *needed_for_sidecar(),
@@ -74,6 +75,12 @@ def operator_rbac(
         *permissions("", "pods", "delete"),
         # The volume with the resource manager's state.
         *permissions("", "persistentvolumeclaims", "get", "create", "patch", "delete"),
+        # The Lease of a head, and the account that may renew it. (Nobody may grant more than they
+        # have themselves.)
+        *permissions("coordination.k8s.io", "leases", *account, "update"),
+        *permissions("", "serviceaccounts", *account),
+        *permissions(_GROUP, "roles", *account),
+        *permissions(_GROUP, "rolebindings", *account),
     ]
     outside = [
         *READING,

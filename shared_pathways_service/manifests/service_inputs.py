@@ -67,6 +67,8 @@ class ServiceInputs:
       max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
       state_size: The size of the volume on which the resource manager keeps its state, e.g.
         ``1Gi``; our image only; empty: it keeps it in memory.
+      lease: Whether the resource manager decides only while it holds a Lease, so that two heads
+        never both decide; our image only.
       storage_class: The volume's StorageClass; empty: the cluster's default.
 
     Raises:
@@ -91,6 +93,7 @@ class ServiceInputs:
     max_keep_for_s: float | None = None
     state_size: str = ""
     storage_class: str = ""
+    lease: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,6 +111,7 @@ class ServiceInputs:
             _check_arguments(field, getattr(self, field))
         if check_bool("gcsfuse", self.gcsfuse) and not self.gcs_bucket:
             raise InvalidRequestError("gcsfuse", True, "a gcs_bucket to mount")
+        check_bool("lease", self.lease)
         check_bool("insecure_server_credentials", self.insecure_server_credentials)
         if self.max_keep_for_s is not None:
             check_keep_for("max_keep_for_s", self.max_keep_for_s)
@@ -163,6 +167,9 @@ class ServiceInputs:
                 self.state_size,
                 f"none with the image {self.image}, whose resource manager has no state file",
             )
+        if self.lease:
+            expected = f"False with the image {self.image}, whose resource manager takes no Lease"
+            raise InvalidRequestError("lease", True, expected)
         if self.sidecar_image:
             _check_sidecar(self.image, self.sidecar_image)
 

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.manifests import account_parts as account
 from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
 from shared_pathways_service.manifests import jobset_parts as parts
+from shared_pathways_service.manifests import lease_parts as lease
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests import sidecar_parts as sidecars
 from shared_pathways_service.manifests import state_parts as state
@@ -38,15 +40,18 @@ def service_address(name: str) -> str:
 
 def service_objects(inputs: ServiceInputs) -> list[dict[str, Any]]:
     """Returns all objects of a service, in the order of their creation."""
-    if not inputs.state_size:
-        return [service_jobset(inputs)]
-    claim = state.state_claim(
-        inputs.name,
-        inputs.namespace,
-        size=inputs.state_size,
-        storage_class=inputs.storage_class,
-    )
-    return [claim, service_jobset(inputs)]
+    objects: list[dict[str, Any]] = []
+    if inputs.state_size:
+        claim = state.state_claim(
+            inputs.name,
+            inputs.namespace,
+            size=inputs.state_size,
+            storage_class=inputs.storage_class,
+        )
+        objects.append(claim)
+    if inputs.lease:
+        objects += lease.lease_objects(inputs.name, inputs.namespace).values()
+    return [*objects, service_jobset(inputs)]
 
 
 def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
@@ -115,12 +120,16 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         container["resources"] = {"limits": dict(parts.RM_LIMITS)}
     pod = _pod(inputs)
     if inputs.state_size:
-        pod |= {
-            "securityContext": dict(state.SECURITY),
-            "volumes": [state.state_volume(inputs.name)],
-        }
+        pod["securityContext"] = dict(state.SECURITY)
+        pod["volumes"] = [state.state_volume(inputs.name)]
         container["env"].append(state.state_variable())
         container["volumeMounts"] = [state.state_mount()]
+    if inputs.lease:
+        pod["serviceAccountName"] = lease.account_name(inputs.name)
+        pod["automountServiceAccountToken"] = False
+        pod["volumes"] = [*pod.get("volumes", ()), account.account_volume()]
+        container["env"] += [lease.lease_variable(inputs.name), account.account_variable()]
+        container["volumeMounts"] = [*container.get("volumeMounts", ()), account.account_mount()]
     return _replicated_job(
         names.HEAD_JOB,
         replicas=1,

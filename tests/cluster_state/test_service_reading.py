@@ -53,6 +53,7 @@ def inputs(draw: st.DrawFn) -> ServiceInputs:
         max_keep_for_s=draw(st.none() | st.floats(60.0, 1e8)),
         state_size=size,
         storage_class=draw(st.sampled_from(("", "fast"))) if size else "",
+        lease=ours and draw(st.booleans()),
         labels=draw(st.sampled_from(({}, {"cost/center": "7"}))),
     )
 

@@ -98,7 +98,8 @@ _TENANT_SAYS = """\
 """
 _OPERATOR_SAYS = """\
 # What who deploys, upgrades and takes away services in namespace default may do beside a tenant:
-# their JobSets and pods; and of the cluster, to drain nodes and to make PriorityClasses.
+# their JobSets, pods, volumes and Leases; and of the cluster, to drain nodes and to make
+# PriorityClasses.
 # This is what `sps render operator-rbac` prints; --user, --group, --service-account say who.
 """
 _PRIORITIES_SAYS = """\

@@ -64,6 +64,7 @@ OUR_SERVICE = ServiceInputs(
     spares=1,
     state_size="1.5Gi",
     storage_class="fast",
+    lease=True,
     labels={"cost/center": "7"},
 )
 #: With all that there is (what needs more than baseline pod security is of the node's).
@@ -202,7 +203,7 @@ def test_the_program_of_a_link_is_accepted(restricted: Namespace) -> None:
 def test_a_service_of_our_image_is_accepted_under_baseline_pod_security(
     baseline: Namespace,
 ) -> None:
-    claim, jobset = service_objects(OUR_SERVICE)
+    claim, *_, jobset = service_objects(OUR_SERVICE)
     try_to_create(baseline, "persistentvolumeclaims", claim)
     made = try_to_create(baseline, JOBSETS, jobset)
     assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"

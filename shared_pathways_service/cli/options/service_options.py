@@ -43,6 +43,7 @@ class ServiceOptions:
     max_keep_for: str | None = None
     state_size: str | None = None
     storage_class: str | None = None
+    lease: bool | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -68,6 +69,7 @@ class ServiceOptions:
             "insecure_server_credentials": self.insecure_server_credentials,
             "max_keep_for_s": self._max_keep_for_s(),
             "state_size": state_size,
+            "lease": self.lease,
             "storage_class": self.storage_class or ("" if state_size == "" else None),
         }
         return {name: value for name, value in given.items() if value is not None}
@@ -216,6 +218,14 @@ _OPTIONS: dict[str, Any] = {
             metavar="SIZE",
             help="Keep the resource manager's state on a volume of this size (our image only); 0: "
             "in memory. [default: 1Gi for a new service if the cluster has a default StorageClass]",
+        ),
+    ],
+    "lease": Annotated[
+        bool | None,
+        typer.Option(
+            help="Let the resource manager decide only while it holds a Lease (our image only). "
+            "[default: for a new service without a volume for its state]",
+            show_default=False,
         ),
     ],
     "storage_class": Annotated[

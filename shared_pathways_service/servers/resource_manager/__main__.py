@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
@@ -29,6 +30,7 @@ from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.lease_terms import Timing
 from shared_pathways_service.servers.resource_manager.manager_metrics import families
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
@@ -137,6 +139,7 @@ def _restore(
 def _make_authority(
     options: ResourceManagerOptions,
     on_fatal: Callable[[str], None],
+    check_term: Callable[[], None],
     stack: contextlib.AsyncExitStack,
 ) -> Authority:
     """Creates the authority on the running event loop; the stack closes it and its recording."""
@@ -158,6 +161,7 @@ def _make_authority(
         on_event=_SliceCounter(sum(options.instance_count)),
         on_fatal=on_fatal,
         recording=recording,
+        check_term=check_term,
     )
     stack.callback(authority.close)
     return authority
@@ -210,6 +214,36 @@ async def _serve_metrics(
     glog("I", f"Metrics at {serving.url}")
 
 
+async def _hold_lease(
+    options: ResourceManagerOptions, stop: asyncio.Future[int], stack: contextlib.AsyncExitStack
+) -> Callable[[], None]:
+    """Waits for the Lease if there is one, or for `stop`; the stack releases it.
+
+    Returns the function that ends this process if the Lease is lost.
+    """
+    if not options.lease:
+        return lambda: None
+    from shared_pathways_service.servers.resource_manager.head_lease import (  # noqa: PLC0415 - aiohttp
+        HeadLease,
+    )
+
+    lease = HeadLease(
+        options.lease,
+        Path(options.service_account_directory),
+        Timing.of(options.lease_duration_s),
+    )
+    stack.push_async_callback(lease.close)
+    acquiring = asyncio.ensure_future(lease.acquire())
+    stack.callback(acquiring.cancel)
+    either: tuple[asyncio.Future[Any], ...] = (acquiring, stop)
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not stop.done():
+        acquiring.result()
+        keeping = asyncio.create_task(lease.keep())
+        stack.callback(keeping.cancel)
+    return lease.check
+
+
 async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerInterceptor | None) -> int:
     """Serves until a stop signal; returns the exit code."""
     loop = asyncio.get_running_loop()
@@ -230,7 +264,10 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
             watch = exit_with_parent(options.parent_pid, _stop_self)
             if watch is not None:
                 stack.callback(watch.close)
-        authority = _make_authority(options, fatal, stack)
+        check_term = await _hold_lease(options, stop, stack)
+        if stop.done():
+            return stop.result()
+        authority = _make_authority(options, fatal, check_term, stack)
         if stop.done():
             # The history of this start could not be written: do not report the server as ready.
             return stop.result()

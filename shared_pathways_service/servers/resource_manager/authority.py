@@ -55,6 +55,7 @@ class Authority:
         on_event: Callable[[Event], None],
         on_fatal: Callable[[str], None],
         recording: Recording,
+        check_term: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes ownership of the core; must be created on the running event loop.
 
@@ -68,6 +69,7 @@ class Authority:
           on_event: Called with each announced event, for the log.
           on_fatal: Ends the process, because state can no longer be stored.
           recording: Records every input of the core.
+          check_term: Ends this process if another head may decide.
         """
         self._core = core
         self._store = store
@@ -77,6 +79,7 @@ class Authority:
         self._watcher_limit = watcher_limit
         self._on_event = on_event
         self._on_fatal = on_fatal
+        self.check_term = check_term
         self.recording = recording
         self.meter = Meter()
         self.operators = OperatorRequests(core, clock, self.handle, self.check_open)
@@ -104,8 +107,10 @@ class Authority:
         if self._closed:
             return
         began = time.perf_counter()
+        self.check_term()
         try:
             for instruction in self._decide(event):
+                self.check_term()
                 self._carry_out(instruction)
         except sqlite3.Error as error:
             self._fail(error)
@@ -298,6 +303,7 @@ class Authority:
             self._followers.flush_later(self._flush)
 
     def _write(self, write: Callable[[], list[Numbered]]) -> None:
+        self.check_term()
         began = time.perf_counter()
         written = write()
         if written:

@@ -18,6 +18,7 @@ from shared_pathways_service.flags.parsing import (
 )
 from shared_pathways_service.flags.policies import PolicyOptions
 from shared_pathways_service.flags.servers import ServerOptions
+from shared_pathways_service.kube.in_cluster import SERVICE_ACCOUNT_DIRECTORY
 from shared_pathways_service.scheduling.book.config import Limits
 from shared_pathways_service.servers.serving.admission import CallOptions
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
@@ -106,6 +107,22 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
         parse=positive_int,
         env="SPS_MAX_STREAMS_PER_CONNECTION",
         help="Limit the concurrent calls on one connection; a client delays further ones.",
+    )
+    lease: str = flag(
+        "",
+        env="SPS_LEASE",
+        help="In a pod: decide only while holding the Lease of this name; empty: there is none.",
+    )
+    lease_duration_s: int = flag(
+        15,
+        parse=positive_int,
+        help="With --lease: let another head decide this long after the last renewal; without one "
+        "for two thirds of it, this one ends.",
+    )
+    service_account_directory: str = flag(
+        SERVICE_ACCOUNT_DIRECTORY,
+        env="SPS_SERVICE_ACCOUNT_DIRECTORY",
+        help="With --lease: read the token and the certificate for the API server here.",
     )
     stop_exit_code: int = flag(
         0,

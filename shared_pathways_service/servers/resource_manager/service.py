@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import grpc.aio
@@ -56,7 +56,8 @@ class ResourceManagerService:
         reasons: list[str] = []
         try:
             await _converse(
-                outbox.send(context.write), self._receive_from_worker(joined, context, reasons)
+                outbox.send(self._writer(context)),
+                self._receive_from_worker(joined, context, reasons),
             )
         finally:
             self._authority.leave_worker(joined, outbox, "".join(reasons))
@@ -69,7 +70,9 @@ class ResourceManagerService:
         asked = wire.tenant_asked(hello)
         outbox = self._authority.join_tenant(asked, version)
         try:
-            await _converse(outbox.send(context.write), self._receive_from_tenant(asked, context))
+            await _converse(
+                outbox.send(self._writer(context)), self._receive_from_tenant(asked, context)
+            )
         finally:
             self._authority.leave_tenant(asked, outbox)
 
@@ -185,6 +188,16 @@ class ResourceManagerService:
         name = check_text("name", request.name)
         self._authority.operators.cancel(messages.ReservationCancelled(name=name))
         return pb.CancelReservationResponse()
+
+    def _writer(self, context: Context) -> Callable[[Any], Awaitable[None]]:
+        """Returns the function that writes to a stream while this head may decide."""
+
+        async def write(message: Any) -> None:
+            # The message may have waited while this process was stopped.
+            self._authority.check_term()
+            await context.write(message)
+
+        return write
 
     async def _follow(self, request: pb.WatchRequest, context: Context, version: int) -> None:
         """Serves one follower of decisions, from a number of the history on."""

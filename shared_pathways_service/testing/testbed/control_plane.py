@@ -46,6 +46,7 @@ _CONTROLLERS = (
     "pod-garbage-collector-controller",
     "replicaset-controller",
     "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
     "statefulset-controller",
     "taint-eviction-controller",
@@ -220,6 +221,7 @@ def _etcd_flags(directory: Path) -> list[str]:
 def _manager_flags(certificates: Certificates) -> list[str]:
     return [
         f"--service-account-private-key-file={certificates.account_key}",
+        f"--root-ca-file={certificates.authority}",
         "--use-service-account-credentials=false",
         f"--controllers={','.join(_CONTROLLERS)}",
         f"--node-monitor-grace-period={NODE_GRACE_S}s",

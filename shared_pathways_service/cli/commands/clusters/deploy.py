@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from shared_pathways_service.manifests.names import instances_text
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_objects
 from shared_pathways_service.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from shared_pathways_service.operations.cluster_access import Cluster
 
 __all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed"]
 
@@ -62,8 +66,8 @@ def deploy(
     if dry_run:
         if "state_size" not in fields and is_ours(inputs.image):
             print_note(
-                "with a default StorageClass in the cluster there is a volume for the state, too: "
-                "--state-size shows it"
+                "the service also gets a volume for its state if the cluster has a default "
+                "StorageClass, otherwise a Lease: --state-size and --lease show them"
             )
         print_manifests(service_objects(inputs), as_json=as_json)
         return
@@ -73,7 +77,7 @@ def deploy(
             _deploy(
                 place,
                 inputs,
-                chooses_state="state_size" not in fields,
+                given=fields.keys(),
                 timeout_s=timeout if wait else None,
                 look=look,
             )
@@ -136,29 +140,51 @@ def print_deployed(
     print_line(service_address(inputs.name))
 
 
+async def _with_defaults(
+    cluster: Cluster, inputs: ServiceInputs, given: Collection[str]
+) -> ServiceInputs:
+    """Adds the inputs that were not given and depend on the cluster; says what is missing."""
+    from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
+        head_leases,
+        state_claims,
+    )
+
+    if "state_size" not in given:
+        inputs, why_not = await state_claims.with_state(cluster, inputs)
+        if why_not:
+            print_note(
+                f"{why_not}: the resource manager loses history, cordons and reservations when "
+                "its pod ends (--state-size 1Gi --storage-class NAME keeps them on a volume)"
+            )
+    if "lease" not in given:
+        inputs, why_not = await head_leases.with_lease(cluster, inputs)
+        if why_not:
+            print_note(
+                f"{why_not}: while a lost node still runs an old head, two heads may decide "
+                "(`sps render operator-rbac` has the permissions for a Lease)"
+            )
+    return inputs
+
+
 async def _deploy(
     place: Place,
     inputs: ServiceInputs,
     *,
-    chooses_state: bool,
+    given: Collection[str],
     timeout_s: float | None,
     look: Look,
 ) -> tuple[ServiceInputs, ServiceReadiness | None]:
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
+        head_leases,
         state_claims,
     )
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place.service) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
-        if chooses_state:
-            inputs, why_not = await state_claims.with_state(cluster, inputs)
-            if why_not:
-                print_note(
-                    f"{why_not}: the resource manager loses history, cordons and reservations when "
-                    "its pod ends (--state-size 1Gi --storage-class NAME keeps them on a volume)"
-                )
+        inputs = await _with_defaults(cluster, inputs, given)
+        await head_leases.ensure_lease(cluster, inputs)
         async with state_claims.claimed(cluster, inputs):
             await deployment.create(cluster, inputs)
         if timeout_s is None:

@@ -12,7 +12,7 @@ from shared_pathways_service.cli.display.output import AsJson, print_json, print
 from shared_pathways_service.cli.options.cluster_options import Place, takes_cluster
 from shared_pathways_service.cli.options.draining_options import DrainTimeout, Evict
 from shared_pathways_service.cli.undoing import run_undoing
-from shared_pathways_service.errors import ServiceNotFound, SharedPathwaysError
+from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.manifests.state_parts import claim_name
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
     """Deletes a service; returns the name of the claim with its state if that is kept."""
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
+        head_leases,
         state_claims,
     )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
@@ -96,6 +97,9 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
             note=print_note,
         ):
             await deployment.delete(cluster, jobset, timeout_s=options.timeout_s)
+        # (It may be that of an operator who may not: it does no harm.)
+        with contextlib.suppress(AccessDenied):
+            await head_leases.delete_lease(cluster, name)
         if options.delete_state:
             await state_claims.delete_state(cluster, name, timeout_s=options.timeout_s)
             return None

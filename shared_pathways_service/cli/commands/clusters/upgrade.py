@@ -107,6 +107,7 @@ async def _upgrade(
 ) -> _Upgraded:
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
+        head_leases,
         state_claims,
     )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
@@ -123,6 +124,7 @@ async def _upgrade(
         await deployment.check_priority_class(cluster, after.priority_class)
         # The cluster must accept the new JobSet before the old one is deleted.
         await deployment.try_to_create(cluster, after)
+        await head_leases.ensure_lease(cluster, after)
         async with (
             state_claims.claimed(cluster, after),
             drained(

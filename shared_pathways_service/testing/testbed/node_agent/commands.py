@@ -117,7 +117,10 @@ class Commands:
 
     def _basic_environment(self, *, is_plain: bool) -> dict[str, str]:
         own = {} if is_plain else _with_this_project()
+        host, port = self._reporter.api_server
         return {
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self._directory),
             "TMPDIR": str(self._directory / "tmp"),

@@ -33,6 +33,8 @@ _USUAL_PORTS = (29000, 29001, 29005)
 _GONE = (404, 409, 410, 422)
 #: Seconds between tries while the API server is unavailable.
 _PAUSE_S = 0.2
+#: The life of a token of a service account: longer than a testbed's, as it is not replaced.
+_TOKEN_S = 30 * 86_400
 
 
 class PodReporter:
@@ -121,6 +123,12 @@ class PodReporter:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def api_server(self) -> tuple[str, str]:
+        """The host and the port of the API server."""
+        host, _, port = self._api.access.server.removeprefix("https://").rpartition(":")
+        return host, port
+
     async def services(self) -> list[str]:
         """Returns the names of the services in the pod's namespace."""
         answer = await self._persist("GET", f"/api/v1/namespaces/{self._namespace}/services")
@@ -143,6 +151,24 @@ class PodReporter:
         binary = found.get("binaryData") or {}
         texts = {key: str(value).encode() for key, value in data.items()}
         return texts | {key: base64.b64decode(value) for key, value in binary.items()}
+
+    async def token_of(self, account: str, audience: str) -> bytes | None:
+        """Returns a token of a service account that ends with the pod; None without the account.
+
+        Args:
+          account: The account's name.
+          audience: Whom the token is for; empty: the API server.
+        """
+        pod = {"apiVersion": "v1", "kind": "Pod", "name": self._name, "uid": self._uid}
+        spec = {"expirationSeconds": _TOKEN_S, "boundObjectRef": pod}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {**spec, "audiences": [audience]} if audience else spec,
+        }
+        path = f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{account}/token"
+        made = await self._persist("POST", path, body, "application/json")
+        return None if made is None else str(made["status"]["token"]).encode()
 
     async def _write(self) -> None:
         while (status := self._latest) is not None:

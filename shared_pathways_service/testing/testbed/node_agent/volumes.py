@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tenacity
 
@@ -19,11 +20,14 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.6
 _MODE = 0o644
 
+T = TypeVar("T")
+
 
 class Volumes:
     """The volumes of one pod.
 
-    Secrets, ConfigMaps, emptyDir, hostPath and claims of persistent volumes are known.
+    Secrets, ConfigMaps, emptyDir, hostPath, claims of persistent volumes, and tokens of service
+    accounts are known.
     """
 
     def __init__(
@@ -46,14 +50,9 @@ class Volumes:
                 continue
             path = self._path(volume)
             path.mkdir(parents=True, exist_ok="hostPath" in volume)
-            for kind, resource, key in (
-                ("secret", "secrets", "secretName"),
-                ("configMap", "configmaps", "name"),
-            ):
-                if kind in volume:
-                    source = volume[kind]
-                    data = await self._found(resource, source[key], volume["name"])
-                    self._fill(path, source, data)
+            await self._fill_from(volume, path, volume["name"])
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                await self._fill_from(source, path, volume["name"])
 
     def places(self, container: Object) -> dict[str, str]:
         """Returns the actual directories of a container's mounts."""
@@ -65,6 +64,35 @@ class Volumes:
         # A mount at its actual path needs no replacement.
         return {path: place for path, place in places.items() if path != place}
 
+    async def _fill_from(self, source: Mapping[str, Any], path: Path, volume: str) -> None:
+        """Fills a directory from what a volume, or one source of it, names."""
+        for kind, resource, key in (
+            ("secret", "secrets", "secretName"),
+            ("configMap", "configmaps", "name"),
+        ):
+            if kind in source:
+                name = str(source[kind][key])
+                data = await self._found(
+                    functools.partial(self._reporter.data_of, resource, name),
+                    f'{resource.removesuffix("s")} "{name}"',
+                    volume,
+                )
+                self._fill(path, source[kind], data)
+        if "serviceAccountToken" in source:
+            wanted = source["serviceAccountToken"]
+            account = str(self._pod["spec"].get("serviceAccountName") or "default")
+            token = await self._found(
+                functools.partial(
+                    self._reporter.token_of, account, str(wanted.get("audience") or "")
+                ),
+                f'serviceaccount "{account}"',
+                volume,
+            )
+            self._fill(path, {}, {wanted["path"]: token})
+        for item in (source.get("downwardAPI") or {}).get("items") or ():
+            if item["fieldRef"]["fieldPath"] == "metadata.namespace":
+                self._fill(path, {}, {item["path"]: self._pod["metadata"]["namespace"].encode()})
+
     def _path(self, volume: Mapping[str, Any]) -> Path:
         if "hostPath" in volume:
             # The node is this machine.
@@ -73,11 +101,10 @@ class Volumes:
             return mounted
         return self._directory / str(volume["name"])
 
-    async def _found(self, resource: str, name: str, volume: str) -> Mapping[str, bytes]:
+    async def _found(self, read: Callable[[], Awaitable[T | None]], what: str, volume: str) -> T:
         def report(state: tenacity.RetryCallState) -> None:
             if state.attempt_number == 1:
-                missing = f'{resource.removesuffix("s")} "{name}" not found'
-                text = f'MountVolume.SetUp failed for volume "{volume}": {missing}'
+                text = f'MountVolume.SetUp failed for volume "{volume}": {what} not found'
                 self._reporter.event("Warning", "FailedMount", text)
 
         retrying = tenacity.AsyncRetrying(
@@ -85,7 +112,7 @@ class Volumes:
             wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
             before_sleep=report,
         )
-        data: Mapping[str, bytes] | None = await retrying(self._reporter.data_of, resource, name)
+        data: T | None = await retrying(read)
         assert data is not None
         return data
 
