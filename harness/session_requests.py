@@ -9,7 +9,7 @@ from typing import Any
 from shared_pathways_service.api.requests import Requester, SessionRequest
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
 
 __all__ = ["job_inputs", "session_request", "tenant_request", "with_fields"]
 

@@ -24,7 +24,7 @@ from shared_pathways_service.manifests.image_names import (
     sidecar_skew,
 )
 from shared_pathways_service.manifests.permissions import Permission, access_denied
-from shared_pathways_service.manifests.proxy_job import check_limits
+from shared_pathways_service.manifests.proxy_inputs import check_limits
 
 __all__ = [
     "READINESS",

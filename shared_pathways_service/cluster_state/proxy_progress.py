@@ -84,6 +84,8 @@ _LINK_TROUBLES: Final = (Trouble.IMAGE, Trouble.CONFIG, Trouble.CRASHED)
 #: Messages of the API server about a quota or a limit that prevents a creation.
 _QUOTA: Final = re.compile(r"exceeded quota|maximum (cpu|memory)|failed quota", re.IGNORECASE)
 _FORBIDDEN: Final = re.compile(r"\bforbidden\b|denied the request", re.IGNORECASE)
+#: The line of our proxy's log when the resource manager does not accept its hello at all.
+_REFUSED: Final = re.compile(r"the RM refuses this proxy: [A-Z_]+: (?P<why>.+)")
 #: Events of a pod that say why its container has not started.
 _POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
@@ -171,10 +173,14 @@ def _of(state: PodState | None, stage: Stage, outcome: Outcome, reason: str) -> 
         return ProxyProgress(stage=stage, outcome=outcome, reason=reason)
     # The message may be either; without a log the caller reads it.
     unfinished = parse_unfinished(state.message)
+    if unfinished is not None:
+        reason = explained(reason, unfinished)
+    elif refusal := _REFUSED.search(state.message):
+        reason = f"the resource manager refuses it: {refusal['why']}"
     return ProxyProgress(
         stage=stage,
         outcome=outcome,
-        reason=reason if unfinished is None else explained(reason, unfinished),
+        reason=reason,
         exit_code=state.exit_code,
         log_tail=() if unfinished is not None else tuple(state.message.strip().splitlines()),
         pod=state.name,

@@ -64,6 +64,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         lease=bool(_variables(manager).get(LEASE_VARIABLE)),
         state_size=str(annotations.get(names.ANNOTATION_STATE_SIZE) or ""),
         storage_class=str(annotations.get(names.ANNOTATION_STORAGE_CLASS) or ""),
+        verify_users=bool(service.audience),
         labels=labels,
     )
 

@@ -49,6 +49,7 @@ class Service:
       insecure_credentials: Whether its servers use plaintext between each other, so that a proxy
         must do so, too.
       max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
+      audience: Of the tokens by which it verifies users; empty: it does not verify them.
       ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
       draining: Why it refuses new connections; empty: it accepts them.
     """
@@ -64,6 +65,7 @@ class Service:
     gcs_scratch_location: str = ""
     insecure_credentials: bool = False
     max_keep_for_s: float | None = None
+    audience: str = ""
     ended: str = ""
     draining: str = ""
 
@@ -103,6 +105,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         gcs_scratch_location=flags.get("gcs_scratch_location", ""),
         insecure_credentials=_is_insecure(manager),
         max_keep_for_s=_seconds(annotations.get(names.ANNOTATION_MAX_KEEP_FOR)),
+        audience=str(annotations.get(names.ANNOTATION_AUDIENCE) or ""),
         ended=_ended(jobset),
         draining=str(annotations.get(names.ANNOTATION_DRAINING) or ""),
     )

@@ -36,6 +36,10 @@ _HOMES = {
     "storageclasses": "storage.k8s.io/v1",
     "rolebindings": "rbac.authorization.k8s.io/v1",
     "roles": "rbac.authorization.k8s.io/v1",
+    "validatingadmissionpolicies": "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings": "admissionregistration.k8s.io/v1",
+    "selfsubjectreviews": "authentication.k8s.io/v1",
+    "tokenreviews": "authentication.k8s.io/v1",
     "selfsubjectaccessreviews": "authorization.k8s.io/v1",
     "selfsubjectrulesreviews": "authorization.k8s.io/v1",
 }

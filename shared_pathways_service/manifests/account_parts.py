@@ -10,10 +10,15 @@ __all__ = [
     "account_mount",
     "account_variable",
     "account_volume",
+    "identity_mount",
+    "identity_variable",
+    "identity_volume",
 ]
 
 _ACCOUNT: Final = "sps-account"
 _ACCOUNT_DIRECTORY: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_IDENTITY: Final = "sps-identity"
+_IDENTITY_DIRECTORY: Final = "/var/run/secrets/sps.dev/identity"
 _TOKEN: Final = "token"  # noqa: S105 - a file's name
 #: Seconds for which a token is valid; the kubelet replaces it before.
 _TOKEN_S: Final = 3600
@@ -49,3 +54,19 @@ def account_mount() -> dict[str, Any]:
 def account_variable() -> dict[str, Any]:
     """Returns the variable that names its directory to a resource manager."""
     return env("SPS_SERVICE_ACCOUNT_DIRECTORY", _ACCOUNT_DIRECTORY)
+
+
+def identity_volume(audience: str) -> dict[str, Any]:
+    """Returns the volume with a token that proves to `audience` which pod it belongs to."""
+    token = {"path": _TOKEN, "expirationSeconds": _TOKEN_S, "audience": audience}
+    return {"name": _IDENTITY, "projected": {"sources": [{"serviceAccountToken": token}]}}
+
+
+def identity_mount() -> dict[str, Any]:
+    """Returns the mount of that volume in a container."""
+    return {"name": _IDENTITY, "mountPath": _IDENTITY_DIRECTORY, "readOnly": True}
+
+
+def identity_variable() -> tuple[str, str]:
+    """Returns the variable that names its token to a proxy."""
+    return "SPS_IDENTITY_TOKEN_FILE", f"{_IDENTITY_DIRECTORY}/{_TOKEN}"

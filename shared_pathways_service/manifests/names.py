@@ -29,6 +29,11 @@ ANNOTATION_MAX_KEEP_FOR: Final = "sps.dev/max-keep-for-s"
 #: On a service's JobSet: the size and the StorageClass of the volume with its state.
 ANNOTATION_STATE_SIZE: Final = "sps.dev/state-size"
 ANNOTATION_STORAGE_CLASS: Final = "sps.dev/storage-class"
+#: On a service's JobSet: it verifies users, by tokens for this audience.
+ANNOTATION_AUDIENCE: Final = "sps.dev/identity-audience"
+#: On a proxy's pod: who created its Job, and for which team, as the API server has verified it.
+ANNOTATION_VERIFIED_USER: Final = "sps.dev/verified-user"
+ANNOTATION_VERIFIED_TEAM: Final = "sps.dev/verified-team"
 #: Selects every proxy that this package created.
 PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 

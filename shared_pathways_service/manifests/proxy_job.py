@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any, Final
 
 from shared_pathways_service import constants
-from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.api.request_fields import check_service_address
-from shared_pathways_service.api.tenant_requests import TenantRequest
-from shared_pathways_service.api.validation import check_int
-from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.tenants import slice_flags, tenant_variables
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
-from shared_pathways_service.manifests.image_names import is_ours
+from shared_pathways_service.manifests.account_parts import (
+    identity_mount,
+    identity_variable,
+    identity_volume,
+)
 from shared_pathways_service.manifests.lifetime import TTL_AFTER_FINISHED_S
 from shared_pathways_service.manifests.link_parts import (
     SIDECAR_USER,
-    LinkInputs,
     archive_data,
     archive_volume,
     link_flags,
@@ -33,15 +29,15 @@ from shared_pathways_service.manifests.pod_parts import (
     literal,
     toleration,
 )
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
 from shared_pathways_service.manifests.token_parts import (
     TOKEN_FILE,
     TOKEN_KEY,
     token_mount,
     token_volume,
 )
-from shared_pathways_service.version import __version__
 
-__all__ = ["ProxyJobInputs", "check_limits", "link_config_map", "proxy_job", "token_secret"]
+__all__ = ["link_config_map", "proxy_job", "token_secret"]
 
 #: The file with a container's termination message for Kubernetes, and its maximum size.
 _TERMINATION_LOG: Final = "/dev/termination-log"
@@ -50,96 +46,6 @@ _TERMINATION_BYTES: Final = 4096
 _LISTENING_S: Final = 86_400
 #: Seconds to release the tenant; a proxy has nothing else to save.
 _GRACE_S: Final = 3
-#: Characters of the session's UUID in names.
-_SESSION_PART: Final = 8
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProxyJobInputs:
-    """The inputs of a proxy's Job.
-
-    Attributes:
-      tenant: The tenant, whose name is the Job's too. Images that are not ours read only its
-        slices.
-      session: The session's UUID, a label of its objects.
-      service_address: ``host:port`` of the resource manager.
-      service_name: The service's JobSet; empty if not known.
-      insecure_server_credentials: Whether the service's servers use plaintext between each other.
-      gcs_bucket: ``gs://…`` for scratch data; may be empty.
-      labels: More labels, for the Job.
-      created_by_pid: The process that the Job is for, on the tenant's host.
-      link: The far end of a resumable link; None: the link is plain.
-      keep_for_s: The session's `keep_for_s`, an annotation of the Job.
-      deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
-    """
-
-    tenant: TenantRequest
-    namespace: str
-    session: str
-    service_address: str
-    image: str
-    service_name: str = ""
-    insecure_server_credentials: bool = False
-    gcs_bucket: str = ""
-    options: ProxyOptions = dataclasses.field(default_factory=ProxyOptions)
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    created_by_pid: int = 0
-    client_version: str = __version__
-    link: LinkInputs | None = None
-    keep_for_s: float | None = None
-    deadline_s: int = int(constants.PROXY_DEADLINE_S)
-
-    def __post_init__(self) -> None:
-        check_service_address(self.service_address, field="service_address")
-        check_int("deadline_s", self.deadline_s, low=1)
-        check_limits(self.options, self.image)
-
-    @property
-    def has_token(self) -> bool:
-        """Whether the proxy gets a token, which Google's image does not support."""
-        return is_ours(self.image)
-
-    @property
-    def sidecar(self) -> LinkInputs | None:
-        """The link whose far end is a sidecar; None: there is none, or the proxy starts it."""
-        return None if is_ours(self.image) else self.link
-
-    @property
-    def has_secret(self) -> bool:
-        """Whether a container of its pod gets a token."""
-        return self.has_token or self.sidecar is not None
-
-    @property
-    def mounted_name(self) -> str:
-        """The name of the Secret and the ConfigMap that its pod mounts.
-
-        The next Job of this name may exist before those of the last one are deleted.
-        """
-        return f"{self.tenant.name}-{self.session[:_SESSION_PART]}"
-
-
-def check_limits(options: ProxyOptions, image: str) -> None:
-    """Refuses options that the image does not support.
-
-    Raises:
-      InvalidRequestError: Limits are requested and the image is not ours; or credentials, and it is
-        ours.
-    """
-    if is_ours(image) and not options.use_insecure_credentials:
-        raise InvalidRequestError(
-            "proxy_options",
-            "use_insecure_credentials:false",
-            f"use_insecure_credentials:true with the image {image}: this project's image uses "
-            "plaintext only, with a token",
-        )
-    for name, value in options.limits.items():
-        if not is_ours(image):
-            raise InvalidRequestError(
-                "proxy_options",
-                f"{name}:{value}",
-                f"no such limit with the image {image}: only this project's image has it",
-                hint="the option memory: limits its pod in any case",
-            )
 
 
 def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
@@ -166,7 +72,7 @@ def proxy_job(inputs: ProxyJobInputs) -> dict[str, Any]:
             "activeDeadlineSeconds": inputs.deadline_s,
             "ttlSecondsAfterFinished": TTL_AFTER_FINISHED_S,
             "template": {
-                "metadata": {"labels": labels, "annotations": _annotations(inputs)},
+                "metadata": {"labels": labels, "annotations": _pod_annotations(inputs)},
                 "spec": _pod_spec(inputs),
             },
         },
@@ -238,6 +144,16 @@ def _annotations(inputs: ProxyJobInputs) -> dict[str, str]:
     return {key: value for key, value in annotations.items() if value}
 
 
+def _pod_annotations(inputs: ProxyJobInputs) -> dict[str, str]:
+    annotations = _annotations(inputs)
+    if inputs.identity is not None:
+        # A policy of the cluster compares them with the user who creates the Job.
+        annotations[names.ANNOTATION_VERIFIED_USER] = inputs.identity.user
+        if inputs.tenant.team:
+            annotations[names.ANNOTATION_VERIFIED_TEAM] = inputs.tenant.team
+    return annotations
+
+
 def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
     options = inputs.options
     spec: dict[str, Any] = {
@@ -257,6 +173,10 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
         spec |= parts.HOST_NETWORK
     if inputs.has_secret:
         spec["volumes"] = [token_volume(inputs.mounted_name)]
+    if inputs.identity is not None:
+        spec["volumes"] = [*spec.get("volumes", ()), identity_volume(inputs.identity.audience)]
+        # Only a pod with an account has a token.
+        spec["serviceAccountName"] = "default"
     if inputs.sidecar is not None:
         spec["initContainers"] = [link_sidecar(inputs.sidecar, user=options.run_as_user)]
         spec["volumes"].append(archive_volume(inputs.mounted_name))
@@ -301,6 +221,8 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         container["startupProbe"] = listening_probe(constants.PROXY_PORT, _LISTENING_S)
     if inputs.has_token:
         container["volumeMounts"] = [token_mount()]
+    if inputs.identity is not None:
+        container["volumeMounts"] = [*container.get("volumeMounts", ()), identity_mount()]
     return container
 
 
@@ -345,4 +267,6 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
             "SPS_TOKEN_FILE": TOKEN_FILE,
             **tenant_variables(inputs.tenant),
         }
+    if inputs.identity is not None:
+        variables |= [identity_variable()]
     return [env(name, value) for name, value in variables.items()]

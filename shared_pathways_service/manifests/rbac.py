@@ -19,8 +19,18 @@ from shared_pathways_service.manifests.permissions import (
     permissions,
 )
 from shared_pathways_service.manifests.priority_classes import READING
+from shared_pathways_service.manifests.user_policies import POLICY_GROUP, user_policies
 
-__all__ = ["OPERATORS", "TENANTS", "Subject", "operator_rbac", "tenant_rbac"]
+__all__ = [
+    "HEAD_ROLE",
+    "OPERATORS",
+    "TENANTS",
+    "VERIFICATION",
+    "Subject",
+    "operator_rbac",
+    "tenant_rbac",
+    "verification_objects",
+]
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 
@@ -90,8 +100,37 @@ def operator_rbac(
         # Pods on a drained node, in any namespace.
         *permissions("", "pods", "list", "watch"),
         *permissions("", "pods/eviction", "create"),
+        # Whether users can be verified.
+        *permissions(POLICY_GROUP, "validatingadmissionpolicies", "get"),
+        *permissions(POLICY_GROUP, "validatingadmissionpolicybindings", "get"),
     ]
     return _objects("shared-pathways-operator", namespace, inside, outside, subjects)
+
+
+#: What `sps render` calls the objects for verified users.
+VERIFICATION: Final = "user-verification"
+#: The roles of resource managers that verify users.
+HEAD_ROLE: Final = "shared-pathways-head"
+
+
+def verification_objects(namespace: str) -> list[dict[str, Any]]:
+    """Returns what `sps deploy --verify-users` needs in a cluster, for one namespace.
+
+    These are the admission policies, which are the same for all namespaces, and the roles by which
+    the resource managers of this one may verify tokens and read pods.
+    """
+    # All service accounts: a pod of the namespace may use any of them.
+    accounts = Subject(kind="Group", name=f"system:serviceaccounts:{namespace}")
+    return [
+        *user_policies(),
+        *_objects(
+            HEAD_ROLE,
+            namespace,
+            permissions("", "pods", "get"),
+            permissions("authentication.k8s.io", "tokenreviews", "create"),
+            [accounts],
+        ),
+    ]
 
 
 def _objects(

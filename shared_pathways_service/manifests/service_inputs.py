@@ -70,6 +70,8 @@ class ServiceInputs:
       lease: Whether the resource manager decides only while it holds a Lease, so that two heads
         never both decide; our image only.
       storage_class: The volume's StorageClass; empty: the cluster's default.
+      verify_users: Whether tenants' users are those that the API server has verified; only with our
+        image, and in a prepared cluster (`manifests.rbac.verification_objects`).
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -94,6 +96,7 @@ class ServiceInputs:
     state_size: str = ""
     storage_class: str = ""
     lease: bool = False
+    verify_users: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,6 +116,7 @@ class ServiceInputs:
             raise InvalidRequestError("gcsfuse", True, "a gcs_bucket to mount")
         check_bool("lease", self.lease)
         check_bool("insecure_server_credentials", self.insecure_server_credentials)
+        check_bool("verify_users", self.verify_users)
         if self.max_keep_for_s is not None:
             check_keep_for("max_keep_for_s", self.max_keep_for_s)
         if self.state_size:
@@ -151,6 +155,12 @@ class ServiceInputs:
             )
 
     def _check_another(self, counts: Mapping[InstanceType, int]) -> None:
+        if self.verify_users:
+            raise InvalidRequestError(
+                "verify_users",
+                True,
+                f"False with the image {self.image}, whose resource manager knows no users",
+            )
         if len(counts) > 1:
             raise InvalidRequestError(
                 "instances", dict(self.instances), f"one instance type with the image {self.image}"

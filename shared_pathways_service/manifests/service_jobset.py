@@ -95,8 +95,14 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_MAX_KEEP_FOR: limit,
         names.ANNOTATION_STATE_SIZE: inputs.state_size,
         names.ANNOTATION_STORAGE_CLASS: inputs.storage_class,
+        names.ANNOTATION_AUDIENCE: _audience(inputs.name, inputs) if inputs.verify_users else "",
     }
     return {name: text for name, text in texts.items() if text}
+
+
+def _audience(name: str, inputs: ServiceInputs) -> str:
+    """Returns the audience of tokens for this service's resource manager, and for no other."""
+    return f"{name}.{inputs.namespace}.sps.dev"
 
 
 def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
@@ -124,12 +130,18 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         pod["volumes"] = [state.state_volume(inputs.name)]
         container["env"].append(state.state_variable())
         container["volumeMounts"] = [state.state_mount()]
-    if inputs.lease:
-        pod["serviceAccountName"] = lease.account_name(inputs.name)
+    if inputs.lease or inputs.verify_users:
+        pod["serviceAccountName"] = lease.account_name(inputs.name) if inputs.lease else "default"
         pod["automountServiceAccountToken"] = False
         pod["volumes"] = [*pod.get("volumes", ()), account.account_volume()]
-        container["env"] += [lease.lease_variable(inputs.name), account.account_variable()]
+        container["env"].append(account.account_variable())
         container["volumeMounts"] = [*container.get("volumeMounts", ()), account.account_mount()]
+    if inputs.lease:
+        container["env"].append(lease.lease_variable(inputs.name))
+    if inputs.verify_users:
+        # `sps upgrade` compares the pods of services with different names.
+        value = _audience("$(JOBSET_NAME)", inputs)
+        container["env"].append({"name": "SPS_IDENTITY_AUDIENCE", "value": value})
     return _replicated_job(
         names.HEAD_JOB,
         replicas=1,

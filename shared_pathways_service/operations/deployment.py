@@ -13,28 +13,38 @@ import grpc.aio
 
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
 from shared_pathways_service.cluster_state.services import Service, read_service
-from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    PreflightError,
+    ServiceNotFound,
+    ServiceNotReady,
+)
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.kube.watch import watch
 from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.priority_classes import priority_of
+from shared_pathways_service.manifests.rbac import HEAD_ROLE, VERIFICATION
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.user_policies import POLICIES
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.manager_link import link_to_manager
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = [
     "check_priority_class",
+    "check_verification",
     "create",
     "delete",
     "exists",
     "jobset_of",
     "try_to_create",
     "wait_until_ready",
+    "with_verification",
 ]
 
 #: Seconds between two polls of the resource manager's workers.
@@ -48,6 +58,38 @@ async def check_priority_class(cluster: Cluster, name: str) -> None:
     if name:
         found = await cluster.api.get(collection("priorityclasses"))
         priority_of(name, found.get("items") or (), field="--priority-class")
+
+
+async def check_verification(cluster: Cluster) -> None:
+    """Refuses to verify users if the cluster does not have what that needs.
+
+    Raises:
+      AccessDenied: The permission to find that out is missing.
+      PreflightError: Something is missing; it is named.
+    """
+    paths = {f"RoleBinding {HEAD_ROLE}": item("rolebindings", cluster.namespace, HEAD_ROLE)}
+    for name in POLICIES:
+        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+            resource = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
+            paths[f"{kind} {name}"] = item(resource, "", name)
+    found = await asyncio.gather(*map(cluster.api.find, paths.values()))
+    if missing := [name for name, one in zip(paths, found, strict=True) if one is None]:
+        command = f"sps render {VERIFICATION} --namespace {cluster.namespace}"
+        raise PreflightError(
+            f"{cluster.place} has no {', no '.join(missing)}",
+            hint=f"ask the cluster's administrator to run `{command} | kubectl apply -f -`",
+        )
+
+
+async def with_verification(cluster: Cluster, inputs: ServiceInputs) -> tuple[ServiceInputs, str]:
+    """Returns the inputs, with verified users if the cluster is prepared for it; else why not."""
+    if not is_ours(inputs.image):
+        return inputs, ""
+    try:
+        await check_verification(cluster)
+    except PreflightError as error:
+        return inputs, error.message
+    return dataclasses.replace(inputs, verify_users=True), ""
 
 
 async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:

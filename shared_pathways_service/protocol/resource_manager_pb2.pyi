@@ -311,6 +311,7 @@ class TenantHello(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     LAST_GENERATION_FIELD_NUMBER: _builtins.int
     IDLE_COUNT_FIELD_NUMBER: _builtins.int
+    IDENTITY_TOKEN_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     VIRTUAL_SLICES_FIELD_NUMBER: _builtins.int
     ELASTIC_SLICES_FIELD_NUMBER: _builtins.int
@@ -339,6 +340,10 @@ class TenantHello(_message.Message):
     """While the tenant holds nothing as its slices were taken back for idleness (TenantIdle): the
     `count` of that notice; absent: it is not so. An RM that has lost its state then does not queue
     the tenant before a TenantActivity has a greater count.
+    """
+    identity_token: _builtins.str
+    """A token of the Kubernetes service account of the proxy's pod, bound to the pod, for an RM that
+    verifies users: it then takes user and team from the pod, and not from `tenant`.
     """
     name: _builtins.str
     """The fields of `tenant`, as the first release writes and reads them. They count where `tenant`
@@ -373,6 +378,7 @@ class TenantHello(_message.Message):
         running: _builtins.bool = ...,
         last_generation: _builtins.int = ...,
         idle_count: _builtins.int | None = ...,
+        identity_token: _builtins.str = ...,
         name: _builtins.str = ...,
         virtual_slices: _abc.Iterable[_builtins.str] | None = ...,
         elastic_slices: _builtins.int = ...,
@@ -385,7 +391,7 @@ class TenantHello(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "idle_count", b"idle_count", "max_lifetime_s", b"max_lifetime_s", "queue_timeout_s", b"queue_timeout_s", "tenant", b"tenant", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "elastic_slices", b"elastic_slices", "host", b"host", "idle_count", b"idle_count", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count", "_max_lifetime_s", b"_max_lifetime_s", "_queue_timeout_s", b"_queue_timeout_s", "address", b"address", "claims", b"claims", "elastic_slices", b"elastic_slices", "host", b"host", "identity_token", b"identity_token", "idle_count", b"idle_count", "incarnation", b"incarnation", "last_generation", b"last_generation", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "pid", b"pid", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "running", b"running", "team", b"team", "tenant", b"tenant", "user", b"user", "versions", b"versions", "virtual_slices", b"virtual_slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__idle_count: _TypeAlias = _typing.Literal["idle_count"]  # noqa: Y015
     _WhichOneofArgType__idle_count: _TypeAlias = _typing.Literal["_idle_count", b"_idle_count"]  # noqa: Y015

@@ -49,7 +49,7 @@ class TenantRequest(_message.Message):
     slices back then. It keeps the end that a tenant's first hello stated.
     """
     user: _builtins.str
-    """For people and for limits; not trusted."""
+    """For people and for limits; not trusted, unless the resource manager verifies users."""
     team: _builtins.str
     host: _builtins.str
     @_builtins.property

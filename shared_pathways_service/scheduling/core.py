@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book.actions import Actions
 from shared_pathways_service.scheduling.book.census import Census, take_census
 from shared_pathways_service.scheduling.book.changes import PlaceWanted
@@ -182,6 +183,11 @@ class ResourceManagerCore:
         """Returns whether a tenant is known, waiting or running."""
         found = self._ledger.tenants.get(tenant)
         return found is not None and incarnation in {"", found.incarnation}
+
+    def request_of(self, tenant: str, incarnation: str) -> TenantRequest | None:
+        """Returns the request of a known tenant; None: it is not known, or is another process."""
+        found = self._ledger.tenants.get(tenant)
+        return found.request if found and found.incarnation == incarnation else None
 
     def knows_slice(self, slice_id: str) -> bool:
         """Returns whether a physical slice is known, with or without connected workers."""

@@ -138,6 +138,15 @@ def test_what_it_was_at_when_it_crashed_is_in_its_message() -> None:
     assert progress.log_tail == ()
 
 
+def test_why_the_resource_manager_refuses_a_proxy_is_the_reason() -> None:
+    refused = objects.ended(69)
+    terminated = refused["status"]["containerStatuses"][0]["state"]["terminated"]
+    terminated["message"] = "I a\nE the RM refuses this proxy: PERMISSION_DENIED: no token\nI b\n"
+    progress = of(refused)
+    assert progress.reason == "the resource manager refuses it: no token"
+    assert progress.log_tail[0] == "I a"
+
+
 def test_quota_and_refusals_are_in_the_jobs_events() -> None:
     quota = 'pods "j-x" is forbidden: exceeded quota: q, requested: memory=32Gi'
     security = 'pods "j-x" is forbidden: violates PodSecurity "restricted:latest"'

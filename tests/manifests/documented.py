@@ -14,7 +14,7 @@ from shared_pathways_service.cli.display.manifest_text import yaml_text
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
 from shared_pathways_service.manifests.priority_classes import priority_classes
 from shared_pathways_service.manifests.proxy_job import proxy_job
-from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac
+from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac, verification_objects
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
 
@@ -102,6 +102,11 @@ _OPERATOR_SAYS = """\
 # PriorityClasses.
 # This is what `sps render operator-rbac` prints; --user, --group, --service-account say who.
 """
+_VERIFICATION_SAYS = """\
+# What `sps deploy --verify-users` needs, for services in namespace default: policies by which the
+# API server vouches for the users of proxies, and roles for the resource managers.
+# This is what `sps render user-verification` prints; docs/operations.md explains it.
+"""
 _PRIORITIES_SAYS = """\
 # Two PriorityClasses: pods of the higher one may take the nodes of the lower one's.
 # This is what `sps render priority-classes` prints.
@@ -125,6 +130,7 @@ def documented() -> dict[str, str]:
         "elastic-training.yaml": _ELASTIC_SAYS + yaml_text(ELASTIC),
         "tenant-rbac.yaml": _TENANT_SAYS + yaml_text(*tenant_rbac("default")),
         "operator-rbac.yaml": _OPERATOR_SAYS + yaml_text(*operator_rbac("default")),
+        "user-verification.yaml": _VERIFICATION_SAYS + yaml_text(*verification_objects("default")),
         "priority-classes.yaml": _PRIORITIES_SAYS + yaml_text(*priority_classes()),
         "hotswap/high-jax-trillium.yaml": _HIGH_SAYS + yaml_text(hotswap_jobset(HIGH)),
         "hotswap/low-jax-trillium.yaml": _LOW_SAYS + yaml_text(hotswap_jobset(LOW)),

@@ -6,10 +6,8 @@ from typing import Any
 
 from harness.session_requests import job_inputs, with_fields
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.manifests.proxy_job import (
-    ProxyJobInputs,
-    proxy_job,
-)
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_job import proxy_job
 
 GOOGLES = job_inputs(
     name="isc-proxy-ada-x7k2p",

@@ -24,12 +24,8 @@ from shared_pathways_service.manifests.permissions import (
     rules_review,
 )
 from shared_pathways_service.manifests.priority_classes import priority_classes
-from shared_pathways_service.manifests.proxy_job import (
-    ProxyJobInputs,
-    link_config_map,
-    proxy_job,
-    token_secret,
-)
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_job import link_config_map, proxy_job, token_secret
 from shared_pathways_service.manifests.rbac import operator_rbac, tenant_rbac
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset, service_objects

@@ -6,18 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.testbed.clients import home_of
-from shared_pathways_service.manifests.rbac import Subject, operator_rbac, tenant_rbac
+from shared_pathways_service.manifests.rbac import (
+    Subject,
+    operator_rbac,
+    tenant_rbac,
+    verification_objects,
+)
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.errors import ApiRefused
 
-__all__ = ["create_once", "rendered_user"]
+__all__ = ["create_once", "prepare_verification", "rendered_user"]
 
 _RULES = {"tenant": tenant_rbac, "operator": operator_rbac}
-_PLURALS = {
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-    "ClusterRole": "clusterroles",
-    "ClusterRoleBinding": "clusterrolebindings",
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_PLACES = {
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
+    "ClusterRole": (_RBAC, "clusterroles"),
+    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
+    "ValidatingAdmissionPolicy": (_ADMISSION, "validatingadmissionpolicies"),
+    "ValidatingAdmissionPolicyBinding": (_ADMISSION, "validatingadmissionpolicybindings"),
 }
 
 
@@ -25,14 +34,24 @@ def rendered_user(namespace: Namespace, role: str) -> Mapping[str, str]:
     """Returns the variables of a user with what ``sps render ROLE-rbac`` prints, and no more."""
     user = namespace.testbed.add_user(f"{namespace.name}-rendered-{role}")
     for thing in _RULES[role](namespace.name, [Subject(kind="User", name=user.name)]):
-        inside = f"/namespaces/{namespace.name}" if "namespace" in thing["metadata"] else ""
-        path = f"/apis/rbac.authorization.k8s.io/v1{inside}/{_PLURALS[thing['kind']]}"
-        create_once(namespace, path, thing)
+        create_once(namespace, _path(namespace, thing), thing)
     return {
         "KUBECONFIG": str(namespace.testbed.kubeconfig_of(user, namespace=namespace.name)),
         "TEST_NAMESPACE": namespace.name,
         "HOME": home_of(),
     }
+
+
+def prepare_verification(namespace: Namespace) -> None:
+    """Creates what ``sps render user-verification`` prints."""
+    for thing in verification_objects(namespace.name):
+        create_once(namespace, _path(namespace, thing), thing)
+
+
+def _path(namespace: Namespace, thing: Mapping[str, Any]) -> str:
+    home, plural = _PLACES[thing["kind"]]
+    inside = f"/namespaces/{namespace.name}" if "namespace" in thing["metadata"] else ""
+    return f"{home}{inside}/{plural}"
 
 
 def create_once(namespace: Namespace, path: str, body: Mapping[str, Any]) -> None:

@@ -44,6 +44,7 @@ class ServiceOptions:
     state_size: str | None = None
     storage_class: str | None = None
     lease: bool | None = None
+    verify_users: bool | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -71,6 +72,7 @@ class ServiceOptions:
             "state_size": state_size,
             "lease": self.lease,
             "storage_class": self.storage_class or ("" if state_size == "" else None),
+            "verify_users": self.verify_users,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -233,6 +235,15 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             "--storage-class",
             help="With --state-size: the volume's StorageClass, if not the default.",
+        ),
+    ],
+    "verify_users": Annotated[
+        bool | None,
+        typer.Option(
+            "--verify-users/--no-verify-users",
+            help="Take users and teams from the API server instead of from what tenants state "
+            "(our image only). [default: if the cluster has the objects of `sps render "
+            "user-verification`]",
         ),
     ],
 }

@@ -10,7 +10,7 @@ from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.manifests.image_names import proxy_image_for
 from shared_pathways_service.manifests.lifetime import deadline_s
 from shared_pathways_service.manifests.link_parts import LinkInputs
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_inputs import IdentityInputs, ProxyJobInputs
 
 __all__ = ["proxy_job_inputs"]
 
@@ -25,6 +25,7 @@ def proxy_job_inputs(
     created_by_pid: int,
     ahead_s: float,
     link: LinkInputs | None,
+    user: str = "",
 ) -> ProxyJobInputs:
     """Returns the inputs of a proxy's Job.
 
@@ -37,12 +38,14 @@ def proxy_job_inputs(
       created_by_pid: The process that owns the session.
       ahead_s: Seconds for which the Job outlives the last extension of its deadline.
       link: The far end of a resumable link; None: the link is plain.
+      user: The user by the API server's name, if the service verifies users.
     """
     first_type = tuple(map(InstanceType.parse, service.instances))[:1]
     tenant = dataclasses.replace(
         request.tenant,
         virtual_slices=request.tenant.virtual_slices or first_type,
         priority=priority,
+        user=user or request.tenant.user,
     )
     return ProxyJobInputs(
         tenant=tenant,
@@ -57,6 +60,7 @@ def proxy_job_inputs(
         labels=request.labels,
         created_by_pid=created_by_pid,
         link=link,
+        identity=IdentityInputs(audience=service.audience, user=user) if user else None,
         keep_for_s=request.keep_for_s,
         deadline_s=deadline_s(0.0, tenant.max_lifetime_s, ahead_s=ahead_s),
     )

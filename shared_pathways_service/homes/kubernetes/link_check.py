@@ -19,7 +19,8 @@ from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.permissions import needed_for_sidecar, permissions
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_job import proxy_job
 
 __all__ = ["check_link"]
 

@@ -12,12 +12,8 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.manifests.names import bears_session
-from shared_pathways_service.manifests.proxy_job import (
-    ProxyJobInputs,
-    link_config_map,
-    proxy_job,
-    token_secret,
-)
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_job import link_config_map, proxy_job, token_secret
 
 __all__ = ["create_job", "create_mounted", "find_own_job"]
 

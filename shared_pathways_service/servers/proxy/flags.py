@@ -76,6 +76,11 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         env="SPS_RESOURCE_MANAGER_TOKEN_FILE",
         help="Send the token in this file to the resource manager.",
     )
+    identity_token_file: str = flag(
+        "",
+        env="SPS_IDENTITY_TOKEN_FILE",
+        help="Prove the tenant's user to the resource manager by the pod's token in this file.",
+    )
     link_port: int = flag(
         0,
         parse=port,

@@ -304,9 +304,21 @@ def _link(
             limit, "--proxy_memory_limit_bytes of the resource manager"
         ),
         reporter=ActivityReporter(activity.look),
+        identity=lambda: _identity_token(options.identity_token_file),
     )
     engine.memory.on_near_limit = link.report
     return link
+
+
+def _identity_token(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        # The resource manager's refusal is the better message, or it needs none.
+        glog("W", f"No token in {path}: {error}")
+        return ""
 
 
 def _exit(code: int) -> NoReturn:

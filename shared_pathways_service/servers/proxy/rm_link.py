@@ -40,6 +40,8 @@ class ResourceManagerLink:
       token: The token for the RM; None: none.
       on_memory_limit: Called with the RM's limit of bytes per device.
       reporter: Reports activity to the RM if it asks; None: no reports.
+      identity: Returns the token that proves the tenant's user; it is read for each hello, as the
+        kubelet replaces it.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ResourceManagerLink:
         *,
         on_memory_limit: Callable[[int], None] = lambda _limit: None,
         reporter: ActivityReporter | None = None,
+        identity: Callable[[], str] = str,
     ) -> None:
         self._address = address
         self._hello = hello
@@ -59,6 +62,7 @@ class ResourceManagerLink:
         self._ending = ending
         self._on_memory_limit = on_memory_limit
         self._reporter = reporter
+        self._identity = identity
         self._began = time.monotonic()
         self._idle_count: int | None = None
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_WAITING)
@@ -160,6 +164,7 @@ class ResourceManagerLink:
         hello.CopyFrom(self._hello)
         hello.versions.min = PROTOCOL_MIN
         hello.versions.max = PROTOCOL_MAX
+        hello.identity_token = self._identity()
         hello.running = self._slices.granted.is_set()
         hello.last_generation = self._slices.newest_generation
         if self._idle_count is not None:

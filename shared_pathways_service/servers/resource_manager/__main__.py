@@ -21,6 +21,7 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.events.manager_events import PhysicalSliceLost, SliceReady
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.flags.parsing import parse_or_exit
+from shared_pathways_service.kube.in_cluster import in_cluster_access
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import TokenInterceptor, read_token
 from shared_pathways_service.runtime import descriptors
@@ -33,7 +34,7 @@ from shared_pathways_service.servers.resource_manager.flags import ResourceManag
 from shared_pathways_service.servers.resource_manager.lease_terms import Timing
 from shared_pathways_service.servers.resource_manager.manager_metrics import families
 from shared_pathways_service.servers.resource_manager.recording import Recording
-from shared_pathways_service.servers.resource_manager.service import ResourceManagerService
+from shared_pathways_service.servers.resource_manager.service import ResourceManagerService, Verify
 from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store, open_store
 from shared_pathways_service.servers.resource_manager.streams import TenantStreams, WorkerStreams
@@ -244,6 +245,26 @@ async def _hold_lease(
     return lease.check
 
 
+def _verification(
+    options: ResourceManagerOptions, authority: Authority, stack: contextlib.AsyncExitStack
+) -> dict[str, Verify]:
+    """Returns the argument of the service that makes it verify users, if it is to do so."""
+    if not options.identity_audience:
+        return {}
+    from shared_pathways_service.kube.api import KubeApi  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.servers.resource_manager.user_verification import (  # noqa: PLC0415
+        UserVerifier,
+    )
+
+    access = in_cluster_access(Path(options.service_account_directory))
+    api = KubeApi(access)
+    stack.push_async_callback(api.close)
+    verifier = UserVerifier(
+        api, access.namespace, options.identity_audience, known=authority.request_of
+    )
+    return {"verify": verifier.verified}
+
+
 async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerInterceptor | None) -> int:
     """Serves until a stop signal; returns the exit code."""
     loop = asyncio.get_running_loop()
@@ -278,7 +299,10 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
         # Last in, first out: streams that end with the server do not count as losses of peers.
         stack.callback(authority.close)
         service = ResourceManagerService(
-            authority, tuple(options.slices()), hello_s=options.request_timeout_s
+            authority,
+            tuple(options.slices()),
+            hello_s=options.request_timeout_s,
+            **_verification(options, authority, stack),
         )
         pb_grpc.add_ResourceManagerServicer_to_server(
             cast("pb_grpc.ResourceManagerServicer", service), server

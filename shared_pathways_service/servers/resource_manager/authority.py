@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import grpc
 
+from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -180,6 +181,10 @@ class Authority:
             "watch": len(self._watchers),
             "follow": len(self._followers),
         }
+
+    def request_of(self, tenant: str, incarnation: str) -> TenantRequest | None:
+        """Returns the request of a known tenant; None: it is not known, or is another process."""
+        return self._core.request_of(tenant, incarnation)
 
     def report(self, only: str = "") -> holdings.StatusReport:
         """Returns the core's report of slices and tenants; `only`: limited to this tenant."""

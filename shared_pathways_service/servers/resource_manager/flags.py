@@ -119,10 +119,17 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
         help="With --lease: let another head decide this long after the last renewal; without one "
         "for two thirds of it, this one ends.",
     )
+    identity_audience: str = flag(
+        "",
+        env="SPS_IDENTITY_AUDIENCE",
+        help="In a pod: verify the users of tenants, whose proxies must show a token of their pod "
+        "for this audience; empty: believe what proxies state.",
+    )
     service_account_directory: str = flag(
         SERVICE_ACCOUNT_DIRECTORY,
         env="SPS_SERVICE_ACCOUNT_DIRECTORY",
-        help="With --lease: read the token and the certificate for the API server here.",
+        help="With --lease or --identity_audience: read the token and the certificate for the API "
+        "server here.",
     )
     stop_exit_code: int = flag(
         0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc.aio
 
@@ -24,10 +24,17 @@ from shared_pathways_service.servers.resource_manager.proxy_reports import Proxy
 from shared_pathways_service.servers.resource_manager.status_report import reservation_message
 from shared_pathways_service.servers.serving import turns
 
-__all__ = ["ResourceManagerService"]
+__all__ = ["ResourceManagerService", "Verify"]
 
 #: Seconds for the first message of a new stream.
 _HELLO_S = 10.0
+
+
+Verify: TypeAlias = Callable[[messages.TenantAsked, str], Awaitable[messages.TenantAsked]]
+
+
+async def _believe(asked: messages.TenantAsked, _token: str) -> messages.TenantAsked:
+    return asked
 
 
 class ResourceManagerService:
@@ -38,9 +45,18 @@ class ResourceManagerService:
     """
 
     def __init__(
-        self, authority: Authority, types: tuple[InstanceType, ...], *, hello_s: float = _HELLO_S
+        self,
+        authority: Authority,
+        types: tuple[InstanceType, ...],
+        *,
+        hello_s: float = _HELLO_S,
+        verify: Verify = _believe,
     ) -> None:
-        """Serves `authority`; allows a new stream `hello_s` seconds for its first message."""
+        """Serves `authority`; allows a new stream `hello_s` seconds for its first message.
+
+        `verify` takes a proxy's request and identity token, and returns the request to be served.
+        """
+        self._verify = verify
         self._authority = authority
         self._hello_s = hello_s
         self._types = types
@@ -67,7 +83,7 @@ class ResourceManagerService:
         """Serves one proxy, from its hello to its end."""
         hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
-        asked = wire.tenant_asked(hello)
+        asked = await self._verify(wire.tenant_asked(hello), hello.identity_token)
         outbox = self._authority.join_tenant(asked, version)
         try:
             await _converse(

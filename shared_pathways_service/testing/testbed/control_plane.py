@@ -21,7 +21,7 @@ from shared_pathways_service.testing.testbed.certificates import Certificates
 from shared_pathways_service.testing.testbed.daemons import Daemon
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
-from shared_pathways_service.testing.testbed.users import AUDITED_GROUP, User
+from shared_pathways_service.testing.testbed.users import ADMIN_GROUP, AUDITED_GROUP, User, new_user
 
 __all__ = ["NODE_GRACE_S", "ControlPlane"]
 
@@ -57,6 +57,7 @@ _CONTROLLERS = (
 #: nodes' taint; the third gives each namespace nodes of its own.
 _ADMISSION = ("ExtendedResourceToleration", "Priority", "PodNodeSelector")
 
+_CONTROLLER_MANAGER = "system:kube-controller-manager"
 _READY_S = 120.0
 _POLL_S = 0.1
 
@@ -92,9 +93,14 @@ class ControlPlane:
         self._port = port
         self.kubeconfig = directory / "admin.kubeconfig"
         write_kubeconfig(self.kubeconfig, self.server, certificates.authority, self._admin)
+        # Policies may distinguish controllers from other users.
+        controllers = new_user(_CONTROLLER_MANAGER, ADMIN_GROUP)
+        controllers_kubeconfig = directory / "controllers.kubeconfig"
+        write_kubeconfig(controllers_kubeconfig, self.server, certificates.authority, controllers)
         tokens = directory / "tokens.csv"
         tokens.touch(mode=0o600)
-        tokens.write_text("".join(_token_line(user) for user in users), encoding="utf-8")
+        lines = [_token_line(user) for user in (*users, controllers)]
+        tokens.write_text("".join(lines), encoding="utf-8")
 
         def daemon(name: str, *flags: str) -> Daemon:
             command = [str(programs.path(name)), *flags]
@@ -108,10 +114,15 @@ class ControlPlane:
             f"--authentication-token-webhook-cache-ttl={webhook_cache_s}s",
             "--authentication-token-webhook-version=v1",
         )
-        common = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0")
+        common = ("--leader-elect=false", "--secure-port=0")
         self._controllers = (
-            daemon("kube-controller-manager", *common, *_manager_flags(certificates)),
-            daemon("kube-scheduler", *common),
+            daemon(
+                "kube-controller-manager",
+                f"--kubeconfig={controllers_kubeconfig}",
+                *common,
+                *_manager_flags(certificates),
+            ),
+            daemon("kube-scheduler", f"--kubeconfig={self.kubeconfig}", *common),
         )
 
     @property

@@ -11,7 +11,8 @@ from harness.programs import sps_failing, sps_json, wait_until
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, deployed, journal, nothing_left, proxies
 from shared_pathways_service.agent.request import user_name
-from shared_pathways_service.manifests.proxy_job import ProxyJobInputs, proxy_job
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.testing.testbed import Namespace
 from tests.testbed.operating.cli import holder
 

@@ -19,7 +19,7 @@ from shared_pathways_service.cli.commands.clusters import upgrade
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cluster_state.service_reading import difference
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.manifests.names import ANNOTATION_DRAINING
+from shared_pathways_service.manifests.names import ANNOTATION_AUDIENCE, ANNOTATION_DRAINING
 from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
@@ -31,7 +31,7 @@ from shared_pathways_service.testing.testbed.deployed_service import (
     OUR_SERVER_IMAGE,
     DeployedService,
 )
-from tests.testbed.roles import rendered_user
+from tests.testbed.roles import prepare_verification, rendered_user
 
 pytestmark = pytest.mark.race
 
@@ -70,7 +70,9 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
     namespace: Namespace, place: list[str]
 ) -> None:
     image = f"--server-image={OUR_SERVER_IMAGE}"
+    prepare_verification(namespace)
     made = sps("deploy", "pw", f"--slices={KIND}=2", image, *place)
+    assert jobset(namespace, "pw")["metadata"]["annotations"][ANNOTATION_AUDIENCE]
     assert made.stdout == f"{service_address('pw')}\n"
     assert "pw: 2/2 slices are ready" in made.stderr
     assert f'pathways_service="{service_address("pw")}"' in made.stderr

@@ -145,6 +145,7 @@ async def _with_defaults(
 ) -> ServiceInputs:
     """Adds the inputs that were not given and depend on the cluster; says what is missing."""
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
+        deployment,
         head_leases,
         state_claims,
     )
@@ -162,6 +163,15 @@ async def _with_defaults(
             print_note(
                 f"{why_not}: while a lost node still runs an old head, two heads may decide "
                 "(`sps render operator-rbac` has the permissions for a Lease)"
+            )
+    if inputs.verify_users:
+        await deployment.check_verification(cluster)
+    elif "verify_users" not in given:
+        inputs, why_not = await deployment.with_verification(cluster, inputs)
+        if why_not:
+            print_note(
+                f"users are not verified, so that a tenant may name another user: {why_not} "
+                "(--no-verify-users accepts that)"
             )
     return inputs
 

@@ -22,9 +22,11 @@ from shared_pathways_service.manifests.priority_classes import priority_classes
 from shared_pathways_service.manifests.rbac import (
     OPERATORS,
     TENANTS,
+    VERIFICATION,
     Subject,
     operator_rbac,
     tenant_rbac,
+    verification_objects,
 )
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_objects
@@ -36,7 +38,7 @@ Objects = list[dict[str, Any]]
 _SERVICE = "service"
 _RBAC = ("tenant-rbac", "operator-rbac")
 _HOTSWAP = "hotswap"
-_WHAT = (_SERVICE, *_RBAC, "priority-classes", _HOTSWAP)
+_WHAT = (_SERVICE, *_RBAC, VERIFICATION, "priority-classes", _HOTSWAP)
 _DEFAULT_NAME = "pathways-cluster"
 
 
@@ -95,7 +97,8 @@ def render(
     """Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).
 
     service: the objects of `sps deploy` with the same options. tenant-rbac, operator-rbac: roles
-    of tenants and operators. priority-classes, hotswap: see docs/operations.md.
+    of tenants and operators. user-verification: what `sps deploy --verify-users` needs.
+    priority-classes, hotswap: see docs/operations.md.
     """
     service = wanted.fields()
     _check_goes_together(what, "--file", file)
@@ -104,7 +107,7 @@ def render(
     _check_goes_together(what, "--user", user, *_RBAC)
     _check_goes_together(what, "--group", group, *_RBAC)
     _check_goes_together(what, "--service-account", service_account, *_RBAC)
-    _check_goes_together(what, "--namespace", namespace, _SERVICE, *_RBAC, _HOTSWAP)
+    _check_goes_together(what, "--namespace", namespace, _SERVICE, *_RBAC, VERIFICATION, _HOTSWAP)
     namespace = check_dns_label("--namespace", namespace or DEFAULT_NAMESPACE)
     subjects = _subjects(user, group, service_account)
     made: dict[str | None, Callable[[], Objects]] = {
@@ -112,6 +115,7 @@ def render(
         _SERVICE: lambda: _service(name or _DEFAULT_NAME, namespace, service),
         "tenant-rbac": lambda: tenant_rbac(namespace, subjects or [TENANTS]),
         "operator-rbac": lambda: operator_rbac(namespace, subjects or [OPERATORS]),
+        VERIFICATION: lambda: verification_objects(namespace),
         "priority-classes": priority_classes,
         _HOTSWAP: lambda: [*priority_classes(), *recipe(namespace)],
     }

@@ -122,6 +122,8 @@ async def _upgrade(
         if options.dry_run or after == before:
             return _Upgraded(inputs=after)
         await deployment.check_priority_class(cluster, after.priority_class)
+        if after.verify_users:
+            await deployment.check_verification(cluster)
         # The cluster must accept the new JobSet before the old one is deleted.
         await deployment.try_to_create(cluster, after)
         await head_leases.ensure_lease(cluster, after)

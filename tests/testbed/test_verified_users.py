@@ -1,0 +1,125 @@
+"""A service that verifies users believes the API server, and not what a proxy says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from harness.session_requests import job_inputs
+from harness.testbed.clients import KIND, client, nothing_left
+from shared_pathways_service.cli.lookups.place_readers import manager_of
+from shared_pathways_service.cli.options.cluster_options import Place
+from shared_pathways_service.manifests.names import ANNOTATION_AUDIENCE
+from shared_pathways_service.manifests.proxy_inputs import IdentityInputs, ProxyJobInputs
+from shared_pathways_service.manifests.proxy_job import proxy_job, token_secret
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.testing.testbed import ApiRefused, Namespace, deploy_service
+from shared_pathways_service.testing.testbed.deployed_service import (
+    OUR_PROXY_IMAGE,
+    DeployedService,
+)
+from tests.testbed.roles import prepare_verification
+
+JOBS, JOBSETS = "batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets"
+HOLDER = """
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
+    say("holds", name=connection.proxy_job_name)
+    wait_for("leave")
+"""
+REFUSED = """
+try:
+    connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
+except errors.ProxyFailed as error:
+    say("refused", message=str(error), code=error.exit_code, log=error.log_tail)
+"""
+OTHER = "bob"
+
+
+def call(namespace: Namespace, method: str, message: Any) -> Any:
+    """Calls the resource manager."""
+
+    async def ask() -> Any:
+        place = Place(context="testbed", namespace=namespace.name)
+        async with manager_of(place, Settings.load()) as manager:
+            return await manager.ask(getattr(manager.stub, method), message)
+
+    return asyncio.run(ask())
+
+
+def reserve_for_other(namespace: Namespace) -> None:
+    """Reserves a slice for another user."""
+    request = pb.ReserveSlicesRequest(instance_type=KIND, count=1, user=OTHER, ends=-3600.0)
+    call(namespace, "ReserveSlices", request)
+
+
+def users(namespace: Namespace) -> dict[str, str]:
+    """Returns the user of each tenant."""
+    status = call(namespace, "GetStatus", pb.GetStatusRequest())
+    return {tenant.name: tenant.user for tenant in status.tenants}
+
+
+def inputs_of(service: DeployedService, name: str, user: str) -> ProxyJobInputs:
+    """Returns the inputs of a proxy that says that it is another user's."""
+    namespace = service.namespace.name
+    return job_inputs(
+        name=name,
+        namespace=namespace,
+        session=f"{name}-0000",
+        service_address=service.address,
+        service_name=service.name,
+        image=OUR_PROXY_IMAGE,
+        virtual_slices=(KIND,),
+        user=OTHER,
+        identity=IdentityInputs(audience=f"{service.name}.{namespace}.sps.dev", user=user),
+    )
+
+
+def test_a_tenant_is_who_the_api_server_says(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_verification(namespace)
+    namespace.add_nodes({KIND: 2}, cpu_nodes=0)
+    service = deploy_service(namespace, {KIND: 2}, verify_users=True)
+    user = namespace.user("tenant")
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
+    with client(namespace, HOLDER) as holder:
+        name = holder.expect("holds")["name"]
+        assert users(namespace) == {name: user.name}
+
+        reserve_for_other(namespace)
+
+        # A Job that names another user does not come to be.
+        api = namespace.testbed.api_of(user)
+        with pytest.raises(ApiRefused, match="must be your user name"):
+            api.create(namespace.path(JOBS), proxy_job(inputs_of(service, "liar", OTHER)))
+        # One whose proxy names another user is its creator's, and gets nothing of that user's.
+        liar = inputs_of(service, "liar", user.name)
+        job = api.create(namespace.path(JOBS), proxy_job(liar))
+        secret = token_secret(liar, "token", job["metadata"]["uid"])
+        api.create(namespace.path("secrets"), secret)
+
+        # A client that does not know that the service verifies users, like one of an older release.
+        jobset = namespace.path(JOBSETS, service.name)
+        unsaid = {"metadata": {"annotations": {ANNOTATION_AUDIENCE: None}}}
+        namespace.testbed.api.request(
+            "PATCH", jobset, body=unsaid, content_type="application/merge-patch+json"
+        )
+        with client(namespace, REFUSED) as older:
+            refused = older.expect("refused")
+        assert "verifies users" in refused["message"]
+        assert "shows no token" in refused["message"]
+        [pod] = namespace.items("pods", labelSelector="batch.kubernetes.io/job-name=liar")
+        named = pod["metadata"]["name"]
+        namespace.wait_for_pod(named, lambda p: p["status"]["phase"] == "Failed")
+        assert "reserved for user bob" in namespace.log(named)
+        # Each other request was refused, so that nobody else has ever held a slice.
+        assert users(namespace) == {name: user.name}
+        usage = call(namespace, "GetUsage", pb.GetUsageRequest(by="user"))
+        assert {row.name for row in usage.rows if row.slice_s} == {user.name}
+        holder.tell("leave")
+        assert holder.wait() == 0
+    namespace.delete(JOBS, "liar")
+    nothing_left(namespace)
