@@ -2,7 +2,7 @@
 
 import { choiceFor, choicesFor } from "./actions.js";
 import { Rows, choice, make, setAttribute, setText } from "./dom.js";
-import { ago, byName, person } from "./words.js";
+import { byName, passed, person, span } from "./words.js";
 
 const KINDS = ["free", "held", "spare", "cordoned", "draining", "starting", "lost"];
 
@@ -126,7 +126,8 @@ export class SlicesView {
     const [id, state, who, where] = element.children;
     setAttribute(element, "class", kind);
     setText(id, slice.id);
-    setText(state, `${kind} ${ago(slice.held_since ?? slice.since)}`);
+    const since = slice.held_since ?? slice.since;
+    setText(state, since ? `${kind} for ${span(passed(since))}` : kind);
     const index = slice.virtual_index === null ? "" : `[${slice.virtual_index}]`;
     const waiting = slice.kept_for ? `kept for ${slice.kept_for}` : "";
     setText(who, slice.tenant ? `${slice.tenant}${index} ${person(holder)}` : waiting);

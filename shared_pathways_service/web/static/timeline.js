@@ -8,7 +8,7 @@ const MINUTE_S = 60;
 const HOUR_S = 3600;
 const DAY_S = 24 * HOUR_S;
 const RANGES = [
-  [10 * MINUTE_S, "10 minutes"], [HOUR_S, "1 hour"], [6 * HOUR_S, "6 hours"], [DAY_S, "1 day"],
+  [2 * MINUTE_S, "2 minutes"], [10 * MINUTE_S, "10 minutes"], [HOUR_S, "1 hour"], [6 * HOUR_S, "6 hours"], [DAY_S, "1 day"],
   [7 * DAY_S, "7 days"], [30 * DAY_S, "30 days"], [90 * DAY_S, "90 days"],
 ];
 // Seconds between two lines of the axis, the first that leaves enough room is taken.
