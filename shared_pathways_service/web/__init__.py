@@ -8,6 +8,7 @@
 - `service_questions`: answers of the service's history, for single requests.
 - `connection_details`: the link, proxy, counters and log of one connection.
 - `page_actions`: what a page may do to the service where that is allowed.
+- `training_runs`: reports on elastic training runs.
 - `page_server`: the HTTP server.
 - `browser`: opens the page without showing the token to other users.
 - `static/`: the page itself, ES modules and CSS, without a build step.

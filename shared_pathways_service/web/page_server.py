@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_state import difference
 from shared_pathways_service.web.service_feed import ServiceFeed
 from shared_pathways_service.web.service_questions import explain, read_history
+from shared_pathways_service.web.training_runs import TrainingRuns
 
 __all__ = ["ADDRESS", "make_application", "serving"]
 
@@ -47,11 +48,16 @@ _ALIVE_S = 5.0
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FEED = web.AppKey("feed", ServiceFeed)
 _CONNECTIONS = web.AppKey("connections", ConnectionDetails)
+_RUNS = web.AppKey("runs", TrainingRuns)
 _ACTIONS: web.AppKey[PageActions | None] = web.AppKey("actions")
 
 
 def make_application(
-    feed: ServiceFeed, token: str, own: OwnEntry, actions: PageActions | None
+    feed: ServiceFeed,
+    token: str,
+    own: OwnEntry,
+    actions: PageActions | None,
+    runs: Sequence[str],
 ) -> web.Application:
     """Makes the application.
 
@@ -60,17 +66,21 @@ def make_application(
       token: The text that a browser must show.
       own: Finds this user's connections on this machine.
       actions: The actions that the page may ask for; None: it is read-only.
+      runs: Directories of elastic training runs.
     """
     app = web.Application(middlewares=[_guarded_by(token), _reporting_errors])
     app[_FEED] = feed
     app[_CONNECTIONS] = ConnectionDetails(feed.reader, own)
     app[_ACTIONS] = actions
+    app[_RUNS] = TrainingRuns(runs)
     app.router.add_get("/", _page)
     app.router.add_get("/api/stream", _stream)
     app.router.add_get("/api/history", _history)
     app.router.add_get("/api/explain", _explain)
     app.router.add_get("/api/connection", _connection)
     app.router.add_get("/api/log", _log)
+    app.router.add_get("/api/runs", _runs)
+    app.router.add_get("/api/run", _run)
     app.router.add_get("/api/usage", _usage)
     app.router.add_get("/api/usage.csv", _usage_csv)
     app.router.add_get("/api/actions", _allowed)
@@ -88,6 +98,7 @@ async def serving(
     *,
     own: OwnEntry = no_own_entry,
     actions: PageActions | None = None,
+    runs: Sequence[str] = (),
 ) -> AsyncIterator[int]:
     """Serves the page for the length of the block, and yields the port.
 
@@ -97,12 +108,13 @@ async def serving(
       port: Loopback port; 0: any free port.
       own: Finds this user's connections on this machine.
       actions: The actions that the page may ask for; None: it is read-only.
+      runs: Directories of elastic training runs.
 
     Raises:
       SharedPathwaysError: The port cannot be bound.
     """
     runner = web.AppRunner(
-        make_application(feed, token, own, actions),
+        make_application(feed, token, own, actions, runs),
         access_log=None,  # its lines would have the token
         shutdown_timeout=1.0,
         handler_cancellation=True,
@@ -223,6 +235,15 @@ async def _connection(request: web.Request) -> web.StreamResponse:
 async def _log(request: web.Request) -> web.StreamResponse:
     name = request.query.get("name", "")
     return web.json_response(await request.app[_CONNECTIONS].log(name))
+
+
+async def _runs(request: web.Request) -> web.StreamResponse:
+    return web.json_response({"runs": request.app[_RUNS].directories})
+
+
+async def _run(request: web.Request) -> web.StreamResponse:
+    directory, seen = request.query.get("run", ""), request.query.get("seen", "")
+    return web.json_response(await request.app[_RUNS].report(directory, seen))
 
 
 async def _usage(request: web.Request) -> web.StreamResponse:

@@ -6,12 +6,15 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from shared_pathways_service.elastic.accounting.account import Account, Cause
 from shared_pathways_service.elastic.accounting.history import (
+    LossPoint,
     Mark,
     SliceCount,
     lives_of,
+    loss_curve,
     sights_of,
     slice_counts,
 )
@@ -46,6 +49,7 @@ class Report:
       failed_saves: Checkpoints and snapshots that failed.
       mttr: Time to repair, by cause of the incident.
       slice_counts: The number of training slices, at each change.
+      losses: The loss over the steps whose results survived; empty: it was not reported.
     """
 
     began: str
@@ -68,11 +72,16 @@ class Report:
     mttr: Mapping[str, Repair]
     slice_counts: Sequence[SliceCount]
     marks: Sequence[Mark]
+    losses: Sequence[LossPoint] = ()
 
     @property
     def goodput(self) -> float:
         """The share of the wall time for steps whose results survived, from 0 to 1."""
         return self.good_s / self.wall_s if self.wall_s else 0.0
+
+    def as_fields(self) -> dict[str, Any]:
+        """Returns its fields and `goodput`, for JSON."""
+        return {**dataclasses.asdict(self), "goodput": self.goodput}
 
 
 def report_of(events: Iterable[Event]) -> Report | None:
@@ -111,4 +120,5 @@ def report_of(events: Iterable[Event]) -> Report | None:
         mttr=repairs_of(account.log.incidents),
         slice_counts=slice_counts(lives),
         marks=sights_of(lives),
+        losses=loss_curve(lives),
     )

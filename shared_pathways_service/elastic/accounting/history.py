@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
+import statistics
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -19,9 +21,24 @@ from shared_pathways_service.events.training import (
     SliceDown,
     StateRestored,
     TrainingRetried,
+    TrainingStep,
 )
 
-__all__ = ["Life", "Mark", "Moment", "Sight", "SliceCount", "lives_of", "sights_of", "slice_counts"]
+__all__ = [
+    "Life",
+    "LossPoint",
+    "Mark",
+    "Moment",
+    "Sight",
+    "SliceCount",
+    "lives_of",
+    "loss_curve",
+    "sights_of",
+    "slice_counts",
+]
+
+#: Points of a loss curve at most.
+_POINTS: Final = 400
 
 #: Events before a run starts, when a process looks at existing checkpoints.
 _BEFORE_A_RUN: Final = (CheckpointKept, CheckpointQuarantined)
@@ -92,6 +109,15 @@ class SliceCount:
     count: int
 
 
+@dataclasses.dataclass(frozen=True)
+class LossPoint:
+    """The mean loss of one or more successive steps, and the time and number of the last one."""
+
+    at: float
+    step: int
+    loss: float
+
+
 def lives_of(events: Iterable[Event]) -> list[Life]:
     """Puts events on one time axis.
 
@@ -138,6 +164,25 @@ def _life(group: Sequence[Event], start: float) -> Life:
 
 def _wall(event: Event) -> float:
     return datetime.fromisoformat(event.time).timestamp()
+
+
+def loss_curve(lives: Iterable[Life]) -> list[LossPoint]:
+    """Returns the losses of steps whose results survived, as at most 400 points."""
+    kept: list[LossPoint] = []
+    for life in lives:
+        for at, event in ((moment.at, moment.event) for moment in life.moments):
+            if isinstance(event, TrainingStep) and event.step is not None:
+                # Training was rewound: steps from here on are repeated.
+                while kept and kept[-1].step >= event.step:
+                    kept.pop()
+                if isinstance(event.loss, int | float) and math.isfinite(event.loss):
+                    kept.append(LossPoint(at, event.step, event.loss))
+    size = -(-len(kept) // _POINTS) or 1
+    parts = (kept[first : first + size] for first in range(0, len(kept), size))
+    return [
+        dataclasses.replace(part[-1], loss=statistics.fmean(point.loss for point in part))
+        for part in parts
+    ]
 
 
 def slice_counts(lives: Iterable[Life]) -> list[SliceCount]:

@@ -2,7 +2,8 @@
 
 import { Actions } from "./actions.js";
 import { make, setAttribute, setText } from "./dom.js";
-import { Store } from "./store.js";
+import { RunView } from "./run.js";
+import { Store, ask } from "./store.js";
 import { ConnectionView } from "./connection.js";
 import { SlicesView } from "./slices.js";
 import { TenantsView } from "./tenants.js";
@@ -15,6 +16,7 @@ const VIEWS = {
   tenants: ["Tenants and queue", TenantsView],
   timeline: ["Timeline", TimelineView],
   usage: ["Usage", UsageView],
+  run: ["Training", RunView],
   connection: ["Connection", ConnectionView],
 };
 // Texts such as "12 s ago" are brought up to date this often.
@@ -94,9 +96,16 @@ const address = new URL(location.href);
 address.searchParams.delete("token");
 history.replaceState(null, "", address);
 
+/** Shows the link to the runs if there are any. */
+async function offerRuns() {
+  const { runs } = await ask("/api/runs", {});
+  document.getElementById("runs").hidden = !runs.length;
+}
+
 store.listeners.add(schedule);
 await actions.load().catch(() => {});  // without an answer the page is read-only
 addEventListener("hashchange", route);
 setInterval(schedule, TICK_MS);
 route();
 store.follow();
+offerRuns().catch(() => {});  // without an answer there is no link

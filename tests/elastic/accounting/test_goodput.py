@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_pathways_service.elastic.accounting.goodput import report_of
-from shared_pathways_service.elastic.accounting.history import Mark, Sight, SliceCount
+from shared_pathways_service.elastic.accounting.history import LossPoint, Mark, Sight, SliceCount
 from shared_pathways_service.elastic.accounting.incidents import Repair
 from shared_pathways_service.events import Event
 from tests.elastic.accounting.runs import lost_slice, reported, spent
@@ -40,6 +40,31 @@ def test_a_run_without_faults() -> None:
     assert (report.steps, report.steps_lost, report.last_step) == (5, 0, 5)
     assert (report.outcome, report.processes, report.attempts) == ("done", 1, 1)
     assert not report.incidents
+
+
+def test_the_loss_is_that_of_steps_whose_results_survived() -> None:
+    process = Process()
+    process.start(0)
+    for step in (1, 2, 3, 4):
+        process.tell(step, "elastic.step", step=step, duration_s=1.0, loss=float(step))
+    process.tell(6, "elastic.restored", step=2, duration_s=1.0, origin="checkpoint")
+    # A loss that is not finite is text in a ledger.
+    for step, loss in ((3, 30.0), (4, "nan"), (5, None)):
+        process.tell(5 + step, "elastic.step", step=step, duration_s=1.0, loss=loss)
+    assert reported(process).losses == [
+        LossPoint(1.0, 1, 1.0), LossPoint(2.0, 2, 2.0), LossPoint(8.0, 3, 30.0)
+    ]  # fmt: skip
+
+
+def test_a_long_loss_curve_has_means_of_equal_parts() -> None:
+    process = Process()
+    process.start(0)
+    for step in range(1, 1002):
+        process.tell(step, "elastic.step", step=step, duration_s=1.0, loss=float(step))
+    losses = reported(process).losses
+    assert len(losses) == 334
+    assert losses[0] == LossPoint(3.0, 3, 2.0)
+    assert losses[-1] == LossPoint(1001.0, 1001, 1000.5)
 
 
 def test_a_lost_slice() -> None:

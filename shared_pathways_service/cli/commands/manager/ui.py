@@ -51,6 +51,14 @@ def ui(
             help="Let the page cordon and drain slices, delete connections and reserve slices.",
         ),
     ] = False,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Show this elastic training run, as `sps report` does; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
@@ -65,7 +73,7 @@ def ui(
     feed = ServiceFeed(reader_of(place, settings), place.home)
     actions = PageActions(feed, _delete_command(place)) if allow_actions else None
     own = functools.partial(live_entry, settings, place)
-    page = functools.partial(serving, feed, port=port, own=own, actions=actions)
+    page = functools.partial(serving, feed, port=port, own=own, actions=actions, runs=run or ())
     ended_by = asyncio.run(_serve(page, settings, no_browser=no_browser, as_json=as_json))
     raise typer.Exit(_EXIT_CODES[ended_by])
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -54,7 +53,7 @@ def report(
 
         write_png(found, png, title=run)
     if as_json:
-        print_json(_plain(found, events.skipped))
+        print_json({**found.as_fields(), "skipped_lines": events.skipped})
     else:
         _print(found, events.skipped)
 
@@ -62,12 +61,6 @@ def report(
 def _not_found(message: str) -> typer.Exit:
     print_error(f"{message} hint: name the directory of the run")
     return typer.Exit(NOT_READY)
-
-
-def _plain(found: Report, skipped: int) -> dict[str, Any]:
-    data = dataclasses.asdict(found)
-    data.update(goodput=found.goodput, skipped_lines=skipped)
-    return data
 
 
 def _print(found: Report, skipped: int) -> None:
