@@ -128,7 +128,11 @@ def answer_of(url: str, path: str, **parameters: str) -> Any:
 
 @contextlib.contextmanager
 def page_of(
-    reader: ReadableService, *, port: int = 0, delete_command: Sequence[str] = ()
+    reader: ReadableService,
+    *,
+    port: int = 0,
+    delete_command: Sequence[str] = (),
+    runs: Sequence[str] = (),
 ) -> Iterator[int]:
     """Serves the page in a thread for the length of the block, and yields its port.
 
@@ -141,7 +145,7 @@ def page_of(
         end = asyncio.Event()
         feed = ServiceFeed(reader, "embedded", interval_s=0.05)
         actions = PageActions(feed, delete_command) if delete_command else None
-        async with serving(feed, TOKEN, port, actions=actions) as found:
+        async with serving(feed, TOKEN, port, actions=actions, runs=runs) as found:
             bound.append(found)
             loops.append((asyncio.get_running_loop(), end))
             is_ready.set()

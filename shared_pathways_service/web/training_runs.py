@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,8 @@ __all__ = ["TrainingRuns"]
 
 #: Marks, interruptions and changes of the number of slices in an answer: the last ones.
 _MOST: Final = 2_000
+#: Of the time of a page, at most this part is spent on reading a ledger that grows.
+_PART: Final = 0.1
 _LONG: Final = ("marks", "incidents", "slice_counts")
 
 
@@ -31,6 +34,7 @@ class TrainingRuns:
     def __init__(self, directories: Sequence[str]) -> None:
         self.directories = tuple(dict.fromkeys(directories))
         self._reports: dict[str, dict[str, Any]] = {}
+        self._not_before: dict[str, float] = {}
         self._lock = asyncio.Lock()
 
     async def report(self, directory: str, seen: str) -> dict[str, Any]:
@@ -51,9 +55,13 @@ class TrainingRuns:
             raise InvalidRequestError("run", directory, "a run of `sps ui --run`")
         # (One at a time: a large ledger takes a processor for seconds.)
         async with self._lock:
-            known = self._reports.get(directory)
-            found = await asyncio.to_thread(_read_if_changed, directory, known)
-            self._reports[directory] = found
+            found = self._reports.get(directory)
+            began = time.monotonic()
+            if found is None or began >= self._not_before[directory]:
+                found = await asyncio.to_thread(_read_if_changed, directory, found)
+                ended = time.monotonic()
+                self._reports[directory] = found
+                self._not_before[directory] = ended + (ended - began) / _PART
         return {"version": found["version"]} if found["version"] == seen else found
 
 

@@ -26,6 +26,7 @@ _SPEAKERS = (
     ("cli/", "`sps`"),
     ("serve.py", "`sps`"),
     ("operations/", "`sps`"),
+    ("web/", "`sps ui`"),
     ("elastic/", "elastic training"),
     ("manifests/pathways_job", "`sps render`"),
     ("manifests/jobset_parts", "`sps render`"),

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from harness.processes import DEADLINE_S
+from harness.processes import DEADLINE_S, REPOSITORY
 from harness.web_page import TOKEN, Script, page_of
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -20,7 +20,8 @@ from tests.web.test_slice_history import decision
 
 KIND = "tpuv6e:2x2"
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-PAGES = ("slices", "tenants", "timeline", "usage", "connection/ada-job")
+PAGES = ("slices", "tenants", "timeline", "usage", "connection/ada-job", "run")
+RUN = str(REPOSITORY / "tests" / "cli" / "sample_run")
 expect.set_options(timeout=DEADLINE_S * 1000)
 
 
@@ -277,7 +278,7 @@ def test_every_page_is_accessible_and_fits(browser: Browser, width: int) -> None
         browser.new_context(
             viewport={"width": width, "height": 800}, bypass_csp=True, reduced_motion="reduce"
         ) as context,
-        page_of(sample(), delete_command=["false"]) as port,
+        page_of(sample(), delete_command=["false"], runs=[RUN]) as port,
     ):
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")

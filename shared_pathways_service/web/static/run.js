@@ -4,7 +4,7 @@ import { Rows, Table, choice, draw, make, setAttribute, setText } from "./dom.js
 import { ask } from "./store.js";
 import { span } from "./words.js";
 
-const REFRESH_MS = 5000;
+const REFRESH_MS = 2000;
 const LEFT = 60;
 const LOSS_PX = 200;
 const SLICES_PX = 70;
@@ -44,7 +44,7 @@ export class RunView {
     ]);
     this.incidents = new Table("Interruptions, the latest first", [
       ["After", (row) => span(row.at_s)],
-      ["Cause", (row) => row.cause],
+      ["Cause", (row) => row.cause.replaceAll("_", " ")],
       ["Slices", (row) => row.slices.join(", ")],
       ["Repaired in", (row) => (row.repair_s === null ? "not repaired" : span(row.repair_s)), "number"],
       ["Steps lost", (row) => String(row.lost_steps), "number"],
@@ -133,8 +133,8 @@ export class RunView {
     const { report } = this;
     this.factRows.show(factsOf(report).filter(([, text]) => text).map((fact) => [fact[0], fact]));
     const times = Object.entries({ goodput: report.good_s, ...report.badput_s }).filter(([name, s]) => s || name === "goodput");
-    this.times.show(times.map(([name, seconds]) => [name, { name, seconds, share: SHARE(seconds, report.wall_s) }]));
-    this.repairs.show(Object.entries(report.mttr).map(([cause, row]) => [cause, { cause, ...row }]));
+    this.times.show(times.map(([name, seconds]) => [name, { name: name.replaceAll("_", " "), seconds, share: SHARE(seconds, report.wall_s) }]));
+    this.repairs.show(Object.entries(report.mttr).map(([cause, row]) => [cause, { cause: cause.replaceAll("_", " "), ...row }]));
     this.incidents.show(report.incidents.map((row, at) => [at, row]).reverse());
     this.losses.show(Object.entries(report.slice_losses).map(([slice, count]) => [slice, { slice, count }]));
     for (const table of [this.repairs, this.incidents, this.losses]) table.element.hidden = !table.body.firstChild;
@@ -172,7 +172,7 @@ export class RunView {
     say(width - 10, height - 4, span(wall));
     this.wordRows.show(words);
     const lost = marks.filter((mark) => mark.sight === "lost").length;
-    setAttribute(this.svg, "aria-label", `${lossText(losses)} Up to ${most} slices in ${span(wall)}; slices were lost ${lost} times.`);
+    setAttribute(this.svg, "aria-label", `${lossText(losses)} Up to ${most} slices in ${span(wall)}; slices were lost ${lost} ${lost === 1 ? "time" : "times"}.`);
   }
 
   drawLosses(losses, x, say) {
