@@ -13,6 +13,7 @@ All public names are here or in `isc_pathways`, the module's name in upstream's 
 - `scheduling`, `servers`, `flags`: decides who gets which slices, and serves them
 - `elastic`: training that survives the loss of slices
 - `cli`, `operations`, `serve`: commands
+- `magics`: ``%sps``, the commands in a notebook
 - `run_workload`, `deploy_pathways_service`: commands with upstream's flags
 - `testing`: faults, stand-ins and the testbed, also for users' tests
 
@@ -100,3 +101,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Adds the magic ``%sps`` to IPython; called by ``%load_ext shared_pathways_service``."""
+    importlib.import_module(f"{__name__}.magics.sps_magic").load(shell)

@@ -17,14 +17,14 @@ import typer
 from shared_pathways_service.cli.errors import reporting_errors
 from shared_pathways_service.version import __version__
 
-__all__ = ["COMMANDS", "command", "main"]
+__all__ = ["COMMANDS", "Command", "command", "command_group", "main"]
 
 #: Set by the shell's completion; typer derives the name from the program's.
 _COMPLETION = "_SPS_COMPLETE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Command:
+class Command:
     """The location of a command, and its help.
 
     Attributes:
@@ -37,184 +37,184 @@ class _Command:
     help: str
     runs_another: bool = False
 
-    def load(self) -> Callable[..., None]:
+    def load(self) -> Callable[..., Any]:
         """Imports the command."""
         module = importlib.import_module(self.module)
-        function: Callable[..., None] = getattr(module, self.function)
+        function: Callable[..., Any] = getattr(module, self.function)
         return function
 
 
 COMMANDS = {
-    "run": _Command(
+    "run": Command(
         module="shared_pathways_service.cli.commands.sessions.run",
         function="run",
         help="Run a program on slices of the service.",
         runs_another=True,
     ),
-    "submit": _Command(
+    "submit": Command(
         module="shared_pathways_service.cli.commands.jobs.submit",
         function="submit",
         help="Hand a program over to the service, which runs it on slices; print the job's name.",
         runs_another=True,
     ),
-    "wait": _Command(
+    "wait": Command(
         module="shared_pathways_service.cli.commands.jobs.wait",
         function="wait",
         help="Wait for a submitted job, and exit with its program's exit code.",
     ),
-    "attach": _Command(
+    "attach": Command(
         module="shared_pathways_service.cli.commands.jobs.attach",
         function="attach",
         help="Show the output and the progress of a submitted job, until it ends or you press "
         "Ctrl-C.",
     ),
-    "cancel": _Command(
+    "cancel": Command(
         module="shared_pathways_service.cli.commands.jobs.cancel",
         function="cancel",
         help="End a submitted job: its program gets SIGTERM, and is killed 10 seconds later.",
     ),
-    "serve": _Command(
+    "serve": Command(
         module="shared_pathways_service.serve",
         function="serve",
         help="Run the embedded service in the foreground, and show the holders of its slices.",
     ),
-    "list": _Command(
+    "list": Command(
         module="shared_pathways_service.cli.commands.sessions.list",
         function="list_connections",
         help="List your connections and submitted jobs, after deleting what dead programs left "
         "behind.",
     ),
-    "testbed": _Command(
+    "testbed": Command(
         module="shared_pathways_service.cli.commands.clusters.testbed",
         function="bring_up",
         help="Run a Kubernetes cluster of local processes on this machine, until Ctrl-C.",
     ),
-    "status": _Command(
+    "status": Command(
         module="shared_pathways_service.cli.commands.sessions.status",
         function="status",
         help="Show the service: its processes, slices, holders and waiting tenants.",
     ),
-    "logs": _Command(
+    "logs": Command(
         module="shared_pathways_service.cli.commands.sessions.logs",
         function="logs",
         help="Show the output of a job, or the log of a proxy, the resource manager or workers.",
     ),
-    "delete": _Command(
+    "delete": Command(
         module="shared_pathways_service.cli.commands.sessions.delete",
         function="delete",
         help="End a connection: delete its proxy, and release its slices. Or forget an ended job.",
     ),
-    "reap": _Command(
+    "reap": Command(
         module="shared_pathways_service.cli.commands.sessions.reap",
         function="reap",
         help="Delete what your dead programs left behind, and nothing of other users.",
     ),
-    "doctor": _Command(
+    "doctor": Command(
         module="shared_pathways_service.cli.commands.sessions.doctor",
         function="doctor",
         help="Check everything that a connection needs, and say how to fix what fails.",
     ),
-    "verify": _Command(
+    "verify": Command(
         module="shared_pathways_service.cli.commands.clusters.verify",
         function="verify",
         help="Test a service: connect, compute, share it, disturb it, and leave nothing behind.",
     ),
-    "render": _Command(
+    "render": Command(
         module="shared_pathways_service.cli.commands.clusters.render",
         function="render",
         help="Print objects for `kubectl create -f -`, or the JobSet of a PathwaysJob (--file).",
     ),
-    "deploy": _Command(
+    "deploy": Command(
         module="shared_pathways_service.cli.commands.clusters.deploy",
         function="deploy",
         help="Create a service in a cluster, and wait until all its slices are ready.",
     ),
-    "undeploy": _Command(
+    "undeploy": Command(
         module="shared_pathways_service.cli.commands.clusters.undeploy",
         function="undeploy",
         help="Delete a service once it has no connections, and wait until its pods have ended.",
     ),
-    "upgrade": _Command(
+    "upgrade": Command(
         module="shared_pathways_service.cli.commands.clusters.upgrade",
         function="upgrade",
         help="Recreate a service with changes, once it has no connections.",
     ),
-    "hotswap": _Command(
+    "hotswap": Command(
         module="shared_pathways_service.cli.commands.clusters.hotswap",
         function="hotswap",
         help="Drain a node pool of a high-priority JobSet, and measure how it moves and returns.",
     ),
-    "checkpoints": _Command(
+    "checkpoints": Command(
         module="shared_pathways_service.cli.commands.training.checkpoints",
         function="checkpoints",
         help="List the checkpoints of a run: step, epoch, loss, size, state.",
     ),
-    "chaos": _Command(
+    "chaos": Command(
         module="shared_pathways_service.cli.commands.training.chaos",
         function="chaos",
         help="Disturb the embedded service at random times, to test the programs that use it.",
     ),
-    "report": _Command(
+    "report": Command(
         module="shared_pathways_service.cli.commands.training.report",
         function="report",
         help="Show how an elastic training run spent its time, and draw its timeline.",
     ),
-    "top": _Command(
+    "top": Command(
         module="shared_pathways_service.cli.commands.manager.top",
         function="top",
         help="Show the holders of slices, waiting tenants and utilization, continuously.",
     ),
-    "ui": _Command(
+    "ui": Command(
         module="shared_pathways_service.cli.commands.manager.ui",
         function="ui",
         help="Show a service as a web page: slices, tenants, queue, timeline and usage, live.",
     ),
-    "events": _Command(
+    "events": Command(
         module="shared_pathways_service.cli.commands.manager.events",
         function="events",
         help="Show the decisions of the resource manager, oldest first.",
     ),
-    "explain": _Command(
+    "explain": Command(
         module="shared_pathways_service.cli.commands.manager.explain",
         function="explain",
         help="Show why a tenant waits, was moved, was refused or ended.",
     ),
-    "usage": _Command(
+    "usage": Command(
         module="shared_pathways_service.cli.commands.manager.usage",
         function="usage",
         help="Show slice-hours held and hours waited, by user, tenant, team or type.",
     ),
-    "cordon": _Command(
+    "cordon": Command(
         module="shared_pathways_service.cli.commands.manager.cordon",
         function="cordon",
         help="Stop new placements on a slice; its holder keeps it.",
     ),
-    "drain": _Command(
+    "drain": Command(
         module="shared_pathways_service.cli.commands.manager.cordon",
         function="drain",
         help="Cordon a slice, and move its holder to another one after a grace period.",
     ),
-    "uncordon": _Command(
+    "uncordon": Command(
         module="shared_pathways_service.cli.commands.manager.cordon",
         function="uncordon",
         help="Undo `sps cordon` or `sps drain`.",
     ),
-    "reserve": _Command(
+    "reserve": Command(
         module="shared_pathways_service.cli.commands.manager.reserve",
         function="reserve",
         help="Reserve slices of a type for a user or a team, for a period of time.",
     ),
-    "reservations": _Command(
+    "reservations": Command(
         module="shared_pathways_service.cli.commands.manager.reserve",
         function="reservations",
         help="List reservations: slices, owner, period, and how many slices are in use.",
     ),
-    "unreserve": _Command(
+    "unreserve": Command(
         module="shared_pathways_service.cli.commands.manager.reserve",
         function="unreserve",
         help="Cancel a reservation; tenants that hold slices by it keep them.",
     ),
-    "replay": _Command(
+    "replay": Command(
         module="shared_pathways_service.cli.commands.manager.replay",
         function="replay",
         help="Run recorded events again, and compare the decisions with the recorded ones.",
@@ -241,13 +241,21 @@ def main(
 
 def command(name: str) -> Any:
     """Returns a command as its parser represents it: typer's own kind of click's command."""
-    group: Any = typer.main.get_command(_app(name))
-    return group.commands[name]
+    return command_group(name).commands[name]
 
 
-def _app(wanted: str | None) -> typer.Typer:
+def command_group(wanted: str | None, commands: Mapping[str, Command] = COMMANDS) -> Any:
+    """Returns a group of commands as its parser represents it; imports only the wanted one.
+
+    Commands that are not those of `sps` raise their errors.
+    """
+    return typer.main.get_command(_app(wanted, commands))
+
+
+def _app(wanted: str | None, commands: Mapping[str, Command] = COMMANDS) -> typer.Typer:
     """Makes the application, and imports only the wanted command."""
     app = typer.Typer(
+        add_completion=commands is COMMANDS,
         name="sps",
         help="Run JAX programs on slices of a shared Pathways service, and operate the service.",
         no_args_is_help=True,
@@ -257,15 +265,20 @@ def _app(wanted: str | None) -> typer.Typer:
     app.callback()(_options_of_all)
     # A shell that completes a line needs the options of the command on that line.
     completing = _COMPLETION in os.environ
-    for name, known in COMMANDS.items():
+    report: Callable[..., Any] = reporting_errors if commands is COMMANDS else _raising_errors
+    for name, known in commands.items():
         settings: dict[str, Any] = {
             "allow_interspersed_args": not known.runs_another,
             # Upstream spells options with underscores (--gcs_bucket); both spellings are accepted.
             "token_normalize_func": lambda word: word.replace("_", "-"),
         }
         function = known.load() if completing or name == wanted else _not_loaded
-        app.command(name, help=known.help, context_settings=settings)(reporting_errors(function))
+        app.command(name, help=known.help, context_settings=settings)(report(function))
     return app
+
+
+def _raising_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _not_loaded() -> None:

@@ -48,7 +48,7 @@ class Connection(ReportedState):
     """
 
     def __init__(self, request: SessionRequest) -> None:
-        super().__init__(request)
+        super().__init__(request, self.close)
         self._settings = Settings.load(profile=request.client.profile)
         self._process = os.getpid()
         self._progress = Progress(quiet=self._settings.log_level in ("ERROR", "CRITICAL"))
@@ -186,7 +186,7 @@ class Connection(ReportedState):
         limit = _FOREVER if timeout is None else timeout
         self._progress.begin()
         try:
-            agent.wait(lambda snapshot: snapshot.is_placed_now(gang), limit, self._progress.tick)
+            agent.wait(lambda snapshot: snapshot.is_placed_now(gang), limit, self._tick)
         except TimeoutError:
             raise views.not_placed(agent.snapshot, gang, limit) from None
         except SharedPathwaysError:
@@ -230,8 +230,8 @@ class Connection(ReportedState):
         self._undo.callback(atexit.unregister, self._at_exit)
         self._timings["agent"] = agent.launch_s
         with self._timed("import_jax"):
-            self._jax.import_jax(self._undo, self._progress.tick)
-        agent.wait(self._reached, _FOREVER, self._progress.tick)
+            self._jax.import_jax(self._undo, self._tick)
+        agent.wait(self._reached, _FOREVER, self._tick)
         with self._timed("attach"):
             self._attach(agent)
         self._timings["connect"] = time.monotonic() - began
@@ -257,6 +257,12 @@ class Connection(ReportedState):
             watch.start()
         for warning in self._warnings:
             warnings.warn(warning, stacklevel=4)
+
+    def _tick(self) -> None:
+        if self._board.is_displayed:
+            self._board.tick()
+        else:
+            self._progress.tick()
 
     def _lost_link(self) -> LinkView | None:
         snapshot = self._snapshot

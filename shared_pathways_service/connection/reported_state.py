@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from shared_pathways_service.agent.client import AgentSession
@@ -25,12 +25,12 @@ __all__ = ["ReportedState"]
 class ReportedState(RequestAttributes):
     """The part of a connection that only reads reports of its agent and JAX."""
 
-    def __init__(self, request: SessionRequest) -> None:
+    def __init__(self, request: SessionRequest, close: Callable[[], object]) -> None:
         super().__init__(request)
         self._agent: AgentSession | None = None
         self._jax = JaxSide(request)
         self._timings: dict[str, float] = {}
-        self._board = Board(self._repr_html_)
+        self._board = Board(self._repr_html_, close)
 
     @property
     def proxy_pod_name(self) -> str:
@@ -98,7 +98,8 @@ class ReportedState(RequestAttributes):
         return f"<Connection {self.proxy_job_name}: {self._snapshot.state}, {slices}>"
 
     def _repr_html_(self) -> str:
-        return views.as_html(self._snapshot, self.address, self._board.since)
+        board = self._board
+        return views.as_html(self._snapshot, self.address, board.since, board.wait, board.release)
 
     def _ipython_display_(self) -> None:
         self._board.display()

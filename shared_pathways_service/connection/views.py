@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shared_pathways_service.errors import PlacementTimeout, SharedPathwaysError
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.session.link_view import LinkView
-from shared_pathways_service.session.messages import SliceView, Snapshot
+from shared_pathways_service.session.messages import ENDING, RISING, Phase, SliceView, Snapshot
 
 if TYPE_CHECKING:
     import jax
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConnectedSlice",
     "ConnectionStatus",
+    "Wait",
     "as_html",
     "not_placed",
     "slices_of",
@@ -67,6 +68,19 @@ class ConnectionStatus:
     error: SharedPathwaysError | None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wait:
+    """A connection's wait for its slices.
+
+    Attributes:
+      seconds: How long it has lasted; None: the process does not wait for it.
+      positions: The first position in the queue, from 1; 0: it was not queued.
+    """
+
+    seconds: float | None = None
+    positions: int = 0
+
+
 def not_placed(snapshot: Snapshot, wanted: int, timeout: float) -> PlacementTimeout:
     """Returns the error of a connection whose slices were not placed in time."""
     return PlacementTimeout(
@@ -96,8 +110,22 @@ def slices_text(snapshot: Snapshot) -> str:
     return ", ".join(f"{v.index}: {v.instance_type} {v.state}" for v in snapshot.slices)
 
 
-def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
-    """Returns the connection as HTML for a notebook, with the start of each slice's state."""
+def as_html(
+    snapshot: Snapshot,
+    address: str,
+    since: Mapping[int, str],
+    wait: Wait | None = None,
+    release: str = "",
+) -> str:
+    """Returns the connection as HTML for a notebook.
+
+    Args:
+      snapshot: The connection's state.
+      address: That of its proxy.
+      since: The start of each slice's state.
+      wait: Its wait; None: it does not wait.
+      release: What a person types to release it.
+    """
     rows = {"name": snapshot.name, "state": snapshot.state, "address": address or "-"}
     if snapshot.position is not None:
         rows["queue"] = f"position {snapshot.position}"
@@ -105,7 +133,17 @@ def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
             rows["held by"] = "; ".join(snapshot.holders)
     if snapshot.link is not None:
         rows["link"] = _link_text(snapshot.link)
+    elif snapshot.pod and snapshot.phase is Phase.SERVE:
+        rows["link"] = "up"
+    if snapshot.error is not None:
+        rows["error"] = str(snapshot.error.get("message", ""))
+    if snapshot.left:
+        rows["left behind"] = snapshot.left
+    if release and snapshot.phase not in ENDING:
+        rows["release"] = release
     head = "".join(_row("th", name, text) for name, text in rows.items())
+    if wait is not None:
+        head = _progress_row(snapshot, wait) + head
     slices = "".join(
         _row(
             "td",
@@ -118,6 +156,21 @@ def as_html(snapshot: Snapshot, address: str, since: Mapping[int, str]) -> str:
     )
     titles = "<tr><th>slice</th><th>type</th><th>state</th><th>since</th></tr>"
     return f"<table>{head}</table>" + (f"<table>{titles}{slices}</table>" if slices else "")
+
+
+def _progress_row(snapshot: Snapshot, wait: Wait) -> str:
+    """Returns the row with a bar: the way through the queue, or else through the steps."""
+    if snapshot.position is not None:
+        most = max(wait.positions, snapshot.position)
+        done, text = most - snapshot.position, f"position {snapshot.position} in the queue"
+    else:
+        most = len(RISING)
+        done = RISING.index(snapshot.phase) if snapshot.phase in RISING else 0
+        text = "starting"
+    if wait.seconds is not None:
+        text += f", {wait.seconds:.0f} s; interrupt the cell to give up"
+    bar = f'<progress aria-label="progress" max="{most}" value="{done}"></progress>'
+    return f"<tr><th>progress</th><td>{bar} {text}</td></tr>"
 
 
 def _link_text(link: LinkView) -> str:

@@ -9,8 +9,11 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import jupyter_client
 import pytest
@@ -211,9 +214,24 @@ jax.lax.while_loop(lambda x: x < 1e30, lambda x: x + 1, 0.0).block_until_ready()
 """
 
 
+def is_button(message: Mapping[str, Any]) -> bool:
+    """Whether a message of a kernel makes a button."""
+    state = message["content"].get("data", {}).get("state", {})
+    return bool(message["msg_type"] == "comm_open" and state["_model_name"] == "ButtonModel")
+
+
+def answers(address: str) -> bool:
+    """Whether a web page is served."""
+    try:
+        with urllib.request.urlopen(address, timeout=DEADLINE_S) as page:
+            return bool(page.status == 200)
+    except urllib.error.URLError:
+        return False
+
+
 # The kernel's messages pass through sockets that belong to the client's event loop.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_a_kernel_is_restarted_in_a_computation(
+def test_a_kernel_has_a_button_and_a_page_and_is_restarted_in_a_computation(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -227,9 +245,23 @@ def test_a_kernel_is_restarted_in_a_computation(
         undo.callback(manager.shutdown_kernel, now=True)
         undo.callback(client.stop_channels)
 
+        said: list[dict[str, Any]] = []
+
         def run(source: str) -> None:
-            reply = client.execute_interactive(source, timeout=DEADLINE_S, output_hook=print)
+            reply = client.execute_interactive(source, timeout=DEADLINE_S, output_hook=said.append)
             assert reply["content"]["status"] == "ok", reply["content"]
+
+        run("%load_ext shared_pathways_service")
+        run("%sps connect tpuv6e:2x2=1")
+        [button] = [message["content"]["comm_id"] for message in said if is_button(message)]
+        click = {"method": "custom", "content": {"event": "click"}}
+        pressed = client.session.msg("comm_msg", {"comm_id": button, "data": click})
+        client.shell_channel.send(pressed)
+        eventually(nothing_left, "the button to release the slices")
+        run("%sps ui")
+        [shown] = [m["content"] for m in said if "Open the service" in str(m["content"])]
+        page = shown["data"]["text/html"].split('"')[1]
+        assert answers(page)
 
         run(CELL)
         run("first = connection")
@@ -242,6 +274,7 @@ def test_a_kernel_is_restarted_in_a_computation(
         manager.restart_kernel(now=True)
         client.wait_for_ready(timeout=DEADLINE_S)
         eventually(nothing_left, "the slices of the killed kernel to be free")
+        eventually(lambda: not answers(page), "the killed kernel's page to end")
         run(CELL)
         run("connection.close()")
         assert nothing_left()

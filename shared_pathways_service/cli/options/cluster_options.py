@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +15,8 @@ from shared_pathways_service.api.service_choice import HomeName, ServiceChoice, 
 from shared_pathways_service.cli.options.option_groups import takes_group
 
 __all__ = ["Place", "takes_cluster", "takes_place"]
+
+_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,14 @@ class Place:
     def service(self) -> ServiceChoice:
         """The place, checked; raises InvalidRequestError."""
         return self.request().service
+
+    @property
+    def words(self) -> list[str]:
+        """The options of a command that name this place."""
+        given = {
+            f.name: getattr(self, f.name) for f in _FIELDS if getattr(self, f.name) != f.default
+        }
+        return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
 
     def has(self, entry: Entry) -> bool:
         """Whether a session of the journal is at this place; an empty place matches any session."""
@@ -122,7 +132,7 @@ _OPTIONS: dict[str, Any] = {
 _CLUSTER_OPTIONS = {name: option for name, option in _OPTIONS.items() if name != "pathways_service"}
 
 
-def takes_place(command: Callable[..., None]) -> Callable[..., None]:
+def takes_place(command: Callable[..., _Result]) -> Callable[..., _Result]:
     """Adds the options that name a cluster and a service, as the parameter `place`."""
     return takes_group(command, "place", Place, _OPTIONS)
 

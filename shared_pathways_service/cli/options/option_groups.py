@@ -6,14 +6,16 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 __all__ = ["takes_group", "takes_options"]
 
+_Result = TypeVar("_Result")
+
 
 def takes_group(
-    command: Callable[..., None], parameter: str, group: type[Any], options: Mapping[str, Any]
-) -> Callable[..., None]:
+    command: Callable[..., _Result], parameter: str, group: type[Any], options: Mapping[str, Any]
+) -> Callable[..., _Result]:
     """Adds the options of a group to a command.
 
     Args:
@@ -24,9 +26,9 @@ def takes_group(
     """
 
     @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
+    def wrapped(**given: Any) -> _Result:
         made = group(**{name: given.pop(name) for name in options})
-        command(**given, **{parameter: made})
+        return command(**given, **{parameter: made})
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     defaults = {field.name: field.default for field in dataclasses.fields(group)}

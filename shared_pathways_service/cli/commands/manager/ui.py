@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import os
 import secrets
@@ -80,10 +79,8 @@ def ui(
 
 def _delete_command(place: Place) -> list[str]:
     """Returns the command that deletes a connection at a place, without the connection's name."""
-    given = {name: value for name, value in dataclasses.asdict(place).items() if value}
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     module = "shared_pathways_service.cli"
-    return [sys.executable, "-m", module, "delete", "--yes", *options, "--"]
+    return [sys.executable, "-m", module, "delete", "--yes", *place.words, "--"]
 
 
 async def _serve(
