@@ -114,6 +114,7 @@ class KubernetesHome:
         self._news: ManagerNews | None = None
         self._keeper: DeadlineKeeper | None = None
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._tried: set[tuple[str, str]] = set()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._undo = contextlib.AsyncExitStack()
 
@@ -185,7 +186,7 @@ class KubernetesHome:
         with after_creating(request.name):
             job = await create_job(api, inputs)
             uid = str(job["metadata"]["uid"])
-            await create_mounted(api, inputs, self._token, uid)
+            await create_mounted(api, inputs, self._token, uid, tried=self._tried)
         silent = service if self._manager is None else None
         self._follower = ProxyFollower(
             api,

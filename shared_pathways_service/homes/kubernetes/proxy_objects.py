@@ -30,7 +30,9 @@ async def create_job(api: KubeApi, inputs: ProxyJobInputs) -> Mapping[str, Any]:
         raise _refusal(error, inputs) from error
 
 
-async def create_mounted(api: KubeApi, inputs: ProxyJobInputs, token: str, uid: str) -> None:
+async def create_mounted(
+    api: KubeApi, inputs: ProxyJobInputs, token: str, uid: str, *, tried: set[tuple[str, str]]
+) -> None:
     """Creates what the pod of a proxy mounts: a Secret with its token, the program of its link.
 
     Args:
@@ -38,14 +40,17 @@ async def create_mounted(api: KubeApi, inputs: ProxyJobInputs, token: str, uid: 
       inputs: The inputs of the Job.
       token: The proxy's token.
       uid: The UID of the Job, which owns them.
+      tried: The Jobs' UIDs and kinds of the objects that the caller tried to create before; this
+        adds to them. If such an object exists, it is the caller's own.
 
     Raises:
       SharedPathwaysError: The request was refused or not answered.
     """
     if inputs.has_secret:
-        await _create(api, "secrets", token_secret(inputs, token, uid), inputs)
+        await _create(api, "secrets", token_secret(inputs, token, uid), inputs, tried)
     if inputs.sidecar is not None:
-        await _create(api, "configmaps", link_config_map(inputs, link_archive(), uid), inputs)
+        config_map = link_config_map(inputs, link_archive(), uid)
+        await _create(api, "configmaps", config_map, inputs, tried)
 
 
 async def find_own_job(api: KubeApi, namespace: str, name: str, session: str) -> str:
@@ -55,16 +60,23 @@ async def find_own_job(api: KubeApi, namespace: str, name: str, session: str) ->
 
 
 async def _create(
-    api: KubeApi, resource: str, body: Mapping[str, Any], inputs: ProxyJobInputs
+    api: KubeApi,
+    resource: str,
+    body: Mapping[str, Any],
+    inputs: ProxyJobInputs,
+    tried: set[tuple[str, str]],
 ) -> None:
+    [owner] = body["metadata"]["ownerReferences"]
+    may_exist = (owner["uid"], body["kind"]) in tried
+    tried.add((owner["uid"], body["kind"]))
     try:
         await api.create(collection(resource, inputs.namespace), body)
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise _refusal(error, inputs) from error
-        if not error.may_have_succeeded:
+        # (The answer to an earlier try may have been lost.)
+        if not (may_exist or error.may_have_succeeded):
             raise _is_taken(body, inputs) from error
-        # The answer to an earlier try was lost.
 
 
 def _is_taken(body: Mapping[str, Any], inputs: ProxyJobInputs) -> ProxyFailed:

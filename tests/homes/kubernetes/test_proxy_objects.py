@@ -50,11 +50,20 @@ def test_an_object_of_another_owner_is_refused(kind: str) -> None:
     cluster = Cluster(kind, may_be_own=False)
     named = f"{kind} isc-proxy-ada-x7k2p-6f9c1d0e in namespace team-a exists already"
     with pytest.raises(ProxyFailed, match=named):
-        asyncio.run(create_mounted(cluster, LINKED, "token", "uid-1"))
+        asyncio.run(create_mounted(cluster, LINKED, "token", "uid-1", tried=set()))
 
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
 def test_an_object_that_an_unanswered_try_may_have_created_is_its_own(kind: str) -> None:
     cluster = Cluster(kind, may_be_own=True)
-    asyncio.run(create_mounted(cluster, LINKED, "token", "uid-1"))
+    asyncio.run(create_mounted(cluster, LINKED, "token", "uid-1", tried=set()))
     assert cluster.asked == ["Secret", "ConfigMap"]
+
+
+def test_objects_of_an_earlier_try_for_the_same_job_are_its_own() -> None:
+    cluster = Cluster("ConfigMap", may_be_own=False)
+    tried = {("uid-1", "ConfigMap")}
+    asyncio.run(create_mounted(cluster, LINKED, "token", "uid-1", tried=tried))
+    assert tried == {("uid-1", "ConfigMap"), ("uid-1", "Secret")}
+    with pytest.raises(ProxyFailed, match="exists already"):
+        asyncio.run(create_mounted(cluster, LINKED, "token", "uid-2", tried=tried))
