@@ -194,6 +194,7 @@ class Rm:
         priority: int = 0,
         queue: float | None = None,
         life: str = "1",
+        user: str = "",
         team: str = "",
         lifetime: float | None = None,
     ) -> list[m.Instruction]:
@@ -204,7 +205,7 @@ class Rm:
                 elastic_slices=elastic,
                 priority=priority,
                 queue_timeout_s=queue,
-                user=tenant,
+                user=user or tenant,
                 team=team,
                 max_lifetime_s=lifetime,
                 host="laptop",

@@ -56,6 +56,8 @@ class RmConfig:
       idle_release_s: A tenant idle for this long loses its slices; None: never.
       idle_warning_s: How long before that it is warned.
       limits: The limits of a tenant and of a team.
+      users_verified: Tenants' users are those of the API server. A tenant without a team counts as
+        a team of its user, because it could avoid the limits of teams otherwise.
       state_lost: The service may not be new and its former state is unknown: it is recovered from
         tenants' and workers' reports. `Restored.state_lost` does the same.
     """
@@ -72,6 +74,7 @@ class RmConfig:
     idle_release_s: float | None = None
     idle_warning_s: float = 0.0
     limits: Limits = dataclasses.field(default_factory=Limits)
+    users_verified: bool = False
     state_lost: bool = False
 
     def __post_init__(self) -> None:

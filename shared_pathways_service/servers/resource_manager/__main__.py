@@ -131,6 +131,7 @@ def _restore(
         idle_release_s=idle_release_s,
         idle_warning_s=idle_warning_s,
         limits=options.limits(),
+        users_verified=bool(options.identity_audience),
     )
     now = clock()
     recording.begin(config, store.restored, now)

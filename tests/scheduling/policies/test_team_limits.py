@@ -48,6 +48,21 @@ def test_a_team_shares_slices_and_tenants() -> None:
     assert len(rm.placed("max")) == 2
 
 
+def test_a_verified_user_without_a_team_has_the_limits_of_one() -> None:
+    rm = Rm(8, limits=Limits(team_slices=3, team_tenants=2), users_verified=True)
+    rm.ask("a", 2, user="red")
+    rm.ask("b", 2, user="red")
+    assert "the limit of slices for user red is 3 (2 in use" in rm.refusal("b").message
+    # A team of that name is another group.
+    rm.ask("c", 3, user="red", team="red")
+    rm.ask("d", 1, user="red")
+    rm.ask("e", 1, user="blue")
+    assert [len(rm.placed(name)) for name in "cde"] == [3, 1, 1]
+    rm.release("a")
+    rm.ask("f", 2, user="red")
+    assert len(rm.placed("f")) == 2
+
+
 def test_a_team_keeps_its_count_over_a_restart() -> None:
     rm = Rm(4, limits=Limits(team_slices=2), tenant_ttl_s=60.0)
     rm.ask("ada", 2, team="red")

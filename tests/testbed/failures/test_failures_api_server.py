@@ -9,6 +9,7 @@ import pytest
 from harness.programs import wait_until
 from harness.testbed.clients import KIND, client, journal, nothing_left
 from shared_pathways_service.testing.testbed import Testbed, deploy_service, new_namespace
+from tests.testbed.roles import prepare_verification
 
 pytestmark = pytest.mark.race
 
@@ -50,7 +51,9 @@ say("done")
 def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> None:
     with contextlib.ExitStack() as stack:
         namespace = stack.enter_context(new_namespace(own_testbed))
-        deploy_service(namespace, {KIND: 4}, ready=False)
+        # A service that verifies users needs the API server for new tenants only.
+        prepare_verification(namespace)
+        deploy_service(namespace, {KIND: 4}, ready=False, verify_users=True)
         idle, transferring, closing, exiting = (
             stack.enter_context(client(namespace, CLIENT)) for _ in range(4)
         )
