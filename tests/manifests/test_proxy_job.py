@@ -162,6 +162,42 @@ def test_a_proxy_speaks_to_servers_as_its_service_does() -> None:
     assert variables(made)[name] == "grpc_insecure_override"
 
 
+def test_what_proves_a_user_is_in_the_pod_and_not_in_labels() -> None:
+    wanted = ServiceInputs(
+        name="pw",
+        instances={"tpuv6e:2x2": 1},
+        image="r.io/shared-pathways-service/server:0.1.0",
+        verify_users=True,
+    )
+    service = read_service(service_jobset(wanted))
+    assert service is not None
+    request = session_request(labels={names.LABEL_TEAM: "vision"})
+    inputs = proxy_job_inputs(
+        request,
+        service,
+        priority=0,
+        namespace="default",
+        session=GOOGLES.session,
+        created_by_pid=1,
+        ahead_s=600,
+        link=None,
+        user="ada@example.com",
+    )
+    job = proxy_job(inputs)
+    # By its label `sps list` and `sps reap` find what is this machine's user's.
+    assert job["metadata"]["labels"][names.LABEL_USER] == "ada"
+    assert names.ANNOTATION_VERIFIED_USER not in job["metadata"]["annotations"]
+    annotations = job["spec"]["template"]["metadata"]["annotations"]
+    assert annotations[names.ANNOTATION_VERIFIED_USER] == "ada@example.com"
+    assert annotations[names.ANNOTATION_VERIFIED_TEAM] == "vision"
+    [volume] = [one for one in pod(inputs)["volumes"] if "projected" in one]
+    token = volume["projected"]["sources"][0]["serviceAccountToken"]
+    assert token["audience"] == service.audience == "pw.default.sps.dev"
+    [mount] = [one for one in container(inputs)["volumeMounts"] if one["name"] == volume["name"]]
+    options = parse_flags(ProxyServerOptions, container(inputs)["args"], variables(inputs))
+    assert options.identity_token_file == f"{mount['mountPath']}/{token['path']}"
+
+
 @pytest.mark.parametrize(("given", "told"), [(None, None), (0.0, 0.0), (math.inf, math.inf)])
 def test_the_queue_timeout_arrives(given: float | None, told: float | None) -> None:
     inputs = with_fields(OURS, queue_timeout_s=given)

@@ -45,7 +45,6 @@ def proxy_job_inputs(
         request.tenant,
         virtual_slices=request.tenant.virtual_slices or first_type,
         priority=priority,
-        user=user or request.tenant.user,
     )
     return ProxyJobInputs(
         tenant=tenant,
