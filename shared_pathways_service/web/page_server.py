@@ -45,6 +45,8 @@ ADDRESS = "127.0.0.1"
 _STATIC = Path(__file__).parent / "static"
 #: Seconds between two signs of life of a stream without changes; the page gives up after three.
 _ALIVE_S = 5.0
+#: Milliseconds after which a page that lost its stream connects again.
+_RETRY_MS = 1000
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FEED = web.AppKey("feed", ServiceFeed)
 _CONNECTIONS = web.AppKey("connections", ConnectionDetails)
@@ -206,7 +208,8 @@ async def _stream(request: web.Request) -> web.StreamResponse:
                     break
                 data = state if before is None else difference(before, state)
                 event = "state" if before is None else "changes"
-                await response.write(f"event: {event}\ndata: {json.dumps(data)}\n\n".encode())
+                told = f"event: {event}\nretry: {_RETRY_MS}\ndata: {json.dumps(data)}\n\n"
+                await response.write(told.encode())
                 before = state
                 waiting = asyncio.ensure_future(anext(states, None))
         finally:
