@@ -40,6 +40,10 @@ _MADE_FOR_JOB: Final = (
     "object.metadata.?ownerReferences.orValue([]).exists(o, o.apiVersion == 'batch/v1' && "
     "o.kind == 'Job' && o.?controller.orValue(false)))"
 )
+#: What a controller makes names the user of a template that others wrote.
+_OF_A_CONTROLLER: Final = (
+    "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
+)
 _ALLOWED_TEAM: Final = (
     "authorizer.group('sps.dev').resource('teams').namespace(request.namespace)"
     ".name(variables.team).check('use').allowed()"
@@ -121,9 +125,10 @@ def _validations(old: dict[str, str], vouched: tuple[str, ...]) -> list[dict[str
     unchanged = " && ".join(f"variables.{what} == {value}" for what, value in old.items())
     return [
         {
-            "expression": f"{passed} || variables.user == request.userInfo.username",
+            "expression": f"{passed} || "
+            f"(variables.user == request.userInfo.username && !{_OF_A_CONTROLLER})",
             "messageExpression": f"'the annotation {ANNOTATION_VERIFIED_USER} must be your user "
-            "name, ' + request.userInfo.username",
+            "name, ' + request.userInfo.username + ', and no controller may own the object'",
             "reason": "Forbidden",
         },
         {

@@ -91,10 +91,12 @@ async def claimed(cluster: Cluster, inputs: ServiceInputs) -> AsyncGenerator[Non
     try:
         yield
     except (AccessDenied, ApiError, InvalidRequestError):
-        # (After a lost answer the service may exist, and use the claim.)
         if created is not None:
             with contextlib.suppress(SharedPathwaysError):
-                await _delete(cluster, created)
+                # (A service of this name may exist all the same, and use the claim.)
+                jobset = item("jobsets", cluster.namespace, inputs.name)
+                if await cluster.api.find(jobset) is None:
+                    await _delete(cluster, created)
         raise
 
 

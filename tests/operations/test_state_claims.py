@@ -37,10 +37,11 @@ class Api:
         self.claim = claim
         self.classes = classes if classes is not None else [{"metadata": {"annotations": DEFAULT}}]
         self.access = cast("Any", type("Access", (), {"name": "here"}))
+        self.jobset: Mapping[str, Any] | None = None
         self.done: list[str] = []
 
-    async def find(self, _path: str) -> Mapping[str, Any] | None:
-        return self.claim
+    async def find(self, path: str) -> Mapping[str, Any] | None:
+        return self.jobset if "/jobsets/" in path else self.claim
 
     async def get(self, _path: str) -> Mapping[str, Any]:
         if isinstance(self.classes, SharedPathwaysError):
@@ -137,6 +138,12 @@ def test_a_new_claim_goes_with_a_service_that_was_refused(
     with pytest.raises(type(error)):
         claim_and(api, dataclasses.replace(OURS, state_size="1Gi"), refuse)
     assert api.done == done
+    # Somebody else has deployed a service of this name meanwhile.
+    other = Api()
+    other.jobset = {"metadata": {"name": "pw"}}
+    with pytest.raises(type(error)):
+        claim_and(other, dataclasses.replace(OURS, state_size="1Gi"), refuse)
+    assert other.done == ["create"]
     older = Api(existing())
     with pytest.raises(type(error)):
         claim_and(older, dataclasses.replace(OURS, state_size="1Gi"), refuse)

@@ -95,6 +95,12 @@ def test_a_tenant_is_who_the_api_server_says(
         api = namespace.testbed.api_of(user)
         with pytest.raises(ApiRefused, match="must be your user name"):
             api.create(namespace.path(JOBS), proxy_job(inputs_of(service, "liar", OTHER)))
+        # Nor does one that a controller made from somebody's template.
+        owned = proxy_job(inputs_of(service, "owned", user.name))
+        owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u"}
+        owned["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+        with pytest.raises(ApiRefused, match="no controller may own the object"):
+            api.create(namespace.path(JOBS), owned)
         # One whose proxy names another user is its creator's, and gets nothing of that user's.
         liar = inputs_of(service, "liar", user.name)
         job = api.create(namespace.path(JOBS), proxy_job(liar))

@@ -236,14 +236,20 @@ async def _hold_lease(
     )
     stack.push_async_callback(lease.close)
     acquiring = asyncio.ensure_future(lease.acquire())
-    stack.callback(acquiring.cancel)
+    stack.push_async_callback(_ended, acquiring)
     either: tuple[asyncio.Future[Any], ...] = (acquiring, stop)
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not stop.done():
         acquiring.result()
         keeping = asyncio.create_task(lease.keep())
-        stack.callback(keeping.cancel)
+        stack.push_async_callback(_ended, keeping)
     return lease.check
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    """Cancels a task, and waits for its end."""
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def _verification(

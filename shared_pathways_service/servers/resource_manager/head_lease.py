@@ -99,8 +99,16 @@ class HeadLease:
         """Releases the Lease if it is still held, so that the next head need not wait."""
         with contextlib.suppress(SharedPathwaysError):
             if self._terms.is_held(_now()):
-                await self._put(self._terms.released(self._lease))
+                await self._release()
         await self._api.close()
+
+    async def _release(self) -> None:
+        if await self._put(self._terms.released(self._lease)) is not None:
+            return
+        # A renewal without an answer may have been the last write.
+        lease = await self._read()
+        if self._terms.holder(lease) == self._terms.identity:
+            await self._put(self._terms.released(lease))
 
     @staticmethod
     def _leave(why: str) -> NoReturn:

@@ -98,7 +98,7 @@ def test_a_claim_that_cannot_be_served_is_named(namespace: Namespace, place: lis
     assert done.returncode == 2
     assert "theirs-state" in done.stderr
     assert "is not of the service theirs" in done.stderr
-    done = sps("deploy", "pw", *words, "--storage-class=none", "--timeout=6", *place, check=False)
+    done = sps("deploy", "pw", *words, "--storage-class=none", "--timeout=30", *place, check=False)
     assert done.returncode == 3
     assert "PersistentVolumeClaim" in done.stderr
     done = sps("undeploy", "pw", "--delete-state", *place)

@@ -65,7 +65,7 @@ class Executable(Protocol):
     Attributes:
       name: The program's name.
       fingerprint: Equal for equal programs; may be empty.
-      memory: The memory that a run needs on each device.
+      memory: The memory that a run needs on each device, in numbers.
       code_bytes: The size of the machine code.
     """
 
@@ -91,6 +91,9 @@ class Executable(Protocol):
 
     def aliased_parameters(self) -> frozenset[int]:
         """Returns the indices of arguments whose memory the program takes for its results. Slow."""
+
+    def memory_report(self) -> xla_pb2.CompiledMemoryStatsProto:
+        """Returns `memory` with XLA's assignment of buffers, which can be large."""
 
     def costs(self) -> Mapping[str, object]:
         """Returns XLA's estimates, by their names. Slow."""

@@ -41,7 +41,7 @@ def _metadata(
         response.output_memory_kinds.memory_kind_lists.add().memory_kinds.extend(kinds)
     response.donated_input_indices.SetInParent()
     response.donated_input_indices.donated_input_indices.extend(sorted(program.donated))
-    response.compiled_memory_stats.CopyFrom(executable.memory)
+    response.compiled_memory_stats.CopyFrom(executable.memory_report())
     response.size_of_generated_code_in_bytes = executable.code_bytes
 
 

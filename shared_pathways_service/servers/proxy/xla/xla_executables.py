@@ -64,6 +64,14 @@ class XlaExecutable:
         found = _ALIASES.search(header)
         return frozenset(map(int, _ALIASED_PARAMETER.findall(found[1]))) if found else frozenset()
 
+    def memory_report(self) -> xla_pb2.CompiledMemoryStatsProto:
+        """Returns `memory` with XLA's assignment of buffers, which can be large."""
+        report = xla_pb2.CompiledMemoryStatsProto()
+        report.CopyFrom(self.memory)
+        stats = self._loaded.get_compiled_memory_stats()
+        report.serialized_buffer_assignment = stats.serialized_buffer_assignment_proto or b""
+        return report
+
     def costs(self) -> Mapping[str, object]:
         """Returns XLA's estimates, by their names."""
         costs: Mapping[str, object] = self._loaded.cost_analysis()
@@ -118,5 +126,4 @@ def _memory(stats: Any) -> xla_pb2.CompiledMemoryStatsProto:
     for field in message.DESCRIPTOR.fields:
         if field.type == field.TYPE_INT64 and hasattr(stats, field.name):
             setattr(message, field.name, getattr(stats, field.name))
-    message.serialized_buffer_assignment = stats.serialized_buffer_assignment_proto or b""
     return message

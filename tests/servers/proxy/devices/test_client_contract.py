@@ -160,6 +160,11 @@ def test_what_is_known_of_a_program(placings: Placings) -> None:
     _, executable = compiled(placings, (0, 1))
     assert executable.parameter_layouts() == executable.result_layouts() == ["{0}"]
     assert executable.memory.argument_size_in_bytes == executable.memory.output_size_in_bytes == 16
+    assert not executable.memory.serialized_buffer_assignment
+    report = executable.memory_report()
+    assert report.serialized_buffer_assignment
+    report.ClearField("serialized_buffer_assignment")
+    assert report == executable.memory
     assert executable.costs()["flops"] == 4.0
     assert "sharded_double" in executable.text()
     assert executable.code_bytes >= 0
