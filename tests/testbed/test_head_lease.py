@@ -55,7 +55,11 @@ def flags(namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     server = urlsplit(namespace.testbed.server)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
-    return [f"--lease={account}", f"--service_account_directory={tmp_path}", "--lease_duration_s=10"]
+    return [
+        f"--lease={account}",
+        f"--service_account_directory={tmp_path}",
+        "--lease_duration_s=10",
+    ]
 
 
 def test_a_head_that_was_stopped_grants_nothing_when_it_goes_on(

@@ -234,8 +234,8 @@ def test_a_service_and_a_server_that_go_away_and_come_back(browser: Browser) -> 
             expect(condition).to_have_text(away)
             expect(tile(page, "slice-0")).to_contain_text("held")
             # The seconds are counted, but only changes of the condition are announced.
-            for seconds in (1, 2):
-                expect(elapsed).to_have_text(f"Last answer {seconds} s ago.")
+            expect(elapsed).to_have_text(re.compile(r"Last answer .* ago\."))
+            expect(elapsed).not_to_have_text(elapsed.inner_text())
             assert page.evaluate("announced") == [away]
             script.failure = ""
             expect(condition).to_be_empty()

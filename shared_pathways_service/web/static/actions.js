@@ -61,9 +61,11 @@ export class Actions {
     button.disabled = true;
     setText(this.result, "Asking the service …");
     const told = await this.post(action, fields);
+    // (The dialog may be about something else by now.)
+    if (!button.isConnected) return;
     button.disabled = false;
     setText(this.result, told.done ?? (told.hint ? `${told.error} (${told.hint})` : told.error));
-    if (told.done && button.isConnected) {
+    if (told.done) {
       this.content.replaceChildren();
       this.close.focus();
     }

@@ -31,7 +31,7 @@ let scheduled = false;
 /** Shows the view that the address names. */
 function route() {
   const [wanted, subject = ""] = location.hash.slice(1).split("/");
-  if (wanted === "page") return;
+  if (wanted === "page" && view !== null) return;
   const name = Object.hasOwn(VIEWS, wanted) ? wanted : "slices";
   const [title, View] = VIEWS[name];
   document.title = `${title} - Shared Pathways Service`;

@@ -80,7 +80,8 @@ def ui(
 def _delete_command(place: Place) -> list[str]:
     """Returns the command that deletes a connection at a place, without the connection's name."""
     module = "shared_pathways_service.cli"
-    return [sys.executable, "-m", module, "delete", "--yes", *place.words, "--"]
+    # (-P: nothing is imported from the current directory.)
+    return [sys.executable, "-P", "-m", module, "delete", "--yes", *place.words, "--"]
 
 
 async def _serve(
