@@ -227,6 +227,7 @@ async def _hold_lease(
         return lambda: None
     from shared_pathways_service.servers.resource_manager.head_lease import (  # noqa: PLC0415 - aiohttp
         HeadLease,
+        end_task,
     )
 
     lease = HeadLease(
@@ -236,20 +237,14 @@ async def _hold_lease(
     )
     stack.push_async_callback(lease.close)
     acquiring = asyncio.ensure_future(lease.acquire())
-    stack.push_async_callback(_ended, acquiring)
+    stack.push_async_callback(end_task, acquiring)
     either: tuple[asyncio.Future[Any], ...] = (acquiring, stop)
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not stop.done():
         acquiring.result()
         keeping = asyncio.create_task(lease.keep())
-        stack.push_async_callback(_ended, keeping)
+        stack.push_async_callback(end_task, keeping)
     return lease.check
-
-
-async def _ended(task: asyncio.Future[Any]) -> None:
-    """Cancels a task, and waits for its end."""
-    task.cancel()
-    await asyncio.wait([task])
 
 
 def _verification(

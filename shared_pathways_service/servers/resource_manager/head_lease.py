@@ -21,7 +21,7 @@ from shared_pathways_service.kube.paths import item
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.resource_manager.lease_terms import LeaseTerms, Timing
 
-__all__ = ["HeadLease"]
+__all__ = ["HeadLease", "end_task"]
 
 _CONFLICT = 409
 #: The exit code of a head that has lost its Lease.
@@ -139,3 +139,9 @@ class HeadLease:
             if error.status == _CONFLICT:
                 return None
             raise
+
+
+async def end_task(task: asyncio.Future[Any]) -> None:
+    """Cancels a task of a Lease, and waits for its end: it may be writing."""
+    task.cancel()
+    await asyncio.wait([task])
