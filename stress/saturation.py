@@ -10,11 +10,13 @@ Ends with 1 if a slice was declared lost, or an array came back wrong.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,6 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
 
     from shared_pathways_service import isc_pathways
 
-    busy = "import os\nwhile os.getppid() == {}: pass".format(os.getpid())  # noqa: UP032 - braces
     lost: list[str] = []
 
     def count(event: Event) -> None:
@@ -37,11 +38,12 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
 
     rounds = wrong = 0
     with own_service("tpuv6e:2x2=2", spares=1):
-        burners = [
-            subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count() or 1)
-        ]
         try:
-            with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=count):
+            with (
+                isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=count),
+                # (Only during the transfers: to close has a deadline.)
+                every_core_busy(),
+            ):
                 import jax
 
                 values = np.arange(megabytes * (1 << 20) // 4, dtype=np.float32)
@@ -55,9 +57,6 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
         finally:
             if lost:
                 show_logs()
-            for burner in burners:
-                burner.kill()
-                burner.wait()
     return {
         "seconds": round(elapsed, 1),
         "megabytes": megabytes,
@@ -67,6 +66,19 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
         "why_lost": lost,
         "mb_per_s_both_ways": round(2 * rounds * megabytes / elapsed, 1),
     }
+
+
+@contextlib.contextmanager
+def every_core_busy() -> Iterator[None]:
+    """Runs one busy process per core."""
+    busy = "import os\nwhile os.getppid() == {}: pass".format(os.getpid())  # noqa: UP032 - braces
+    burners = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
 
 
 def show_logs() -> None:
