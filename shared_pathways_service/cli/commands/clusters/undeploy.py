@@ -97,7 +97,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
             note=print_note,
         ):
             await deployment.delete(cluster, jobset, timeout_s=options.timeout_s)
-        # (It may be that of an operator who may not: it does no harm.)
+        # (An operator may lack the permission. What is left then does no harm.)
         with contextlib.suppress(AccessDenied):
             await head_leases.delete_lease(cluster, name)
         if options.delete_state:

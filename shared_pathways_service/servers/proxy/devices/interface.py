@@ -134,10 +134,10 @@ class DeviceClient(Protocol):
     # ---- arrays
 
     def put(self, spec: ArraySpec, shards: Sequence[Any]) -> Array:
-        """Makes an array from one host array per device, which nobody may change afterwards."""
+        """Makes an array from one host array per device, which must not change afterwards."""
 
     def fetch(self, array: Array) -> list[Any]:
-        """Returns each piece as a host array, which nobody may change."""
+        """Returns each piece as a host array, which must not be changed."""
 
     def parts(self, array: Array) -> list[Array]:
         """Returns the pieces, one per device, in the order of the sharding's devices."""

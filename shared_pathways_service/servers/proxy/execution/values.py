@@ -141,7 +141,7 @@ class Value:
         return self.client.parts(self.array)
 
     def fetch(self) -> list[Any]:
-        """Returns the array's pieces as host arrays, which nobody may change; as `parts`."""
+        """Returns the array's pieces as host arrays, which must not be changed; as `parts`."""
         assert self.client is not None, "a value with data has a client"
         return self.client.fetch(self.array)
 
