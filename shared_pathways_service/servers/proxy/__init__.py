@@ -6,7 +6,6 @@
 - `session`: a client's calls, requests and answers
 - `engine`: programs, the compiler, its cache
 - `execution`: asynchronous work, one executor per placement of a slice
-- `xla`: devices, and all use of XLA
 - `program_checks`: refuses programs that would crash XLA
 - `callbacks`: calls of programs to functions of their client
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from shared_pathways_service.api.ffi_targets import read_ffi_targets
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.xla.platforms import CPU
 from shared_pathways_service.servers.serving.ffi_libraries import find_library
+from shared_pathways_service.servers.xla.platforms import CPU
 
 __all__ = ["load_handlers"]
 

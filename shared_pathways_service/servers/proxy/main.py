@@ -23,13 +23,13 @@ from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.proxy.link_server import LinkOptions, LinkServer
-from shared_pathways_service.servers.proxy.xla.xla_flags import allow_long_callbacks, use_xla_flags
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from shared_pathways_service.servers.serving.process import (
     StopSignals,
     exit_with_parent,
     report_ready,
 )
+from shared_pathways_service.servers.xla.xla_flags import allow_long_callbacks, use_xla_flags
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.activity import Activity
@@ -88,7 +88,7 @@ def _stand_by(options: _StandbyOptions) -> list[str]:
 
 
 def _load_and_read() -> list[str]:
-    from shared_pathways_service.servers.proxy.xla.xla_internals import check  # noqa: PLC0415
+    from shared_pathways_service.servers.xla.xla_internals import check  # noqa: PLC0415
 
     try:
         check()
@@ -99,7 +99,7 @@ def _load_and_read() -> list[str]:
     from shared_pathways_service.servers.proxy import rm_link  # noqa: F401, PLC0415
     from shared_pathways_service.servers.proxy.engine import engine  # noqa: F401, PLC0415
     from shared_pathways_service.servers.proxy.transport import grpc_transport  # noqa: PLC0415
-    from shared_pathways_service.servers.proxy.xla import xla  # noqa: PLC0415
+    from shared_pathways_service.servers.xla import xla  # noqa: PLC0415
 
     xla.warm_up()
     grpc_transport.warm_up()
@@ -208,7 +208,7 @@ def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     if options.sidecar_name:
         glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
-    from shared_pathways_service.servers.proxy.xla.xla_internals import check  # noqa: PLC0415
+    from shared_pathways_service.servers.xla.xla_internals import check  # noqa: PLC0415
 
     check()
     return xla_flags
@@ -220,7 +220,7 @@ def _make_engine(
     """Makes the engine; the stack closes it, and what it uses."""
     from shared_pathways_service.servers.proxy.engine.engine import Engine  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.ffi_handlers import load_handlers  # noqa: PLC0415
-    from shared_pathways_service.servers.proxy.xla.platforms import make_platform  # noqa: PLC0415
+    from shared_pathways_service.servers.xla.platforms import make_platform  # noqa: PLC0415
 
     last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
     # Closed last, as a normal end removes the file; a crash does not reach this.
@@ -252,7 +252,7 @@ def _keep_memory() -> None:
 def _compile_cache(options: ProxyServerOptions) -> CompileCache | None:
     """Opens the cache of compiled programs; without a usable one there is no cache."""
     from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache  # noqa: PLC0415
-    from shared_pathways_service.servers.proxy.xla.host_machine import machine_identity  # noqa: PLC0415
+    from shared_pathways_service.servers.xla.host_machine import machine_identity  # noqa: PLC0415
 
     if not options.compile_cache_dir or not options.compile_cache_bytes:
         return None

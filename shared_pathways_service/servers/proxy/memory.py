@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from shared_pathways_service.events.proxy import MemoryNearLimit
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 
 __all__ = ["Charge", "DeviceMemory", "HostCharge", "HostMemory"]
 

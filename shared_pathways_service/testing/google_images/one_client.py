@@ -9,10 +9,10 @@ import jaxlib.version
 from shared_pathways_service.api.jax_releases import OUR_SERDES, service_serdes
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["OneClientService"]
 

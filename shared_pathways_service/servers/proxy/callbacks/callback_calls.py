@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
+from shared_pathways_service.servers.devices.dtypes import dtype_of, kind_of_element
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     CallbackTypes,
     ValueType,
 )
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import CompileCalls
-from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
+from shared_pathways_service.servers.xla import operation_attributes as attr
 
 __all__ = ["NAMES", "CallbackChecker", "CallbackMark", "take_mark"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
 
 __all__ = [
     "AHEAD_BYTES",

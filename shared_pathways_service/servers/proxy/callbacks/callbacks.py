@@ -21,6 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     AHEAD_BYTES,
     argument_bytes,
@@ -33,12 +39,6 @@ from shared_pathways_service.servers.proxy.callbacks.pending_callbacks import (
     log_late,
 )
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
-from shared_pathways_service.servers.proxy.status_errors import (
-    Code,
-    StatusError,
-    from_exception,
-    invalid_argument,
-)
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.operations import Operation

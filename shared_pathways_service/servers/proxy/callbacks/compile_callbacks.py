@@ -23,6 +23,7 @@ from jaxlib import xla_client
 from jaxlib.mlir import ir
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
+from shared_pathways_service.servers.devices.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
     CallbackChecker,
     CallbackMark,
@@ -45,9 +46,8 @@ from shared_pathways_service.servers.proxy.callbacks.compile_messages import (
     read_partition,
     read_results,
 )
-from shared_pathways_service.servers.proxy.status_errors import StatusError, from_exception
-from shared_pathways_service.servers.proxy.xla import mlir
-from shared_pathways_service.servers.proxy.xla.operation_attributes import CONFIG, TARGET
+from shared_pathways_service.servers.xla import mlir
+from shared_pathways_service.servers.xla.operation_attributes import CONFIG, TARGET
 
 __all__ = ["CompileCallbacks", "Turns"]
 

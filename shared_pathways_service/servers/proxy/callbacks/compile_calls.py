@@ -15,8 +15,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.status_errors import invalid_argument
-from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
+from shared_pathways_service.servers.devices.status_errors import invalid_argument
+from shared_pathways_service.servers.xla import operation_attributes as attr
 
 __all__ = ["COMPILE_CALLS", "INSPECT", "PARTITION", "CompileCall", "CompileCalls"]
 

@@ -16,11 +16,11 @@ from jaxlib import xla_client
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.dtypes import dtype_of, kind_of_element
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import mlir
-from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
-from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
+from shared_pathways_service.servers.devices.dtypes import dtype_of, kind_of_element
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
+from shared_pathways_service.servers.xla import mlir
+from shared_pathways_service.servers.xla.named_shardings import as_tiles
+from shared_pathways_service.servers.xla.op_shardings import checked_op_sharding
 
 __all__ = [
     "Partition",

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import CallbackTypes, Results
 from shared_pathways_service.servers.proxy.memory import HostCharge
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.operations import Operation

@@ -10,13 +10,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     AHEAD_BYTES,
     CallbackTypes,
     zeros,
 )
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.operations import Operation

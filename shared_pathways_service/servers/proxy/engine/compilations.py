@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent import futures
 
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.serving.last_requests_file import Place
 
 __all__ = ["Compilations"]

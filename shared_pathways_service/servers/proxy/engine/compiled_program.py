@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from shared_pathways_service.servers.devices.dtypes import TOKEN
+from shared_pathways_service.servers.devices.interface import DeviceClient, Executable
+from shared_pathways_service.servers.devices.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
-from shared_pathways_service.servers.proxy.devices.interface import DeviceClient, Executable
-from shared_pathways_service.servers.proxy.dtypes import TOKEN
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
-from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 
 __all__ = ["Parameter", "Program"]
 

@@ -13,9 +13,9 @@ from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceTable
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
-from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
-from shared_pathways_service.servers.proxy.xla.shardings import Placings
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
+from shared_pathways_service.servers.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.xla.shardings import Placings
 
 __all__ = ["DeviceInfo", "Engine"]
 

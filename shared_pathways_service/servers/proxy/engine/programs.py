@@ -10,6 +10,18 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.dtypes import (
+    TOKEN,
+    TOKEN_DTYPE,
+    dtype_of,
+    kind_of_element,
+)
+from shared_pathways_service.servers.devices.interface import DeviceClient, Executable
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES as CALLBACK_NAMES
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import (
     CallbackChecker,
@@ -22,23 +34,15 @@ from shared_pathways_service.servers.proxy.callbacks.compile_callbacks import (
     Turns,
 )
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
-from shared_pathways_service.servers.proxy.devices.interface import DeviceClient, Executable
-from shared_pathways_service.servers.proxy.dtypes import (
-    TOKEN,
-    TOKEN_DTYPE,
-    dtype_of,
-    kind_of_element,
-)
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.compiled_program import Parameter, Program
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import mlir, program_costs
-from shared_pathways_service.servers.proxy.xla.debug_options import dumps
-from shared_pathways_service.servers.proxy.xla.hlo_shardings import adapt_options
-from shared_pathways_service.servers.proxy.xla.shardings import Placings
 from shared_pathways_service.servers.serving.last_requests_file import Place
+from shared_pathways_service.servers.xla import mlir, program_costs
+from shared_pathways_service.servers.xla.debug_options import dumps
+from shared_pathways_service.servers.xla.hlo_shardings import adapt_options
+from shared_pathways_service.servers.xla.shardings import Placings
 
 __all__ = ["Compiler"]
 

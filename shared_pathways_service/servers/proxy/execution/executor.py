@@ -7,7 +7,7 @@ import threading
 from typing import Protocol
 
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.status_errors import StatusError, from_exception
+from shared_pathways_service.servers.devices.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.serving.last_requests_file import Place
 
 __all__ = ["Executor", "Meeting", "Task"]

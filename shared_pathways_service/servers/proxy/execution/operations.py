@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shared_pathways_service.servers.devices.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.proxy.execution.executor import Executor, Meeting
 from shared_pathways_service.servers.proxy.execution.settling import Hold, call_in_turn
 from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
-from shared_pathways_service.servers.proxy.status_errors import StatusError, from_exception
 
 __all__ = ["Operation", "Runner"]
 

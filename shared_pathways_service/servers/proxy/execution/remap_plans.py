@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Container, Iterator, Sequence
 
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
 
 __all__ = ["pieces_of"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.status_errors import StatusError
+from shared_pathways_service.servers.devices.status_errors import StatusError
 
 __all__ = ["Countdown", "Hold", "call_in_turn"]
 

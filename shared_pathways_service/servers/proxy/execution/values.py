@@ -7,14 +7,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.execution.settling import Countdown
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.devices.interface import Array, DeviceClient
+    from shared_pathways_service.servers.devices.interface import Array, DeviceClient
     from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
     from shared_pathways_service.servers.proxy.memory import Charge
-    from shared_pathways_service.servers.proxy.xla.shardings import Placing
+    from shared_pathways_service.servers.xla.shardings import Placing
 
 __all__ = ["PendingWork", "Spec", "Value", "when_all_settled"]
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.executor import Executor

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
+from shared_pathways_service.servers.xla import operation_attributes as attr
 
 __all__ = ["KERNEL", "OF_XLA", "problem_of_attributes", "problem_of_types", "type_of"]
 

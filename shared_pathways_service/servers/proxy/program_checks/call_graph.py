@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.xla.operation_attributes import COMPUTATIONS
+from shared_pathways_service.servers.xla.operation_attributes import COMPUTATIONS
 
 __all__ = ["CallGraph"]
 

@@ -17,6 +17,11 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES, CallbackChecker
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.program_checks.call_attributes import (
@@ -37,9 +42,8 @@ from shared_pathways_service.servers.proxy.program_checks.xla_calls import (
     problem_of_xlas,
     shapes_of,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
-from shared_pathways_service.servers.proxy.xla.platforms import CPU, Cuda
+from shared_pathways_service.servers.xla import operation_attributes as attr
+from shared_pathways_service.servers.xla.platforms import CPU, Cuda
 
 __all__ = ["accepted_names", "check_custom_call", "is_reserved"]
 

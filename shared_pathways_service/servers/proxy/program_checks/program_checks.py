@@ -12,8 +12,13 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from shared_pathways_service.servers.devices.dtypes import UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import CallbackChecker
-from shared_pathways_service.servers.proxy.dtypes import UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.proxy.program_checks.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.program_checks.custom_calls import check_custom_call
 from shared_pathways_service.servers.proxy.program_checks.sdy_attributes import problem_of_sdy
@@ -22,13 +27,12 @@ from shared_pathways_service.servers.proxy.program_checks.sdy_calls import (
     check_sdy,
     is_written,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
+from shared_pathways_service.servers.xla.operation_attributes import (
     CUSTOM_CALL,
     TARGET,
     entries,
 )
-from shared_pathways_service.servers.proxy.xla.xla_internals import is_not_utf8
+from shared_pathways_service.servers.xla.xla_internals import is_not_utf8
 
 __all__ = ["check_program"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from shared_pathways_service.servers.proxy.xla.operation_attributes import SHARDING_RULE, entries
+from shared_pathways_service.servers.xla.operation_attributes import SHARDING_RULE, entries
 
 __all__ = ["problem_of_mesh", "problem_of_rule", "problem_of_sdy"]
 

@@ -20,7 +20,7 @@ from shared_pathways_service.servers.proxy.program_checks.sdy_attributes import 
     problem_of_mesh,
     problem_of_rule,
 )
-from shared_pathways_service.servers.proxy.xla.operation_attributes import (
+from shared_pathways_service.servers.xla.operation_attributes import (
     FRONTEND,
     TARGET,
     TOKEN_TYPE,

@@ -15,7 +15,7 @@ from shared_pathways_service.servers.proxy.program_checks.call_attributes import
     problem_of_attributes,
 )
 from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import Shape
-from shared_pathways_service.servers.proxy.xla import operation_attributes as attr
+from shared_pathways_service.servers.xla import operation_attributes as attr
 
 __all__ = ["XLAS", "has_tensors_only", "numbers_of", "problem_of_xlas", "shapes_of"]
 

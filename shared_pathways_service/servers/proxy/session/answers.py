@@ -15,9 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 __all__ = ["Answer", "Answers", "QueuedAnswers"]
 

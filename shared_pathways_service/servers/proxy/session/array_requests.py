@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from shared_pathways_service.servers.proxy.dtypes import TOKEN, TOKEN_DTYPE
+from shared_pathways_service.servers.devices.dtypes import TOKEN, TOKEN_DTYPE
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value, when_all_settled
 from shared_pathways_service.servers.proxy.session.derived import derive, handles_for, joined
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 

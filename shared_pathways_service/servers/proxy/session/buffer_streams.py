@@ -13,6 +13,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 from shared_pathways_service.servers.proxy.session.buffers import (
     Arrived,
@@ -21,7 +26,6 @@ from shared_pathways_service.servers.proxy.session.buffers import (
     aligned_buffer,
     chunks,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = ["Waiting", "charge_for", "receive", "send", "wait_for"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jaxlib.version
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from shared_pathways_service.servers.proxy.dtypes import dtype_of
+from shared_pathways_service.servers.devices.dtypes import dtype_of
+from shared_pathways_service.servers.devices.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import invalid_argument
 
 __all__ = ["HANDLERS"]
 

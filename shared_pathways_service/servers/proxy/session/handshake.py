@@ -14,7 +14,11 @@ from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 
 __all__ = ["check_token", "common_version", "compare_jaxlib", "parse", "transfer_dir"]
 

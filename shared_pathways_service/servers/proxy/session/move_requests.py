@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
-from shared_pathways_service.servers.proxy.dtypes import TOKEN
+from shared_pathways_service.servers.devices.dtypes import TOKEN
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.remap_plans import pieces_of
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
@@ -17,7 +22,6 @@ from shared_pathways_service.servers.proxy.session.derived import (
     joined,
 )
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2, status_pb2, xla_pb2
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, from_exception
 
 __all__ = ["HANDLERS"]
 

@@ -7,13 +7,17 @@ from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.debug_options import own_debug_options
-from shared_pathways_service.servers.proxy.xla.file_options import without_files
+from shared_pathways_service.servers.xla.debug_options import own_debug_options
+from shared_pathways_service.servers.xla.file_options import without_files
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 

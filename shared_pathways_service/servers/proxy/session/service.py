@@ -16,6 +16,12 @@ from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, Work
@@ -41,12 +47,6 @@ from shared_pathways_service.servers.proxy.session.handshake import (
 )
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts, Transferred
 from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status_errors import (
-    Code,
-    StatusError,
-    from_exception,
-    invalid_argument,
-)
 from shared_pathways_service.servers.serving.turns import wait_for_event
 
 __all__ = ["ProxyService"]

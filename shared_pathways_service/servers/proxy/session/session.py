@@ -11,8 +11,14 @@ from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.dtypes import dtype_of
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+    invalid_argument,
+)
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
-from shared_pathways_service.servers.proxy.dtypes import dtype_of
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.execution.operations import Operation
@@ -23,12 +29,6 @@ from shared_pathways_service.servers.proxy.memory import HostMemory
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.buffers import BufferStore
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts
-from shared_pathways_service.servers.proxy.status_errors import (
-    Code,
-    StatusError,
-    from_exception,
-    invalid_argument,
-)
 
 __all__ = ["Call", "Handler", "Session"]
 

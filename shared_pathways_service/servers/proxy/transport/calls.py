@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from shared_pathways_service.metrics import measurement_messages
 from shared_pathways_service.protocol import callbacks_pb2, ifrt
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.session.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.session.service import ProxyService
-from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.servers.proxy.transport.transfers import Transfers

@@ -11,15 +11,15 @@ from typing import Any, NoReturn
 import grpc
 
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.memory import HostCharge
-from shared_pathways_service.servers.proxy.session.answers import QueuedAnswers
-from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.status_errors import (
+from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
     from_exception,
     invalid_argument,
 )
+from shared_pathways_service.servers.proxy.memory import HostCharge
+from shared_pathways_service.servers.proxy.session.answers import QueuedAnswers
+from shared_pathways_service.servers.proxy.session.session import Session
 from shared_pathways_service.servers.proxy.transport.calls import (
     CALLBACKS,
     DOWNLOAD,

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from shared_pathways_service.protocol import callbacks_pb2 as pb
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import (
     BYTES_OF_ANY_LENGTH,
     Results,
     ValueType,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 
 def answer_of(nbytes: int) -> pb.CallbackAnswer:

@@ -12,9 +12,9 @@ from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, Pending, RawClient, single, split
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.devices.status_errors import Code
 from shared_pathways_service.servers.proxy.engine import compilations
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
-from shared_pathways_service.servers.proxy.status_errors import Code
 from tests.servers.proxy.callbacks.raw_callbacks import NONCE, RawCallbacks
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy
 

@@ -15,8 +15,8 @@ from harness.processes import DEADLINE_S
 from harness.proxy.programs import DOUBLE, compile_options
 from harness.proxy.raw import Failed, Pending, RawClient, single
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
-from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, wait_until
 

@@ -13,8 +13,8 @@ import pytest
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import RawClient, single
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
-from shared_pathways_service.servers.proxy.xla import xla_executables
-from shared_pathways_service.servers.proxy.xla.host_machine import machine_identity
+from shared_pathways_service.servers.xla import xla_executables
+from shared_pathways_service.servers.xla.host_machine import machine_identity
 from tests.servers.proxy.conftest import MakeClient, MakeProxy, StartProxy
 from tests.servers.proxy.engine.cached_programs import (
     FOUR,

@@ -15,11 +15,11 @@ import pytest
 from harness.processes import DEADLINE_S, REPOSITORY
 from harness.proxy.programs import DOUBLE, ENDLESS, sharded_double
 from harness.proxy.raw import RawClient, single, split
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.execution import operations
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.operations import Operation
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import mlir, program_costs
+from shared_pathways_service.servers.xla import mlir, program_costs
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, StartProxy, wait_until
 from tests.servers.proxy.engine import quick_programs
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status_errors import StatusError
-from shared_pathways_service.servers.proxy.xla import mlir
+from shared_pathways_service.servers.xla import mlir
 
 
 def call_of(name: str, attributes: str = "") -> str:

@@ -11,10 +11,10 @@ import pytest
 
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, RawClient, single
+from shared_pathways_service.servers.devices.status_errors import Code
 from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import KERNELS
 from shared_pathways_service.servers.proxy.program_checks.sdy_calls import SDY_CALLS
 from shared_pathways_service.servers.proxy.program_checks.xla_calls import XLAS
-from shared_pathways_service.servers.proxy.status_errors import Code
 from stress.fuzz.custom_calls import REFUSED, odd_program
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.program_checks.custom_call_programs import call_of, refused

@@ -9,13 +9,13 @@ import pytest
 from jaxlib.cpu import _lapack, _sparse
 
 from harness.proxy.programs import DOUBLE
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.callbacks.callback_calls import NAMES, CallbackChecker
 from shared_pathways_service.servers.proxy.callbacks.compile_calls import COMPILE_CALLS
 from shared_pathways_service.servers.proxy.program_checks.cpu_kernels import KERNELS
 from shared_pathways_service.servers.proxy.program_checks.custom_calls import accepted_names
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import mlir
+from shared_pathways_service.servers.xla import mlir
 from stress.fuzz.custom_calls import REFUSED, right_program
 from tests.servers.proxy.program_checks.custom_call_programs import call_of, refused
 

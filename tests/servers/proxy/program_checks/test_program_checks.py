@@ -7,11 +7,11 @@ import pytest
 
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, RawClient, single
-from shared_pathways_service.servers.proxy.dtypes import KIND_OF_ELEMENT, UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.dtypes import KIND_OF_ELEMENT, UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.program_checks.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import mlir
+from shared_pathways_service.servers.xla import mlir
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 
 ZEROS = """

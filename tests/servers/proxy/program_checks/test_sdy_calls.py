@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from jaxlib.mlir import ir
 
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import mlir
+from shared_pathways_service.servers.xla import mlir
 
 #: As the library of jaxlib 0.9.2 writes a shard_map whose result is constrained.
 MANUAL = r"""

@@ -12,9 +12,9 @@ import pytest
 from harness.proxy.programs import DOUBLE, compile_options
 from harness.proxy.raw import F32, Failed, RawClient, single
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.session.session import Call
 from shared_pathways_service.servers.proxy.session.user_contexts import UserContexts
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
 
 FOUR = np.arange(4, dtype=np.float32)
 

@@ -18,11 +18,11 @@ from harness.proxy.raw import F32, RawClient, single
 from shared_pathways_service.api.jax_releases import newest_served
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session import buffer_streams
 from shared_pathways_service.servers.proxy.session.answers import QueuedAnswers
 from shared_pathways_service.servers.proxy.session.buffers import HostBuffer
-from shared_pathways_service.servers.proxy.status_errors import StatusError
 from shared_pathways_service.servers.proxy.transport import transfers
 from tests.servers.proxy import transports
 from tests.servers.proxy.conftest import MakeClient, MakeProxy, wait_until

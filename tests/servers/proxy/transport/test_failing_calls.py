@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from harness.processes import DEADLINE_S
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import CoreServer, Route

@@ -10,10 +10,10 @@ import pytest
 from harness.proxy.programs import compile_options, sharded_double
 from harness.proxy.raw import split
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import clients
-from shared_pathways_service.servers.proxy.xla.shardings import Placings
+from shared_pathways_service.servers.xla import clients
+from shared_pathways_service.servers.xla.shardings import Placings
 from tests.servers.proxy.conftest import wait_until
 
 MOST = 3

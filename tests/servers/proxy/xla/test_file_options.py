@@ -17,10 +17,10 @@ from jaxlib import xla_client
 from harness.processes import DEADLINE_S
 from harness.proxy.raw import Failed, RawClient
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.engine.compile_cache import CacheCounts, CompileCache
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla.debug_options import own_debug_options
-from shared_pathways_service.servers.proxy.xla.file_options import (
+from shared_pathways_service.servers.xla.debug_options import own_debug_options
+from shared_pathways_service.servers.xla.file_options import (
     FILES,
     HARMLESS,
     TEXTS,

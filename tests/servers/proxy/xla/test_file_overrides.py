@@ -8,9 +8,9 @@ import pytest
 
 from harness.proxy.raw import Failed, RawClient
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import xla
-from shared_pathways_service.servers.proxy.xla.file_options import (
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.xla import xla
+from shared_pathways_service.servers.xla.file_options import (
     without_files,
 )
 from tests.servers.proxy.xla.option_bytes import (

@@ -11,7 +11,7 @@ from jaxlib import xla_client
 from harness.proxy.programs import compile_options, sharded_double
 from harness.proxy.raw import RawClient, split
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.xla.xla_flags import is_known
+from shared_pathways_service.servers.xla.xla_flags import is_known
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 
 DEVICES = range(2)

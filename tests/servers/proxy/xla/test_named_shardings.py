@@ -19,9 +19,9 @@ from shared_pathways_service.protocol.ifrt.xla_pb2 import (
     NamedShardingProto,
     OpSharding,
 )
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
-from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.xla.named_shardings import as_tiles
+from shared_pathways_service.servers.xla.op_shardings import checked_op_sharding
 
 Axis = int | tuple[int, int, int]
 SUM, MAX = NamedShardingProto.SUM, NamedShardingProto.MAX

@@ -10,8 +10,8 @@ import pytest
 from harness.proxy.raw import F32, Failed, RawClient, single
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.protocol.ifrt.xla_pb2 import OpSharding
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.xla.op_shardings import checked_op_sharding
 
 ENDLESS = OpSharding(
     type=OpSharding.OTHER,

@@ -19,8 +19,8 @@ from harness.proxy.raw import RawClient, single
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
-from shared_pathways_service.servers.proxy.xla.platforms import CPU, Cuda, make_platform
-from shared_pathways_service.servers.proxy.xla.shardings import Placings
+from shared_pathways_service.servers.xla.platforms import CPU, Cuda, make_platform
+from shared_pathways_service.servers.xla.shardings import Placings
 from tests.servers.proxy.conftest import KIND
 
 MODULE = "shared_pathways_service.servers.proxy"

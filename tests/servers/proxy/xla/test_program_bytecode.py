@@ -10,8 +10,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from harness.proxy.programs import DOUBLE
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import mlir
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.xla import mlir
 
 ALIASED = """
 module @aliased {

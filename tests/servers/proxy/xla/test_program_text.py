@@ -7,9 +7,9 @@ import pytest
 
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, single
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import mlir
-from shared_pathways_service.servers.proxy.xla.program_text import check_text
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.xla import mlir
+from shared_pathways_service.servers.xla.program_text import check_text
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 
 DEEP = 200_000

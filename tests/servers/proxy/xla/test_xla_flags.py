@@ -7,7 +7,7 @@ import os
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.servers.proxy.xla.xla_flags import allow_long_callbacks, use_xla_flags
+from shared_pathways_service.servers.xla.xla_flags import allow_long_callbacks, use_xla_flags
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from jaxlib.mlir import ir
 
 from shared_pathways_service.errors import VersionSkew
-from shared_pathways_service.servers.proxy.xla import xla_internals
+from shared_pathways_service.servers.xla import xla_internals
 
 
 def test_this_release_has_all() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from shared_pathways_service.servers.proxy.status_errors import StatusError
+from shared_pathways_service.servers.devices.status_errors import StatusError
 
 __all__ = ["RECEIVED", "SENT", "CallOver", "CoreCall", "message_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 
-from shared_pathways_service.servers.proxy.status_errors import (
+from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
     from_exception,

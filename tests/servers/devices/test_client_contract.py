@@ -10,14 +10,14 @@ import pytest
 from harness.proxy.programs import compile_options, sharded_double
 from harness.proxy.raw import split
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.devices.interface import (
+from shared_pathways_service.servers.devices.interface import (
     DEVICE_MEMORY,
     DeviceClient,
     Executable,
 )
+from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.execution.values import Spec
-from shared_pathways_service.servers.proxy.status_errors import StatusError
-from shared_pathways_service.servers.proxy.xla.shardings import Placing, Placings
+from shared_pathways_service.servers.xla.shardings import Placing, Placings
 from tests.servers.proxy.xla.option_bytes import override
 
 Kind = core_pb2.DTypeProto

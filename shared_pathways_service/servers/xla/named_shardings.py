@@ -17,7 +17,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
 
 __all__ = ["as_tiles"]
 

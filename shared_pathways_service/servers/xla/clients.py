@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from shared_pathways_service.servers.proxy.devices.interface import DeviceClient
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.xla import xla
-from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.devices.interface import DeviceClient
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.xla import xla
+from shared_pathways_service.servers.xla.platforms import CPU, Platform
 
 __all__ = ["Clients", "forget_cached"]
 

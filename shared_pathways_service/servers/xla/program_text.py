@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
 
 __all__ = ["check_text"]
 

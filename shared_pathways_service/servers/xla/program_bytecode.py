@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
 
 __all__ = ["check_bytecode"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
+from shared_pathways_service.servers.xla.named_shardings import as_tiles
 
 __all__ = ["checked_op_sharding"]
 

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.devices.interface import DEVICE_MEMORY, DeviceClient
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError, invalid_argument
-from shared_pathways_service.servers.proxy.xla.clients import Clients, forget_cached
-from shared_pathways_service.servers.proxy.xla.op_shardings import checked_op_sharding
-from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.devices.interface import DEVICE_MEMORY, DeviceClient
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    invalid_argument,
+)
+from shared_pathways_service.servers.xla.clients import Clients, forget_cached
+from shared_pathways_service.servers.xla.op_shardings import checked_op_sharding
+from shared_pathways_service.servers.xla.platforms import CPU, Platform
 
 __all__ = ["Placing", "Placings"]
 

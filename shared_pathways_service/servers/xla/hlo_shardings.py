@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.xla.operation_attributes import SHARDING
-from shared_pathways_service.servers.proxy.xla.xla_flags import is_known
+from shared_pathways_service.servers.xla.operation_attributes import SHARDING
+from shared_pathways_service.servers.xla.xla_flags import is_known
 
 __all__ = ["adapt_options"]
 

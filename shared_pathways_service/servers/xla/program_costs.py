@@ -8,8 +8,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.proxy.xla.mlir import mlir_context
-from shared_pathways_service.servers.proxy.xla.operation_attributes import TOKEN_TYPE
+from shared_pathways_service.servers.xla.mlir import mlir_context
+from shared_pathways_service.servers.xla.operation_attributes import TOKEN_TYPE
 
 __all__ = ["is_quick"]
 

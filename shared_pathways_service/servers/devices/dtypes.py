@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.proxy.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 
 __all__ = [
     "KIND_OF_ELEMENT",

@@ -23,14 +23,14 @@ from jaxlib import _jax, cpu_sparse, xla_client
 from jaxlib.cpu import _lapack
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.devices.interface import Array, ArraySpec, Place
-from shared_pathways_service.servers.proxy.xla.file_options import check_overrides
-from shared_pathways_service.servers.proxy.xla.mlir import mlir_context
-from shared_pathways_service.servers.proxy.xla.platforms import CPU, Platform
-from shared_pathways_service.servers.proxy.xla.resharding import recut
-from shared_pathways_service.servers.proxy.xla.xla_executables import XlaExecutable
-from shared_pathways_service.servers.proxy.xla.xla_flags import check_debug_options
-from shared_pathways_service.servers.proxy.xla.xla_internals import (
+from shared_pathways_service.servers.devices.interface import Array, ArraySpec, Place
+from shared_pathways_service.servers.xla.file_options import check_overrides
+from shared_pathways_service.servers.xla.mlir import mlir_context
+from shared_pathways_service.servers.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.xla.resharding import recut
+from shared_pathways_service.servers.xla.xla_executables import XlaExecutable
+from shared_pathways_service.servers.xla.xla_flags import check_debug_options
+from shared_pathways_service.servers.xla.xla_internals import (
     fingerprint,
     shaped_array,
     single_array,

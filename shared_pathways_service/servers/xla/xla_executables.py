@@ -10,9 +10,9 @@ from typing import Any
 from jaxlib import xla_client
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.devices.interface import Array, ArraySpec
-from shared_pathways_service.servers.proxy.xla.named_shardings import as_tiles
-from shared_pathways_service.servers.proxy.xla.xla_internals import result_handler, sharding_proto
+from shared_pathways_service.servers.devices.interface import Array, ArraySpec
+from shared_pathways_service.servers.xla.named_shardings import as_tiles
+from shared_pathways_service.servers.xla.xla_internals import result_handler, sharding_proto
 
 __all__ = ["XlaExecutable"]
 

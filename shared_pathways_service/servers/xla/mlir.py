@@ -10,10 +10,10 @@ from typing import Any
 from jax._src.interpreters import mlir as _jax_mlir
 from jaxlib.mlir import ir, passmanager
 
-from shared_pathways_service.servers.proxy.xla.operation_attributes import TOKEN_TYPE
-from shared_pathways_service.servers.proxy.xla.program_bytecode import check_bytecode
-from shared_pathways_service.servers.proxy.xla.program_text import check_text
-from shared_pathways_service.servers.proxy.xla.xla_internals import read_portable_artifact
+from shared_pathways_service.servers.xla.operation_attributes import TOKEN_TYPE
+from shared_pathways_service.servers.xla.program_bytecode import check_bytecode
+from shared_pathways_service.servers.xla.program_text import check_text
+from shared_pathways_service.servers.xla.xla_internals import read_portable_artifact
 
 __all__ = [
     "MainTypes",

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.proxy.status_errors import StatusError, invalid_argument
+from shared_pathways_service.servers.devices.status_errors import StatusError, invalid_argument
 
 __all__ = ["FILES", "HARMLESS", "TEXTS", "check_overrides", "without_files"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.status_errors import invalid_argument
+from shared_pathways_service.servers.devices.status_errors import invalid_argument
 
 __all__ = ["allow_long_callbacks", "check_debug_options", "is_known", "use_xla_flags"]
 
