@@ -85,15 +85,15 @@ class Histogram:
 
 def labelled(families_of: Mapping[str, Iterable[Family]], label: str) -> list[Family]:
     """Merges the families of several sources; `label` gets the source's name in each sample."""
-    merged: dict[str, Family] = {}
+    merged: dict[str, tuple[Family, list[Sample]]] = {}
     for source, families in families_of.items():
         for family in families:
-            samples = [
-                dataclasses.replace(s, labels={label: source, **s.labels}) for s in family.samples
+            _, samples = merged.setdefault(family.name, (family, []))
+            samples += [
+                Sample(one.value, {label: source, **one.labels}, one.suffix)
+                for one in family.samples
             ]
-            known = merged[family.name].samples if family.name in merged else ()
-            merged[family.name] = dataclasses.replace(family, samples=[*known, *samples])
-    return list(merged.values())
+    return [dataclasses.replace(family, samples=samples) for family, samples in merged.values()]
 
 
 def values_of(families: Iterable[Family]) -> dict[str, object]:

@@ -15,6 +15,7 @@ from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from shared_pathways_service.protocol import proxy_status_pb2 as _proxy_status_pb2
 from shared_pathways_service.protocol import tenant_pb2 as _tenant_pb2
 import builtins as _builtins
 import sys
@@ -258,6 +259,7 @@ class TenantMessage(_message.Message):
     BYE_FIELD_NUMBER: _builtins.int
     ACTIVITY_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
+    COUNTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___TenantHello:
         """first, and only first"""
@@ -280,6 +282,12 @@ class TenantMessage(_message.Message):
         and those beyond a burst of 10 and one per minute.
         """
 
+    @_builtins.property
+    def counters(self) -> _proxy_status_pb2.GetCountersResponse:
+        """The proxy's counters, as `ProxyStatus.GetCounters` answers, every `counters_s` of the welcome.
+        The RM drops those of more than 256 KiB.
+        """
+
     def __init__(
         self,
         *,
@@ -287,12 +295,13 @@ class TenantMessage(_message.Message):
         bye: Global___TenantBye | None = ...,
         activity: Global___TenantActivity | None = ...,
         event: Global___EventMessage | None = ...,
+        counters: _proxy_status_pb2.GetCountersResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "counters", b"counters", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "counters", b"counters", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity", "event"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity", "event", "counters"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -551,6 +560,7 @@ class TenantWelcome(_message.Message):
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     ACTIVITY_S_FIELD_NUMBER: _builtins.int
     TAKES_EVENTS_FIELD_NUMBER: _builtins.int
+    COUNTERS_S_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     ttl_s: _builtins.float
     """Seconds that the slices stay the tenant's after its stream broke."""
@@ -562,6 +572,10 @@ class TenantWelcome(_message.Message):
     """Seconds between two looks of the proxy at whether the tenant works; 0: it is not to tell."""
     takes_events: _builtins.bool
     """Whether the RM accepts `TenantMessage.event`; an RM that does not would end the stream."""
+    counters_s: _builtins.float
+    """Seconds between two reports of the proxy's counters; 0: it is not to report them, and an RM
+    that does not know them would end the stream.
+    """
     def __init__(
         self,
         *,
@@ -571,10 +585,11 @@ class TenantWelcome(_message.Message):
         memory_limit_bytes: _builtins.int = ...,
         activity_s: _builtins.float = ...,
         takes_events: _builtins.bool = ...,
+        counters_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "takes_events", b"takes_events", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "counters_s", b"counters_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "takes_events", b"takes_events", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1938,6 +1953,53 @@ class Holding(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Holding: _TypeAlias = Holding  # noqa: Y015
+
+@_typing.final
+class GetProxyCountersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """A tenant; empty: all of them."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetProxyCountersRequest: _TypeAlias = GetProxyCountersRequest  # noqa: Y015
+
+@_typing.final
+class ProxyCounters(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    FAMILIES_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    age_s: _builtins.float
+    """Seconds since they arrived."""
+    @_builtins.property
+    def families(self) -> _containers.RepeatedCompositeFieldContainer[_proxy_status_pb2.MetricFamily]: ...
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        families: _abc.Iterable[_proxy_status_pb2.MetricFamily] | None = ...,
+        age_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "families", b"families", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProxyCounters: _TypeAlias = ProxyCounters  # noqa: Y015
 
 @_typing.final
 class GetUsageRequest(_message.Message):

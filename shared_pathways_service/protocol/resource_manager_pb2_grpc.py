@@ -99,6 +99,11 @@ class ResourceManagerStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageRequest.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageResponse.FromString,
                 _registered_method=True)
+        self.GetProxyCounters = channel.unary_stream(
+                '/shared_pathways_service.v1.ResourceManager/GetProxyCounters',
+                request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetProxyCountersRequest.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ProxyCounters.FromString,
+                _registered_method=True)
         self.ExportLog = channel.unary_stream(
                 '/shared_pathways_service.v1.ResourceManager/ExportLog',
                 request_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ExportLogRequest.SerializeToString,
@@ -209,6 +214,13 @@ class ResourceManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetProxyCounters(self, request, context):
+        """The counters that each connected proxy reported last, by the tenants' names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportLog(self, request, context):
         """All that went into the core, and what it decided by it, to be run again: `sps replay`.
         FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
@@ -284,6 +296,11 @@ def add_ResourceManagerServicer_to_server(servicer, server):
                     servicer.GetUsage,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageRequest.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'GetProxyCounters': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetProxyCounters,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetProxyCountersRequest.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ProxyCounters.SerializeToString,
             ),
             'ExportLog': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportLog,
@@ -642,6 +659,33 @@ class ResourceManager:
             '/shared_pathways_service.v1.ResourceManager/GetUsage',
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageRequest.SerializeToString,
             shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetProxyCounters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shared_pathways_service.v1.ResourceManager/GetProxyCounters',
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.GetProxyCountersRequest.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_resource__manager__pb2.ProxyCounters.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,6 +79,8 @@ class ResourceManagerStub:
     """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
     GetUsage: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]
     """Who used how much of the service over a window of time."""
+    GetProxyCounters: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.GetProxyCountersRequest, _resource_manager_pb2.ProxyCounters]
+    """The counters that each connected proxy reported last, by the tenants' names."""
     ExportLog: _grpc.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]
     """All that went into the core, and what it decided by it, to be run again: `sps replay`.
     FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
@@ -129,6 +131,8 @@ class ResourceManagerAsyncStub(ResourceManagerStub):
     """Why a tenant waits, was moved, was refused or ended; NOT_FOUND when nothing is known of it."""
     GetUsage: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.GetUsageRequest, _resource_manager_pb2.GetUsageResponse]  # type: ignore[assignment]
     """Who used how much of the service over a window of time."""
+    GetProxyCounters: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.GetProxyCountersRequest, _resource_manager_pb2.ProxyCounters]  # type: ignore[assignment]
+    """The counters that each connected proxy reported last, by the tenants' names."""
     ExportLog: _aio.UnaryStreamMultiCallable[_resource_manager_pb2.ExportLogRequest, _resource_manager_pb2.ExportLogPage]  # type: ignore[assignment]
     """All that went into the core, and what it decided by it, to be run again: `sps replay`.
     FAILED_PRECONDITION where there was too much for memory, and no file keeps it.
@@ -254,6 +258,14 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_resource_manager_pb2.GetUsageResponse, _abc.Awaitable[_resource_manager_pb2.GetUsageResponse]]:
         """Who used how much of the service over a window of time."""
+
+    @_abc_1.abstractmethod
+    def GetProxyCounters(
+        self,
+        request: _resource_manager_pb2.GetProxyCountersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_resource_manager_pb2.ProxyCounters], _abc.AsyncIterator[_resource_manager_pb2.ProxyCounters]]:
+        """The counters that each connected proxy reported last, by the tenants' names."""
 
     @_abc_1.abstractmethod
     def ExportLog(

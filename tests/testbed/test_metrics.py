@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.openmetrics import scrape, value
+from harness.openmetrics import scrape, text_to_families, value
 from harness.programs import sps, wait_until
 from harness.testbed.clients import client, nothing_left, tenant
 from harness.testbed.kills import served
@@ -74,9 +74,15 @@ def test_what_goes_through_the_tunnel_is_counted_and_found_by_status(
         held = running.expect("holds", timeout=DEADLINE_S)
         assert held["sum"] == 2_000_000
         words = ("--context=testbed", f"--namespace={namespace.name}")
-        [agent] = json.loads(sps("status", *words, "--json").stdout)["agents"]
+        told = json.loads(sps("status", *words, "--json").stdout)
+        [agent] = told["agents"]
         assert agent["name"] == held["name"]
         assert f"metrics of {held['name']}: {agent['metrics']}\n" in sps("status", *words).stdout
+        # Proxies report their counters to the resource manager.
+        counted = text_to_families(sps("status", *words, "--openmetrics").stdout)
+        named = {family.name: family for family in counted}
+        assert value(named, "sps_proxy_info", connection=held["name"]) == 1
+        assert [proxy["name"] for proxy in told["proxies"]] == [held["name"]]
         now = scrape(agent["metrics"])
         assert value(now, "sps_agent_info", name=held["name"], home="kubernetes") == 1
         assert value(now, "sps_agent_phase", phase="serve") == 1

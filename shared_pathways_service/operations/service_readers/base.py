@@ -52,7 +52,8 @@ class ServiceReader(Protocol):
     """A service of one home, read from outside of a session.
 
     Attributes:
-      has_counters: Whether it counts what proxies do.
+      has_counters: Whether proxies answer for their counters; otherwise the status has those that
+        they reported last.
       starts_on_demand: Whether connect() starts the service if there is none.
       has_tunnel: Whether clients reach their proxies through a tunnel.
     """
@@ -92,6 +93,11 @@ class ServiceReader(Protocol):
 
         Args:
           name: A connection; None: all of them.
+
+        Raises:
+          ServiceNotFound: The resource manager is one of Google's, which collects none.
+          ServiceNotReady: The service does not answer.
+          VersionSkew: The service is too old to collect them.
         """
 
     def manager(self) -> AbstractAsyncContextManager[Manager]:

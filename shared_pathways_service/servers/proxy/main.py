@@ -32,7 +32,8 @@ from shared_pathways_service.servers.serving.process import (
 from shared_pathways_service.servers.xla.xla_flags import allow_long_callbacks, use_xla_flags
 
 if TYPE_CHECKING:
-    from shared_pathways_service.servers.proxy.activity import Activity
+    from shared_pathways_service.protocol.proxy_status_pb2 import GetCountersResponse
+    from shared_pathways_service.protocol.resource_manager_pb2 import TenantActivity
     from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine.engine import Engine
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
@@ -168,7 +169,8 @@ def _serve(
             link_server.start(listening.address)
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         activity = Activity(engine, service, transport.transfers)
-        link = _link(options, engine, ending, rm_token, listening.address, activity=activity)
+        reports = (activity.look, service.counters)
+        link = _link(options, engine, ending, rm_token, listening.address, reports=reports)
         if link is not None:
             stack.callback(link.close, "the proxy ends")
             link.start()
@@ -278,12 +280,13 @@ def _link(
     token: str | None,
     address: str,
     *,
-    activity: Activity,
+    reports: tuple[Callable[[], TenantActivity], Callable[[], GetCountersResponse]],
 ) -> ResourceManagerLink | None:
     from shared_pathways_service.protocol import resource_manager_pb2 as pb  # noqa: PLC0415
     from shared_pathways_service.protocol.tenant_requests import message_of  # noqa: PLC0415
     from shared_pathways_service.servers.proxy import rm_link  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.activity import ActivityReporter  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.counters_reporter import CountersReporter  # noqa: PLC0415
 
     engine.slices.add_listener(rm_link.log_change)
     if not options.resource_manager_address:
@@ -303,8 +306,9 @@ def _link(
         on_memory_limit=lambda limit: engine.memory.lower(
             limit, "--proxy_memory_limit_bytes of the resource manager"
         ),
-        reporter=ActivityReporter(activity.look),
+        reporter=ActivityReporter(reports[0]),
         identity=lambda: _identity_token(options.identity_token_file),
+        counters=CountersReporter(reports[1]),
     )
     engine.memory.on_near_limit = link.report
     return link

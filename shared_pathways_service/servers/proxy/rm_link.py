@@ -15,11 +15,13 @@ from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import event_message
+from shared_pathways_service.protocol.proxy_status_pb2 import GetCountersResponse
 from shared_pathways_service.protocol.tenant_requests import write_older_fields
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.activity import ActivityReporter
+from shared_pathways_service.servers.proxy.counters_reporter import CountersReporter
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
 
@@ -42,6 +44,7 @@ class ResourceManagerLink:
       reporter: Reports activity to the RM if it asks; None: no reports.
       identity: Returns the token that proves the tenant's user; it is read for each hello, as the
         kubelet replaces it.
+      counters: Reports counters to the RM if it asks; None: no reports.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class ResourceManagerLink:
         on_memory_limit: Callable[[int], None] = lambda _limit: None,
         reporter: ActivityReporter | None = None,
         identity: Callable[[], str] = str,
+        counters: CountersReporter | None = None,
     ) -> None:
         self._address = address
         self._hello = hello
@@ -63,6 +67,7 @@ class ResourceManagerLink:
         self._on_memory_limit = on_memory_limit
         self._reporter = reporter
         self._identity = identity
+        self._counters = counters
         self._began = time.monotonic()
         self._idle_count: int | None = None
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_WAITING)
@@ -88,8 +93,9 @@ class ResourceManagerLink:
 
     def close(self, reason: str) -> None:
         """Releases the slices and ends the stream."""
-        if self._reporter is not None:
-            self._reporter.close()
+        for reporter in (self._reporter, self._counters):
+            if reporter is not None:
+                reporter.close()
         self._stream.close(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
 
     # ---- called by the stream
@@ -136,8 +142,9 @@ class ResourceManagerLink:
     def on_end(self) -> None:
         """Stops reports: the next stream may not ask for them."""
         self._takes_events = False
-        if self._reporter is not None:
-            self._reporter.end()
+        for reporter in (self._reporter, self._counters):
+            if reporter is not None:
+                reporter.end()
 
     def on_lost(self, reason: str, pause_s: float) -> None:
         """Logs that the RM is gone."""
@@ -188,6 +195,8 @@ class ResourceManagerLink:
             self._on_memory_limit(welcome.memory_limit_bytes)
         if self._reporter is not None and welcome.activity_s > 0:
             self._reporter.begin(welcome.activity_s, self._send_activity)
+        if self._counters is not None and welcome.counters_s > 0:
+            self._counters.begin(welcome.counters_s, self._send_counters)
         self._takes_events = welcome.takes_events
         self._send_events()
 
@@ -219,6 +228,9 @@ class ResourceManagerLink:
 
     def _send_activity(self, found: pb.TenantActivity) -> None:
         self._stream.send(pb.TenantMessage(activity=found))
+
+    def _send_counters(self, found: GetCountersResponse) -> None:
+        self._stream.send(pb.TenantMessage(counters=found))
 
     def _place(self, placement: pb.Placement) -> None:
         index = placement.virtual_index

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2_grpc
@@ -31,7 +31,7 @@ from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
-from shared_pathways_service.servers.resource_manager.lease_terms import Timing
+from shared_pathways_service.servers.resource_manager.lease.lease_terms import Timing
 from shared_pathways_service.servers.resource_manager.manager_metrics import families
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.service import ResourceManagerService, Verify
@@ -157,6 +157,7 @@ def _make_authority(
             options.tenant_ttl_s,
             options.proxy_memory_limit_bytes or 0,
             activity_s=options.idle_times[-1],
+            counters_s=options.proxy_counters_s,
         ),
         clock=clock,
         watcher_limit=options.watcher_limit,
@@ -198,6 +199,7 @@ def _make_server(
 async def _serve_metrics(
     options: ResourceManagerOptions,
     authority: Authority,
+    service: ResourceManagerService,
     token: str | None,
     stack: contextlib.AsyncExitStack,
 ) -> None:
@@ -207,7 +209,7 @@ async def _serve_metrics(
     from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415 - aiohttp
 
     serving = await serve_metrics(
-        lambda: families(authority),
+        lambda: [*families(authority), *service.proxy_counters.families()],
         address=options.metrics_address,
         port=options.metrics_port,
         token=token,
@@ -219,31 +221,16 @@ async def _serve_metrics(
 async def _hold_lease(
     options: ResourceManagerOptions, stop: asyncio.Future[int], stack: contextlib.AsyncExitStack
 ) -> Callable[[], None]:
-    """Waits for the Lease if there is one, or for `stop`; the stack releases it.
-
-    Returns the function that ends this process if the Lease is lost.
-    """
+    """Waits for the Lease, if there is one; returns what ends this process once it is lost."""
     if not options.lease:
         return lambda: None
-    from shared_pathways_service.servers.resource_manager.head_lease import (  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.servers.resource_manager.lease.head_lease import (  # noqa: PLC0415 - aiohttp
         HeadLease,
-        end_task,
     )
 
-    lease = HeadLease(
-        options.lease,
-        Path(options.service_account_directory),
-        Timing.of(options.lease_duration_s),
-    )
-    stack.push_async_callback(lease.close)
-    acquiring = asyncio.ensure_future(lease.acquire())
-    stack.push_async_callback(end_task, acquiring)
-    either: tuple[asyncio.Future[Any], ...] = (acquiring, stop)
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not stop.done():
-        acquiring.result()
-        keeping = asyncio.create_task(lease.keep())
-        stack.push_async_callback(end_task, keeping)
+    timing = Timing.of(options.lease_duration_s)
+    lease = HeadLease(options.lease, Path(options.service_account_directory), timing)
+    await lease.hold_until(stop, stack)
     return lease.check
 
 
@@ -318,7 +305,7 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
             bind_address=options.bind_address,
         )
         await server.start()
-        await _serve_metrics(options, authority, token, stack)
+        await _serve_metrics(options, authority, service, token, stack)
         glog("I", f"Pathways Server serving on {listening.shown}")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         code = await stop

@@ -15,6 +15,7 @@ from shared_pathways_service.flags.parsing import (
     port,
     positive_int,
     seconds,
+    seconds_or_zero,
 )
 from shared_pathways_service.flags.policies import PolicyOptions
 from shared_pathways_service.flags.servers import ServerOptions
@@ -107,6 +108,13 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
         parse=positive_int,
         env="SPS_MAX_STREAMS_PER_CONNECTION",
         help="Limit the concurrent calls on one connection; a client delays further ones.",
+    )
+    proxy_counters_s: float = flag(
+        constants.PROXY_COUNTERS_S,
+        parse=seconds_or_zero,
+        env="SPS_PROXY_COUNTERS_S",
+        help="Let proxies report their counters after so many seconds each, for `sps status` and "
+        "the metrics; 0: never.",
     )
     lease: str = flag(
         "",

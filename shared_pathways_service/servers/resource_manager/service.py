@@ -20,6 +20,7 @@ from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from shared_pathways_service.servers.resource_manager.proxy_reports import ProxyReports
 from shared_pathways_service.servers.resource_manager.status_report import reservation_message
 from shared_pathways_service.servers.serving import turns
@@ -42,6 +43,9 @@ class ResourceManagerService:
 
     The methods of streams write to their context instead of yielding, because such a write can be
     abandoned while the peer does not read; the generated base class has no type for that.
+
+    Attributes:
+      proxy_counters: The counters that connected proxies have reported.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class ResourceManagerService:
         self._hello_s = hello_s
         self._types = types
         self._reports = ProxyReports()
+        self.proxy_counters = ProxyCounters()
 
     @refusing
     async def WorkerSession(self, _requests: object, context: Context) -> None:  # noqa: N802
@@ -90,6 +95,7 @@ class ResourceManagerService:
                 outbox.send(self._writer(context)), self._receive_from_tenant(asked, context)
             )
         finally:
+            self.proxy_counters.forget(asked)
             self._authority.leave_tenant(asked, outbox)
 
     @refusing
@@ -145,6 +151,16 @@ class ResourceManagerService:
     ) -> pb.GetUsageResponse:
         """Returns usage of slices."""
         return await inquiries.usage(self._authority, request)
+
+    @refusing
+    async def GetProxyCounters(  # noqa: N802
+        self, request: pb.GetProxyCountersRequest, context: Context
+    ) -> None:
+        """Returns the counters of connected proxies."""
+        # (On a thread: those of a thousand tenants take seconds.)
+        found = await asyncio.to_thread(list, self.proxy_counters.messages(request.tenant))
+        for message in found:
+            await context.write(message)
 
     @refusing
     async def ExportLog(  # noqa: N802
@@ -256,6 +272,8 @@ class ResourceManagerService:
                 case "event":
                     if (reported := self._reports.read(asked, message.event)) is not None:
                         self._authority.handle(reported)
+                case "counters":
+                    self.proxy_counters.put(asked, message.counters)
                 case "bye":
                     released = messages.TenantReleased(
                         tenant=asked.request.name,
@@ -265,7 +283,7 @@ class ResourceManagerService:
                     self._authority.operators.release(released)
                     return
                 case other:
-                    expected = "activity, event or bye after the hello"
+                    expected = "activity, event, counters or bye after the hello"
                     raise InvalidRequestError("message", other, expected)
 
 

@@ -101,11 +101,18 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
 class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
     """The streams of the tenants' proxies."""
 
-    def __init__(self, ttl_s: float, memory_limit_bytes: int = 0, activity_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        ttl_s: float,
+        memory_limit_bytes: int = 0,
+        activity_s: float = 0.0,
+        counters_s: float = 0.0,
+    ) -> None:
         """Starts without streams; tenants are sent these values (limit or interval 0: none)."""
         super().__init__(_TENANT_LIMIT)
         self._memory_limit_bytes = memory_limit_bytes
         self._activity_s = activity_s
+        self._counters_s = counters_s
         self._ttl_s = ttl_s
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
@@ -138,6 +145,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
                 memory_limit_bytes=self._memory_limit_bytes,
                 activity_s=self._activity_s,
                 takes_events=True,
+                counters_s=self._counters_s,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_pathways_service.servers.resource_manager.lease_terms import LeaseTerms, Timing
+from shared_pathways_service.servers.resource_manager.lease.lease_terms import LeaseTerms, Timing
 
 TIMING = Timing.of(15)
 

@@ -54,7 +54,7 @@ def status(
         bool,
         typer.Option(
             "--openmetrics",
-            help="Print the proxies' counters as OpenMetrics text (embedded service only).",
+            help="Print the proxies' counters as OpenMetrics text.",
         ),
     ] = False,
     wait: Annotated[
@@ -72,12 +72,8 @@ def status(
     if entry is not None:
         place = Place.of_service(entry)
     reader = reader_of(place, settings)
-    if openmetrics and (as_json or not reader.has_counters):
-        raise InvalidRequestError(
-            "--openmetrics",
-            "with --json" if as_json else "of a cluster",
-            "the embedded service without --json: proxies in a cluster are not asked",
-        )
+    if openmetrics and as_json:
+        raise InvalidRequestError("--openmetrics", "with --json", "one of the two")
     links = links_of(settings, place, name)
     try:
         data = reader.status(name, wait_s=wait)
@@ -87,12 +83,13 @@ def status(
             print_error(_link_line(connection, link))
         raise
     data["links"] = [{"name": connection, **link.as_fields()} for connection, link in links]
-    counters, text = reader.counters(name)
-    data |= counters
-    data["agents"] = metrics_of(settings, place, name)
     if openmetrics:
-        print_line(text.removesuffix("\n"))
-    elif as_json:
+        print_line(reader.counters(name)[1].removesuffix("\n"))
+        return
+    if reader.has_counters:
+        data |= reader.counters(name)[0]
+    data["agents"] = metrics_of(settings, place, name)
+    if as_json:
         print_json(data)
     else:
         _print_tables(data, links)

@@ -20,12 +20,14 @@ from shared_pathways_service.operations.service_readers.embedded.embedded_link i
 from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.operations.service_readers.embedded.log_files import find_logs
 from shared_pathways_service.operations.service_readers.embedded.status_counters import (
-    late_callbacks_of,
-    proxies_of,
     read_counters,
-    text_of,
 )
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.shown_counters import (
+    late_callbacks_of,
+    proxies_of,
+    text_of,
+)
 from shared_pathways_service.runtime.embedded.log_reading import read_logs
 from shared_pathways_service.runtime.settings import Settings
 

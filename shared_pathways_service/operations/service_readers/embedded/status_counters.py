@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import grpc.aio
 
 from shared_pathways_service.api.proxy_limits import LIMITS
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.embedded.discovery import find
-from shared_pathways_service.metrics.families import Family, labelled, values_of
+from shared_pathways_service.metrics.families import Family
 from shared_pathways_service.metrics.measurement_messages import families_of
+from shared_pathways_service.operations.service_readers.shown_counters import (
+    Counters,
+    ProxyCounters,
+)
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol import proxy_status_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
@@ -23,28 +24,10 @@ from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["Counters", "late_callbacks_of", "limits_of", "proxies_of", "read_counters", "text_of"]
+__all__ = ["limits_of", "read_counters"]
 
 #: Seconds for a proxy to answer: a busy or hung proxy must not delay the others.
 _ANSWER_S = 5.0
-_LATE = "sps_proxy_late_callback_seconds"
-
-
-@dataclasses.dataclass(frozen=True)
-class ProxyCounters:
-    """The limits and counters of one proxy.
-
-    Attributes:
-      limits: The limits of its clients.
-      families: Its counters; None: it did not answer.
-    """
-
-    limits: sup_pb.ProxyLimits
-    families: Sequence[Family] | None
-
-
-#: Counters by the connection's name.
-Counters = Mapping[str, ProxyCounters]
 
 
 async def read_counters(settings: Settings, name: str | None = None) -> Counters:
@@ -76,7 +59,7 @@ async def read_counters(settings: Settings, name: str | None = None) -> Counters
     ]
     answers = await asyncio.gather(*(_read(paths, proxy) for proxy in serving))
     return {
-        proxy.name: ProxyCounters(proxy.limits, families)
+        proxy.name: ProxyCounters(limits_of(proxy.limits), families)
         for proxy, families in zip(serving, answers, strict=True)
     }
 
@@ -95,38 +78,6 @@ async def _read(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None
     return families_of(response)
 
 
-def proxies_of(counters: Counters) -> list[dict[str, Any]]:
-    """Returns ``proxies`` for ``sps status --json``."""
-    return [
-        {
-            "name": name,
-            "limits": limits_of(proxy.limits),
-            "counters": None if proxy.families is None else values_of(proxy.families),
-        }
-        for name, proxy in counters.items()
-    ]
-
-
-def late_callbacks_of(counters: Counters) -> list[dict[str, Any]]:
-    """Returns ``late_callbacks`` for ``sps status --json``: unanswered calls to clients."""
-    return [
-        {"connection": name, **sample.labels, "seconds": sample.value}
-        for name, proxy in counters.items()
-        for family in proxy.families or ()
-        if family.name == _LATE
-        for sample in family.samples
-    ]
-
-
 def limits_of(limits: sup_pb.ProxyLimits) -> dict[str, int | None]:
     """Returns limits by name; None for no limit."""
     return {name: getattr(limits, name) or None for name in LIMITS}
-
-
-def text_of(counters: Counters) -> str:
-    """Returns counters as OpenMetrics text, with a label ``connection`` on each sample."""
-    # Imported here, because other commands do not need prometheus_client.
-    from shared_pathways_service.metrics.exposition import render  # noqa: PLC0415
-
-    answered = {name: p.families for name, p in counters.items() if p.families is not None}
-    return render(labelled(answered, "connection"))

@@ -24,7 +24,16 @@ from shared_pathways_service.operations.service_readers.kubernetes.cluster_statu
     read_cluster_status,
 )
 from shared_pathways_service.operations.service_readers.kubernetes.pod_logs import PodLogs, pods_of
+from shared_pathways_service.operations.service_readers.kubernetes.reported_counters import (
+    reported_counters,
+)
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.shown_counters import (
+    Counters,
+    late_callbacks_of,
+    proxies_of,
+    text_of,
+)
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["ClusterReader"]
@@ -69,9 +78,15 @@ class ClusterReader:
         )
         return asyncio.run(read)
 
-    def counters(self, _name: str | None) -> tuple[dict[str, Any], str]:
-        """Returns nothing: proxies in a cluster are not asked."""
-        return {}, ""
+    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
+        """Returns the counters that proxies last reported to the resource manager."""
+        found = asyncio.run(self._counters(name))
+        data = {"proxies": proxies_of(found), "late_callbacks": late_callbacks_of(found)}
+        return data, text_of(found)
+
+    async def _counters(self, name: str | None) -> Counters:
+        async with self.manager() as manager, manager.translating():
+            return await reported_counters(manager.stub, name)
 
     @contextlib.asynccontextmanager
     async def manager(self) -> AsyncIterator[Manager]:

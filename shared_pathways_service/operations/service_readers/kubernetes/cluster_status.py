@@ -22,7 +22,15 @@ from shared_pathways_service.manifests import names
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.manager_link import link_to_manager
 from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
+from shared_pathways_service.operations.service_readers.kubernetes.reported_counters import (
+    reported_counters,
+)
 from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of, only
+from shared_pathways_service.operations.service_readers.shown_counters import (
+    Counters,
+    late_callbacks_of,
+    proxies_of,
+)
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.rmclient.failures import translate
 from shared_pathways_service.runtime.settings import Settings
@@ -87,23 +95,36 @@ async def _read(
         "processes": processes(found, [*servers, *clients], mine),
         **occupancy(found, mine),
     }
+    counted: dict[str, Any] = {}
     if service.is_ours and found.head_ready:
         try:
-            status = await _read_manager(cluster, found, settings)
+            status, counters = await _read_manager(cluster, found, settings, name)
             data |= occupancy_of(status)
             data["service"]["spares"] = status.spares
+            counted = {
+                "proxies": proxies_of(counters),
+                "late_callbacks": late_callbacks_of(counters),
+            }
         except SharedPathwaysError as error:
             warn(f"{error}; the following is derived from pods and labels")
     known = {proxy.name for proxy in mine}
-    return data if name is None else only(data, name, known)
+    return (data if name is None else only(data, name, known)) | counted
 
 
 async def _read_manager(
-    cluster: Cluster, found: ServiceReadiness, settings: Settings
-) -> rm_pb.GetStatusResponse:
+    cluster: Cluster, found: ServiceReadiness, settings: Settings, name: str | None
+) -> tuple[rm_pb.GetStatusResponse, Counters]:
     async with link_to_manager(cluster, found.service, settings, found=found) as link:
         try:
-            return await link.status()
+            status = await link.status()
+            try:
+                async with link.unless_refused():
+                    return status, await reported_counters(link.stub, name)
+            except grpc.aio.AioRpcError as error:
+                # An earlier release does not collect them.
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+                return status, {}
         except grpc.aio.AioRpcError as error:
             who = f"the resource manager of {found.service.name}"
             raise translate(error, found.service.address, service=who) from error

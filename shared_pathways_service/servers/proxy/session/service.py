@@ -11,7 +11,7 @@ from typing import Any
 
 from shared_pathways_service.metrics.families import Family
 from shared_pathways_service.metrics.measurement_messages import message_of
-from shared_pathways_service.protocol import ifrt
+from shared_pathways_service.protocol import ifrt, proxy_status_pb2
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.runtime import allocator
@@ -282,6 +282,10 @@ class ProxyService:
         """Returns the proxy's counters, for a call with this metadata ``authorization``."""
         if self._token is not None:
             check_token(authorization, dict(bearer(self._token))["authorization"])
+        return self.counters().SerializeToString()
+
+    def counters(self) -> proxy_status_pb2.GetCountersResponse:
+        """Returns the proxy's counters; callable on any thread."""
         requests = RequestCounts()
         with self._lock:
             sessions = list(self._sessions.values())
@@ -300,7 +304,7 @@ class ProxyService:
             received=self._received,
             sent=self._sent,
         )
-        return message_of([*found, *self._more_counters()]).SerializeToString()
+        return message_of([*found, *self._more_counters()])
 
     def work_done(self, passive: Container[str]) -> int:
         """Returns a number that grows with the clients' work, except `passive` requests."""

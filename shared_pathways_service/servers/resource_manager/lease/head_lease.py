@@ -19,9 +19,9 @@ from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.in_cluster import in_cluster_access
 from shared_pathways_service.kube.paths import item
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.resource_manager.lease_terms import LeaseTerms, Timing
+from shared_pathways_service.servers.resource_manager.lease.lease_terms import LeaseTerms, Timing
 
-__all__ = ["HeadLease", "end_task"]
+__all__ = ["HeadLease"]
 
 _CONFLICT = 409
 #: The exit code of a head that has lost its Lease.
@@ -60,6 +60,18 @@ class HeadLease:
         """
         if not self._terms.is_held(_now()):
             self._leave("it was not renewed in time")
+
+    async def hold_until(self, stop: asyncio.Future[int], stack: contextlib.AsyncExitStack) -> None:
+        """Waits until this head holds the Lease, or for `stop`; the stack releases the Lease."""
+        stack.push_async_callback(self.close)
+        acquiring = asyncio.ensure_future(self.acquire())
+        stack.push_async_callback(_end_task, acquiring)
+        either: tuple[asyncio.Future[Any], ...] = (acquiring, stop)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not stop.done():
+            acquiring.result()
+            keeping = asyncio.create_task(self.keep())
+            stack.push_async_callback(_end_task, keeping)
 
     async def acquire(self) -> None:
         """Waits until this head holds the Lease."""
@@ -141,7 +153,7 @@ class HeadLease:
             raise
 
 
-async def end_task(task: asyncio.Future[Any]) -> None:
+async def _end_task(task: asyncio.Future[Any]) -> None:
     """Cancels a task of a Lease, and waits for its end: it may be writing."""
     task.cancel()
     await asyncio.wait([task])

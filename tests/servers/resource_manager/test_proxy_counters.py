@@ -1,0 +1,91 @@
+"""Counters of proxies: collected for one scraper; no proxy can spoil the others' text."""
+
+from __future__ import annotations
+
+import math
+
+from harness.openmetrics import scrape, text_to_families, value
+from shared_pathways_service.api.tenant_requests import TenantRequest
+from shared_pathways_service.metrics.exposition import render
+from shared_pathways_service.metrics.families import Family, Kind, Sample
+from shared_pathways_service.metrics.measurement_messages import message_of
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.scheduling.book.messages import TenantAsked
+from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
+from tests.servers.conftest import MakeService
+
+
+def asked(name: str, incarnation: str = "1") -> TenantAsked:
+    return TenantAsked(request=TenantRequest(name=name, virtual_slices=()), incarnation=incarnation)
+
+
+def family(name: str, *samples: Sample, kind: Kind = "counter", unit: str = "") -> Family:
+    return Family(name, kind, "Of a proxy.", samples, unit)
+
+
+REQUESTS = family("sps_proxy_requests", Sample(3, {"kind": "x"}))
+
+
+def test_a_proxys_invalid_counters_are_dropped_and_the_others_remain() -> None:
+    counters = ProxyCounters()
+    for name in ("ada", "bob"):
+        counters.put(asked(name), message_of([REQUESTS]))
+    wrong = [
+        # Its kind is not the others'.
+        family("sps_proxy_requests", Sample(1), kind="gauge"),
+        family("sps_rm_slices", Sample(1), kind="gauge"),
+        family("sps_proxy_requests_total", Sample(1), kind="gauge"),
+        family("sps_proxy_x\n# EOF", Sample(1)),
+        family("sps_proxy_y", Sample(-1), Sample(math.nan, {"a": "b"})),
+        family("sps_proxy_z", Sample(1, {"connection": "ada"}), Sample(2, {"a b": ""})),
+        family("sps_proxy_w", Sample(1, {"a": '"\n'}), Sample(2, {"a": '"\n'}), kind="gauge"),
+    ]
+    counters.put(asked("eve"), message_of(wrong))
+    found = {one.name: one for one in text_to_families(render(counters.families()))}
+    samples = found["sps_proxy_requests"].samples
+    assert [(one.labels["connection"], one.value) for one in samples] == [("ada", 3), ("bob", 3)]
+    assert [one.value for one in found["sps_proxy_w"].samples] == [2]
+    others = {"sps_proxy_y", "sps_proxy_z"}
+    assert found.keys() <= {"sps_proxy_requests", "sps_proxy_w", *others}
+    assert not any(found[name].samples for name in found.keys() & others)
+    # `sps status --openmetrics` prints what it receives.
+    [received] = counters.messages("eve")
+    assert {one.name for one in received.families} <= {"sps_proxy_w", *others}
+
+
+def test_the_last_report_of_a_connected_proxy_is_kept() -> None:
+    now = 100.0
+    counters = ProxyCounters(lambda: now)
+    counters.put(asked("ada"), message_of([REQUESTS]))
+    large = family("sps_proxy_large", Sample(1, {"text": "x" * 300_000}))
+    counters.put(asked("ada"), message_of([large]))
+    now = 107.0
+    [report] = counters.messages("ada")
+    assert (report.tenant, report.age_s, report.families[0].name) == (
+        "ada",
+        7.0,
+        "sps_proxy_requests",
+    )
+    assert list(counters.messages("bob")) == []
+    # An older process of this name ends late.
+    counters.forget(asked("ada", "0"))
+    assert len(list(counters.messages())) == 1
+    counters.forget(asked("ada"))
+    assert list(counters.messages()) == []
+
+
+def test_counters_are_served_until_their_proxy_ends(make_service: MakeService) -> None:
+    service = make_service("--metrics_port=0", "--proxy_counters_s=7")
+    tenant = service.tenant("ada")
+    assert tenant.expect("welcome").counters_s == 7
+    tenant.send(pb.TenantMessage(counters=message_of([REQUESTS])))
+    # What the manager reads later is answered later.
+    service.watch("ada")
+    tenant.send(pb.TenantMessage(activity=pb.TenantActivity(count=1)))
+    scraped = scrape(service.metrics_url())
+    assert value(scraped, "sps_proxy_requests_total", connection="ada", kind="x") == 3
+    [report] = service.stub.GetProxyCounters(pb.GetProxyCountersRequest())
+    assert report.tenant == "ada"
+    tenant.send(pb.TenantMessage(bye=pb.TenantBye(reason="done")))
+    tenant.status()
+    assert list(service.stub.GetProxyCounters(pb.GetProxyCountersRequest())) == []
