@@ -12,17 +12,18 @@ from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.lease_parts import lease_objects
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.operations.cluster_access import Cluster
+from shared_pathways_service.operations.service_objects import find_own
 
 __all__ = ["delete_lease", "ensure_lease", "with_lease"]
 
 
 async def with_lease(cluster: Cluster, inputs: ServiceInputs) -> tuple[ServiceInputs, str]:
-    """Gives a new service a Lease if it has no volume that only one node can have.
+    """Gives a service a Lease if it has no volume that only one node can have.
 
     Returns:
       The inputs, and why they have no Lease; empty: they have one, or need none.
     """
-    if not is_ours(inputs.image) or inputs.state_size:
+    if not is_ours(inputs.image) or inputs.state_size or inputs.lease:
         return inputs, ""
     wanted = dataclasses.replace(inputs, lease=True)
     try:
@@ -47,19 +48,16 @@ async def ensure_lease(cluster: Cluster, inputs: ServiceInputs) -> None:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            name = body["metadata"]["name"]
-            found = await cluster.api.get(item(resource, cluster.namespace, name))
-            if names.labels_of(found).get(names.LABEL_SERVICE) != inputs.name:
-                kind = body["kind"]
-                raise InvalidRequestError(
-                    "NAME",
-                    inputs.name,
-                    f"a name without another {kind} {name}",
-                    message=f"the {kind} {name} in {cluster.place} is not of the service "
-                    f"{inputs.name}",
-                    hint=f"it has no label {names.LABEL_SERVICE}={inputs.name}; choose another "
-                    "name, or --no-lease",
-                ) from error
+            found = await find_own(
+                cluster,
+                resource,
+                body["metadata"]["name"],
+                service=inputs.name,
+                kind=body["kind"],
+                instead="--no-lease",
+            )
+            if found is None:
+                raise
 
 
 async def delete_lease(cluster: Cluster, service: str) -> None:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import uuid
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from shared_pathways_service.errors import (
-    AccessDenied,
-    InvalidRequestError,
-    ServiceNotReady,
-    SharedPathwaysError,
-)
-from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError, ServiceNotReady
 from shared_pathways_service.kube.paths import collection, item
-from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.state_parts import (
@@ -27,6 +21,7 @@ from shared_pathways_service.manifests.state_parts import (
     state_claim,
 )
 from shared_pathways_service.operations.cluster_access import Cluster, Object
+from shared_pathways_service.operations.service_objects import find_own, undone_if_refused
 
 __all__ = ["claimed", "delete_state", "find_claim", "with_state"]
 
@@ -42,19 +37,14 @@ async def find_claim(cluster: Cluster, service: str) -> Object | None:
     Raises:
       InvalidRequestError: A claim of that name belongs to something else.
     """
-    name = claim_name(service)
-    found = await cluster.api.find(item(_CLAIMS, cluster.namespace, name))
-    if found is not None and names.labels_of(found).get(names.LABEL_SERVICE) != service:
-        raise InvalidRequestError(
-            "NAME",
-            service,
-            f"a name without another claim {name}",
-            message=f"the PersistentVolumeClaim {name} in {cluster.place} is not of the service "
-            f"{service}",
-            hint=f"it has no label {names.LABEL_SERVICE}={service}; choose another name, or "
-            "`--state-size 0`",
-        )
-    return found
+    return await find_own(
+        cluster,
+        _CLAIMS,
+        claim_name(service),
+        service=service,
+        kind="PersistentVolumeClaim",
+        instead="`--state-size 0`",
+    )
 
 
 async def with_state(cluster: Cluster, inputs: ServiceInputs) -> tuple[ServiceInputs, str]:
@@ -88,16 +78,11 @@ async def claimed(cluster: Cluster, inputs: ServiceInputs) -> AsyncGenerator[Non
       InvalidRequestError: The existing claim has another StorageClass, or is being deleted.
     """
     created = await _ensure(cluster, inputs) if inputs.state_size else None
-    try:
-        yield
-    except (AccessDenied, ApiError, InvalidRequestError):
+    async with contextlib.AsyncExitStack() as stack:
         if created is not None:
-            with contextlib.suppress(SharedPathwaysError):
-                # (A service of this name may exist all the same, and use the claim.)
-                jobset = item("jobsets", cluster.namespace, inputs.name)
-                if await cluster.api.find(jobset) is None:
-                    await _delete(cluster, created)
-        raise
+            undo = functools.partial(_delete, cluster, created)
+            await stack.enter_async_context(undone_if_refused(cluster, inputs.name, undo))
+        yield
 
 
 async def delete_state(cluster: Cluster, service: str, *, timeout_s: float) -> bool:
@@ -167,4 +152,6 @@ def _check_usable(claim: Object, inputs: ServiceInputs) -> None:
 
 
 def _size_of(claim: Object) -> str:
-    return str(claim["spec"]["resources"]["requests"]["storage"])
+    size = str(claim["spec"]["resources"]["requests"]["storage"])
+    # The API server writes a fraction of a byte in thousandths: 0.1Gi is 107374182400m.
+    return str(-(-int(size[:-1]) // 1000)) if size.endswith("m") else size

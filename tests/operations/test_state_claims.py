@@ -80,6 +80,8 @@ def existing(size: str = "2Gi", **metadata: object) -> dict[str, Any]:
         (Api(classes=DENIED), "", "no"),
         # That of an earlier service of this name, whatever the classes are now.
         (Api(existing(), classes=[]), "2Gi", ""),
+        # The API server's form of 0.1Gi.
+        (Api(existing("107374182400m")), "107374183", ""),
         (Api(existing(labels={})), "", "the PersistentVolumeClaim pw-state in namespace team-a"),
     ],
 )

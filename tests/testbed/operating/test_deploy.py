@@ -19,6 +19,7 @@ from shared_pathways_service.cli.commands.clusters import upgrade
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cluster_state.service_reading import difference
 from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.manifests.lease_parts import LEASE_VARIABLE
 from shared_pathways_service.manifests.names import ANNOTATION_AUDIENCE, ANNOTATION_DRAINING
 from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
@@ -103,8 +104,8 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
         metadata = jobset(namespace, "pw")["metadata"]
         assert ANNOTATION_DRAINING not in metadata.get("annotations", {})
 
-        shrink = ("upgrade", "pw", f"--slices={KIND}=1", "--drain-timeout=170", "--json")
-        with sps_running(*shrink, *place) as upgrading:
+        shrink = ("upgrade", "pw", f"--slices={KIND}=1", "--state-size=0")
+        with sps_running(*shrink, "--drain-timeout=170", "--json", *place) as upgrading:
             assert upgrading.stderr
             assert upgrading.stdout
             assert held["name"] in upgrading.stderr.readline()
@@ -118,6 +119,8 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
     assert (told["changed"], told["ready"], told["slices"]) == (True, 1, {KIND: 1})
     now = jobset(namespace, "pw")
     assert now["metadata"]["uid"] != uid
+    # Without its volume it has a Lease.
+    assert LEASE_VARIABLE in json.dumps(now["spec"])
     nothing_left(namespace)
 
     assert sps_json("undeploy", "pw", *place)["deleted"]

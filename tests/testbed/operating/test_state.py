@@ -19,6 +19,7 @@ from tests.testbed.roles import rendered_user
 pytestmark = pytest.mark.race
 
 CLAIMS = "persistentvolumeclaims"
+LEASES = "coordination.k8s.io/v1/leases"
 IMAGE = f"--server-image={OUR_SERVER_IMAGE}"
 
 
@@ -94,10 +95,12 @@ def test_a_claim_that_cannot_be_served_is_named(namespace: Namespace, place: lis
         },
     )
     words = (f"--slices={KIND}=1", IMAGE, "--state-size=1Gi")
-    done = sps("deploy", "theirs", *words, *place, check=False)
+    done = sps("deploy", "theirs", "--lease", *words, *place, check=False)
     assert done.returncode == 2
     assert "theirs-state" in done.stderr
     assert "is not of the service theirs" in done.stderr
+    # What was created before it was refused is gone again.
+    assert namespace.items(LEASES) == []
     done = sps("deploy", "pw", *words, "--storage-class=none", "--timeout=30", *place, check=False)
     assert done.returncode == 3
     assert "PersistentVolumeClaim" in done.stderr

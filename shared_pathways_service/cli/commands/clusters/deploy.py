@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,7 @@ from shared_pathways_service.runtime.settings import Settings
 if TYPE_CHECKING:
     from shared_pathways_service.operations.cluster_access import Cluster
 
-__all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed"]
+__all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed", "with_defaults"]
 
 #: Options that `sps upgrade` has too.
 Timeout = Annotated[
@@ -140,7 +141,7 @@ def print_deployed(
     print_line(service_address(inputs.name))
 
 
-async def _with_defaults(
+async def with_defaults(
     cluster: Cluster, inputs: ServiceInputs, given: Collection[str]
 ) -> ServiceInputs:
     """Adds the inputs that were not given and depend on the cluster; says what is missing."""
@@ -150,29 +151,38 @@ async def _with_defaults(
         state_claims,
     )
 
-    if "state_size" not in given:
-        inputs, why_not = await state_claims.with_state(cluster, inputs)
-        if why_not:
-            print_note(
-                f"{why_not}: the resource manager loses history, cordons and reservations when "
-                "its pod ends (--state-size 1Gi --storage-class NAME keeps them on a volume)"
-            )
-    if "lease" not in given:
-        inputs, why_not = await head_leases.with_lease(cluster, inputs)
-        if why_not:
-            print_note(
-                f"{why_not}: while a lost node still runs an old head, two heads may decide "
-                "(`sps render operator-rbac` has the permissions for a Lease)"
-            )
     if inputs.verify_users:
         await deployment.check_verification(cluster)
-    elif "verify_users" not in given:
-        inputs, why_not = await deployment.with_verification(cluster, inputs)
-        if why_not:
-            print_note(
-                f"users are not verified, so that a tenant may name another user: {why_not} "
+    for field, with_default, note in (
+        (
+            "state_size",
+            state_claims.with_state,
+            (
+                "{}: the resource manager loses history, cordons and reservations when its pod "
+                "ends (--state-size 1Gi --storage-class NAME keeps them on a volume)"
+            ),
+        ),
+        (
+            "lease",
+            head_leases.with_lease,
+            (
+                "{}: while a lost node still runs an old head, two heads may decide (`sps render "
+                "operator-rbac` has the permissions for a Lease)"
+            ),
+        ),
+        (
+            "verify_users",
+            deployment.with_verification,
+            (
+                "users are not verified, so that a tenant may name another user: {} "
                 "(--no-verify-users accepts that)"
-            )
+            ),
+        ),
+    ):
+        if field not in given:
+            inputs, why_not = await with_default(cluster, inputs)
+            if why_not:
+                print_note(note.format(why_not))
     return inputs
 
 
@@ -189,14 +199,17 @@ async def _deploy(
         head_leases,
         state_claims,
     )
+    from shared_pathways_service.operations.service_objects import undone_if_refused  # noqa: PLC0415
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place.service) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
-        inputs = await _with_defaults(cluster, inputs, given)
-        await head_leases.ensure_lease(cluster, inputs)
-        async with state_claims.claimed(cluster, inputs):
-            await deployment.create(cluster, inputs)
+        undo = functools.partial(head_leases.delete_lease, cluster, inputs.name)
+        async with undone_if_refused(cluster, inputs.name, undo):
+            inputs = await with_defaults(cluster, inputs, given)
+            await head_leases.ensure_lease(cluster, inputs)
+            async with state_claims.claimed(cluster, inputs):
+                await deployment.create(cluster, inputs)
         if timeout_s is None:
             return inputs, None
         print_note(f"{inputs.name} is created, and remains if you interrupt this command")

@@ -72,7 +72,6 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
     """Deletes a service; returns the name of the claim with its state if that is kept."""
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
-        head_leases,
         state_claims,
     )
     from shared_pathways_service.operations.draining import drained  # noqa: PLC0415
@@ -82,7 +81,8 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
         try:
             jobset, _ = await deployment.jobset_of(cluster, name)
         except ServiceNotFound:
-            # An earlier command may have left only its state.
+            # An earlier command may have left only its Lease, or its state.
+            await _delete_lease(cluster, name)
             if options.delete_state and await state_claims.delete_state(
                 cluster, name, timeout_s=options.timeout_s
             ):
@@ -97,13 +97,19 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
             note=print_note,
         ):
             await deployment.delete(cluster, jobset, timeout_s=options.timeout_s)
-        # (An operator may lack the permission. What is left then does no harm.)
-        with contextlib.suppress(AccessDenied):
-            await head_leases.delete_lease(cluster, name)
+        await _delete_lease(cluster, name)
         if options.delete_state:
             await state_claims.delete_state(cluster, name, timeout_s=options.timeout_s)
             return None
         return await _kept_claim(cluster, name)
+
+
+async def _delete_lease(cluster: Cluster, name: str) -> None:
+    from shared_pathways_service.operations import head_leases  # noqa: PLC0415 - aiohttp
+
+    # (An operator may lack the permission. What is left then does no harm.)
+    with contextlib.suppress(AccessDenied):
+        await head_leases.delete_lease(cluster, name)
 
 
 async def _kept_claim(cluster: Cluster, name: str) -> str | None:

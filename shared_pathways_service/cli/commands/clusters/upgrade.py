@@ -13,6 +13,7 @@ from shared_pathways_service.cli.commands.clusters.deploy import (
     Timeout,
     deployed_json,
     print_deployed,
+    with_defaults,
 )
 from shared_pathways_service.cli.display.deploy_display import display
 from shared_pathways_service.cli.display.manifest_text import print_manifests, yaml_text
@@ -122,8 +123,8 @@ async def _upgrade(
         if options.dry_run or after == before:
             return _Upgraded(inputs=after)
         await deployment.check_priority_class(cluster, after.priority_class)
-        if after.verify_users:
-            await deployment.check_verification(cluster)
+        # A service whose volume is taken away, or of an earlier release, gets a Lease.
+        after = await with_defaults(cluster, after, given={*fields, "state_size", "verify_users"})
         # The cluster must accept the new JobSet before the old one is deleted.
         await deployment.try_to_create(cluster, after)
         await head_leases.ensure_lease(cluster, after)

@@ -1,0 +1,58 @@
+"""Objects beside a service's JobSet: they belong to it by a label, and go with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import item
+from shared_pathways_service.manifests import names
+from shared_pathways_service.operations.cluster_access import Cluster, Object
+
+__all__ = ["find_own", "undone_if_refused"]
+
+
+async def find_own(
+    cluster: Cluster, resource: str, name: str, *, service: str, kind: str, instead: str
+) -> Object | None:
+    """Returns an object of a service; None: there is none.
+
+    Args:
+      cluster: The cluster.
+      resource: The object's resource.
+      name: The object's name.
+      service: The service that it must belong to.
+      kind: The object's kind, for errors.
+      instead: The option by which the service does without it, for errors.
+
+    Raises:
+      InvalidRequestError: An object of that name belongs to something else.
+    """
+    found = await cluster.api.find(item(resource, cluster.namespace, name))
+    if found is not None and names.labels_of(found).get(names.LABEL_SERVICE) != service:
+        raise InvalidRequestError(
+            "NAME",
+            service,
+            f"a name without another {kind} {name}",
+            message=f"the {kind} {name} in {cluster.place} is not of the service {service}",
+            hint=f"it has no label {names.LABEL_SERVICE}={service}; choose another name, or "
+            f"{instead}",
+        )
+    return found
+
+
+@contextlib.asynccontextmanager
+async def undone_if_refused(
+    cluster: Cluster, service: str, undo: Callable[[], Awaitable[object]]
+) -> AsyncGenerator[None, None]:
+    """Calls `undo` if the cluster refuses the service that the block creates."""
+    try:
+        yield
+    except (AccessDenied, ApiError, InvalidRequestError):
+        with contextlib.suppress(SharedPathwaysError):
+            # (A service of this name may exist all the same, and use what would be undone.)
+            if await cluster.api.find(item("jobsets", cluster.namespace, service)) is None:
+                await undo()
+        raise
