@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +14,7 @@ from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.operations.slice_marks import MarkVerb, mark_slice
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.runtime.location import with_package_path
 from shared_pathways_service.web.service_feed import ServiceFeed
 
 __all__ = ["PageActions"]
@@ -19,6 +22,8 @@ __all__ = ["PageActions"]
 _Body = Mapping[str, Any]
 #: Seconds for `sps delete`, which waits until the proxy has ended.
 _DELETE_S = 120.0
+#: Seconds that the end of the page waits for it, and for its end after SIGTERM.
+_CLOSING_S, _END_S = 10.0, 5.0
 
 
 class PageActions:
@@ -26,8 +31,8 @@ class PageActions:
 
     Args:
       feed: The service.
-      delete_command: The command that deletes a connection, without its name. It is run as a
-        process: it then does what a user's `sps delete` does, with the same checks and rights.
+      delete_command: `sps delete --json`, without the connection's name. It is run as a process: it
+        then does what a user's `sps delete` does, with the same checks and rights.
 
     Attributes:
       csrf_token: The text that a request for an action must show.
@@ -36,6 +41,7 @@ class PageActions:
     def __init__(self, feed: ServiceFeed, delete_command: Sequence[str]) -> None:
         self._feed = feed
         self._delete_command = delete_command
+        self._deletions: set[asyncio.Task[str]] = set()
         self.csrf_token = secrets.token_urlsafe(32)
         self._by_name: Mapping[str, Callable[[_Body], Awaitable[str]]] = {
             "cordon": lambda body: self._mark("cordon", body),
@@ -63,31 +69,48 @@ class PageActions:
         marked = await mark_slice(await self._feed.manager(), verb, slice_id)
         return marked.sentence
 
+    async def close(self) -> None:
+        """Waits for the connections that are being deleted, then ends what deletes them."""
+        if self._deletions:
+            _, late = await asyncio.wait(self._deletions, timeout=_CLOSING_S)
+            for deletion in late:
+                deletion.cancel()
+            if late:
+                await asyncio.wait(late)
+
     async def _delete(self, body: _Body) -> str:
         name = _text_in(body, "name")
         check_dns_label("name", name)
+        deletion = asyncio.create_task(self._run_delete_command(name))
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._deletions.discard)
+        # A page that is closed does not stop a deletion half-way.
+        return await asyncio.shield(deletion)
+
+    async def _run_delete_command(self, name: str) -> str:
         process = await asyncio.create_subprocess_exec(
             *self._delete_command,
             name,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=with_package_path(os.environ),
+            # Ctrl-C ends the page, which waits for this.
+            start_new_session=True,
         )
         try:
             async with asyncio.timeout(_DELETE_S):
-                _, told = await process.communicate()
+                answer, told = await process.communicate()
         except TimeoutError:
             raise SharedPathwaysError(
                 f"{name} has not ended within {_DELETE_S:g} s", hint="`sps list` shows its state"
             ) from None
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await _end(process)
         if process.returncode:
             message, _, hint = told.decode(errors="replace").strip().partition(" hint: ")
             raise SharedPathwaysError(message.removeprefix("error: "), hint=hint)
-        return f"{name} is deleted"
+        return f"{name} {'is deleted' if json.loads(answer)['deleted'] else 'had already ended'}"
 
     async def _reserve(self, body: _Body) -> str:
         user, team = _text_in(body, "user", ""), _text_in(body, "team", "")
@@ -111,6 +134,19 @@ class PageActions:
         manager = await self._feed.manager()
         await manager.ask(manager.stub.CancelReservation, pb.CancelReservationRequest(name=name))
         return f"{name} is cancelled"
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends a process that runs, and kills it if it does not end in time."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(_END_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def _text_in(body: _Body, field: str, default: str | None = None) -> str:

@@ -89,6 +89,7 @@ def make_application(
     app.router.add_post("/api/actions/{name}", _act)
     app.router.add_static("/static", _STATIC)
     app.on_shutdown.append(_end_streams)
+    app.on_cleanup.append(_end_actions)
     return app
 
 
@@ -290,6 +291,12 @@ async def _act(request: web.Request) -> web.StreamResponse:
 
 async def _end_streams(app: web.Application) -> None:
     await app[_FEED].close()
+
+
+async def _end_actions(app: web.Application) -> None:
+    actions = app[_ACTIONS]
+    if actions is not None:
+        await actions.close()
 
 
 def _number_in(request: web.Request, name: str, *, default: float = -3600.0) -> float:

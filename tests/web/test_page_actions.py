@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
-from harness.processes import KIND, Service
-from harness.web_page import ReaderAt, Script
+from harness.processes import DEADLINE_S, KIND, Service, run_async
+from harness.web_page import TOKEN, ReaderAt, Script
+from shared_pathways_service.web import page_actions
+from shared_pathways_service.web.page_actions import PageActions
+from shared_pathways_service.web.page_server import serving
+from shared_pathways_service.web.service_feed import ServiceFeed
 from tests.servers.conftest import make_service, service
 from tests.web.test_page_server import messages, on_page, told, until
 
 __all__ = ["make_service", "service"]
 
-#: Stands for `sps delete`: refuses the connection "stuck".
-_DELETE = (
-    "import sys; sys.exit('error: stuck is in use hint: end its program')"
-    " if sys.argv[1] == 'stuck' else None"
-)
+#: Stands for `sps delete --json`: refuses the connection "stuck", and finds that "gone" has ended.
+_DELETE = """
+import json, sys
+if sys.argv[1] == "stuck":
+    sys.exit("error: stuck is in use hint: end its program")
+print(json.dumps({"name": sys.argv[1], "deleted": sys.argv[1] != "gone"}))
+"""
+#: Stands for one that ends on request of the test.
+_SLOW_DELETE = """
+import pathlib, sys, time
+directory, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+(directory / f"{name}.began").touch()
+while not (directory / f"{name}.may-end").exists():
+    time.sleep(0.01)
+print('{"deleted": true}')
+(directory / f"{name}.ended").touch()
+"""
 
 
 async def act(
@@ -97,6 +116,7 @@ def test_actions_change_the_service_or_say_why_not(service: Service) -> None:
             assert name in await refused("unreserve", reservation=name)
 
             assert await done("delete", name="ada-job") == "ada-job is deleted"
+            assert await done("delete", name="gone") == "gone had already ended"
             assert await refused("delete", name="stuck") == "stuck is in use hint: end its program"
         for wrong in ({"count": 0}, {"count": 1.5}, {"hours": "8"}, {"team": "both"}):
             status, _ = await act(client, "reserve", _reservation(**wrong))
@@ -104,6 +124,34 @@ def test_actions_change_the_service_or_say_why_not(service: Service) -> None:
         assert (await act(client, "delete", {"name": "--forget"}))[0] == 400
 
     on_page(ReaderAt(service.address), look, [sys.executable, "-c", _DELETE])
+
+
+def test_a_deletion_outlives_its_page_but_not_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_actions, "_CLOSING_S", 0.0)
+
+    async def exists(name: str) -> None:
+        while not (tmp_path / name).exists():
+            await asyncio.sleep(0.01)
+
+    async def look() -> None:
+        feed = ServiceFeed(Script(), "embedded", interval_s=60.0)
+        actions = PageActions(feed, [sys.executable, "-c", _SLOW_DELETE, str(tmp_path)])
+        async with asyncio.timeout(DEADLINE_S):
+            async with serving(feed, TOKEN, 0, actions=actions):
+                closed = asyncio.create_task(actions.act("delete", {"name": "ada-job"}))
+                await exists("ada-job.began")
+                closed.cancel()
+                await asyncio.wait([closed])
+                (tmp_path / "ada-job.may-end").touch()
+                await exists("ada-job.ended")
+                endless = asyncio.create_task(actions.act("delete", {"name": "bob-job"}))
+                await exists("bob-job.began")
+            await asyncio.wait([endless])
+            assert endless.cancelled()
+
+    run_async(look())
 
 
 def _states_in(changes: Any) -> dict[str, str]:

@@ -81,7 +81,7 @@ def _delete_command(place: Place) -> list[str]:
     """Returns the command that deletes a connection at a place, without the connection's name."""
     module = "shared_pathways_service.cli"
     # (-P: nothing is imported from the current directory.)
-    return [sys.executable, "-P", "-m", module, "delete", "--yes", *place.words, "--"]
+    return [sys.executable, "-P", "-m", module, "delete", "--yes", "--json", *place.words, "--"]
 
 
 async def _serve(
