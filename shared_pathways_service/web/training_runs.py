@@ -10,7 +10,12 @@ from typing import Any, Final
 
 from shared_pathways_service.elastic.accounting.goodput import report_of
 from shared_pathways_service.elastic.run_ledger import LEDGER_NAME, read_ledger
-from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotFound,
+    SharedPathwaysError,
+    from_json,
+)
 
 __all__ = ["TrainingRuns"]
 
@@ -33,7 +38,7 @@ class TrainingRuns:
 
     def __init__(self, directories: Sequence[str]) -> None:
         self.directories = tuple(dict.fromkeys(directories))
-        self._reports: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, dict[str, Any] | SharedPathwaysError] = {}
         self._not_before: dict[str, float] = {}
         self._lock = asyncio.Lock()
 
@@ -55,17 +60,30 @@ class TrainingRuns:
             raise InvalidRequestError("run", directory, "a run of `sps ui --run`")
         # (One at a time: a large ledger takes a processor for seconds.)
         async with self._lock:
-            found = self._reports.get(directory)
+            found = self._answers.get(directory)
             began = time.monotonic()
             if found is None or began >= self._not_before[directory]:
                 found = await asyncio.to_thread(_read_if_changed, directory, found)
                 ended = time.monotonic()
-                self._reports[directory] = found
+                self._answers[directory] = found
                 self._not_before[directory] = ended + (ended - began) / _PART
+        if isinstance(found, SharedPathwaysError):
+            # A fresh one, so that no traceback keeps memory alive.
+            raise from_json(found.to_json())
         return {"version": found["version"]} if found["version"] == seen else found
 
 
-def _read_if_changed(directory: str, known: dict[str, Any] | None) -> dict[str, Any]:
+def _read_if_changed(
+    directory: str, known: dict[str, Any] | SharedPathwaysError | None
+) -> dict[str, Any] | SharedPathwaysError:
+    """Returns the report, or why there is none: reading a ledger without events takes as long."""
+    try:
+        return _report_if_changed(directory, known if isinstance(known, dict) else None)
+    except SharedPathwaysError as error:
+        return from_json(error.to_json())
+
+
+def _report_if_changed(directory: str, known: dict[str, Any] | None) -> dict[str, Any]:
     try:
         stat = (Path(directory) / LEDGER_NAME).stat()
         version = f"{stat.st_mtime_ns}-{stat.st_size}"

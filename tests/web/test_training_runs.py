@@ -12,10 +12,21 @@ from typer.testing import CliRunner
 
 from harness.processes import REPOSITORY, run_async
 from shared_pathways_service import cli
+from shared_pathways_service.elastic.run_ledger import LedgerReader, read_ledger
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
+from shared_pathways_service.web import training_runs
 from shared_pathways_service.web.training_runs import TrainingRuns
 
 _SAMPLE = REPOSITORY / "tests" / "cli" / "sample_run"
+
+
+class FakeClock:
+    """Stands for the module `time`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 def test_the_report_is_that_of_sps_report_and_read_again_as_it_grows(tmp_path: Path) -> None:
@@ -42,14 +53,31 @@ def test_the_report_is_that_of_sps_report_and_read_again_as_it_grows(tmp_path: P
     run_async(look())
 
 
-def test_only_named_runs_with_a_ledger_are_read(tmp_path: Path) -> None:
+def test_only_named_runs_with_a_ledger_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(training_runs, "time", clock)
+    read: list[str] = []
+
+    def slow_read(directory: str) -> LedgerReader:
+        clock.now += 5.0
+        read.append(directory)
+        return read_ledger(directory)
+
+    monkeypatch.setattr(training_runs, "read_ledger", slow_read)
+
     async def look() -> None:
         runs = TrainingRuns([str(tmp_path)])
         with pytest.raises(ServiceNotFound, match=r"there is no ledger\.jsonl"):
             await runs.report(str(tmp_path), "")
         (tmp_path / "ledger.jsonl").write_text("no event\n")
-        with pytest.raises(ServiceNotFound, match="no events of elastic training"):
-            await runs.report(str(tmp_path), "")
+        # A large ledger without an event is not read at each request either.
+        for elapsed_s, reads in ((0.0, 1), (49.0, 1), (1.0, 2)):
+            clock.now += elapsed_s
+            with pytest.raises(ServiceNotFound, match="no events of elastic training"):
+                await runs.report(str(tmp_path), "")
+            assert len(read) == reads
         with pytest.raises(InvalidRequestError):
             await runs.report(str(_SAMPLE), "")
 
