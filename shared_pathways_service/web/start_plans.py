@@ -21,6 +21,9 @@ __all__ = ["plans_of"]
 #: ``unknown``: its holder did not.
 _How: TypeAlias = Literal["kept", "preempted", "held", "free", "ends", "unknown"]
 
+#: States in which a slice without a holder is out of service by an operator's request.
+_WITHDRAWN = ("cordoned", "draining")
+
 
 def plans_of(status: pb.GetStatusResponse) -> list[dict[str, Any]]:
     """Returns the plans of a service.
@@ -47,7 +50,10 @@ class _Slices:
         self.taken: dict[str, list[pb.SliceStatus]] = collections.defaultdict(list)
         self.held: dict[str, list[pb.SliceStatus]] = collections.defaultdict(list)
         self.free: dict[str, list[pb.SliceStatus]] = collections.defaultdict(list)
+        withdrawn: collections.Counter[str] = collections.Counter()
         for one in status.slices:
+            if one.state in _WITHDRAWN and not one.tenant:
+                withdrawn[one.instance_type] += 1
             if one.state != "ready":
                 continue
             if one.kept_for:
@@ -58,9 +64,12 @@ class _Slices:
                     self.taken[victim].append(one)
             else:
                 self.free[one.instance_type].append(one)
-        # (Spares are no particular slices: so many of the free ones are not to be had.)
-        for free in self.free.values():
-            del free[max(0, len(free) - status.spares) :]
+        # Spares are no particular slices: so many free ones of each type are not to be had, except
+        # those that stand in for withdrawn ones. (That a slice is both lost and cordoned is not
+        # told; then one free slice too few is shown.)
+        for kind, free in self.free.items():
+            spares = max(0, status.spares - withdrawn[kind])
+            del free[max(0, len(free) - spares) :]
 
     def holder_of(self, one: pb.SliceStatus) -> pb.TenantStatus:
         return self.tenants.get(one.tenant) or pb.TenantStatus(name=one.tenant)

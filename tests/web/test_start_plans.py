@@ -95,5 +95,17 @@ def test_a_reservation_gets_its_own_then_free_slices_then_those_that_end_first()
         ("s-1", "unknown", "endless", None),
     ]
     assert plan["missing"] == 1
+    # A spare stands in for a slice without a holder that an operator has withdrawn. Each type has
+    # its own.
+    for state, is_spare_kept in (("cordoned", False), ("draining", False), ("lost", True)):
+        more = [
+            held("s-8", state=state),
+            held("s-9", "ada", state="cordoned"),
+            held("s-10", state="cordoned", instance_type=_OTHER),
+        ]
+        [plan] = plans_of(status([*slices, *more], tenants, reservations=[one], spares=1))
+        assert [name for name, how, *_ in told(plan) if how == "free"] == (
+            ["s-4"] if is_spare_kept else ["s-4", "s-5"]
+        )
     team = pb.ReservationStatus(name="t", instance_type=_KIND, count=1, team="blue", held=1)
     assert plans_of(status(slices, tenants, reservations=[team])) == []
