@@ -74,6 +74,8 @@ def run_command(words: Sequence[str]) -> None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_INTERRUPT_S)
+                beside.join(_INTERRUPT_S)
+            sys.stderr.write("".join(last))
             raise
         beside.join()
     error = "".join(last).strip()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import builtins
 import concurrent.futures
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from shared_pathways_service import Connection, InvalidRequestError, SlicesTaken
 from shared_pathways_service.connection import one_live
-from shared_pathways_service.magics import sps_magic
+from shared_pathways_service.magics import child_commands, sps_magic
 from tests.agent.support import eventually
 from tests.connection.bench import Bench
 from tests.magics.conftest import Shell, shown_text
@@ -157,3 +161,38 @@ def test_an_interrupt_ends_the_wait_in_one_line(
     monkeypatch.setattr(Connection, "_tick", interrupt)
     assert isinstance(shell.fail(CONNECT), KeyboardInterrupt)
     assert printed(capsys) == ["interrupted"]
+
+
+def test_the_last_line_of_an_interrupted_command_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+import sys, time
+try:
+    print("one", "two", sep="\\n", file=sys.stderr, flush=True)
+    print("runs", flush=True)
+    while True:
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    sys.exit("cleaned up")
+"""
+
+    @contextlib.contextmanager
+    def start(_words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            yield process
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(child_commands, "start_command", start)
+        patch.setattr(sys.stdout, "flush", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            child_commands.run_command(["status"])
+    assert capsys.readouterr().err.splitlines() == ["one", "two", "cleaned up"]
