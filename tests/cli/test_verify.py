@@ -266,7 +266,12 @@ def test_a_granted_request_is_ended_and_repeated(leaving: int, skipped: set[str]
     assert service.held == 0
 
 
-def test_a_granted_request_is_noticed_at_once(tmp_path: Path) -> None:
+def test_a_granted_request_is_noticed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A tenant imports nothing from the current directory.
+    (tmp_path / "jax.py").write_text("raise SystemExit('imported by chance')")
+    monkeypatch.chdir(tmp_path)
     with embedded(1):
         for wanted, queue_timeout in ((1, None), (1, 60.0), (2, None)):
             arguments = {"expected_tpu_instances": {KIND: wanted}, "queue_timeout": queue_timeout}

@@ -20,9 +20,11 @@ from shared_pathways_service.constants import NOT_RESUMABLE
 from shared_pathways_service.errors import SharedPathwaysError, from_json
 from shared_pathways_service.events.session import ServiceWarning
 from shared_pathways_service.events.tenants import TenantQueued
+from shared_pathways_service.runtime.location import with_package_path
 
 __all__ = ["Tenant"]
 
+_PROGRAM = "shared_pathways_service.cli.verification.tenant_program"
 #: Lines of a client's standard error that an error shows.
 _TAIL = 5
 #: Seconds for a client to end on request; its agent cleans up in any case.
@@ -53,12 +55,12 @@ class Tenant:
         variables = {**os.environ, **(environment or {})}
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "shared_pathways_service.cli.verification.tenant_program"],
+                [sys.executable, "-P", "-m", _PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={key: value for key, value in variables.items() if value is not None},
+                env=with_package_path({k: v for k, v in variables.items() if v is not None}),
                 # Ctrl-C goes to the controlling process, which ends its tenants in order.
                 start_new_session=True,
             )
