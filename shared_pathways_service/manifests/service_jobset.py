@@ -95,14 +95,14 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_MAX_KEEP_FOR: limit,
         names.ANNOTATION_STATE_SIZE: inputs.state_size,
         names.ANNOTATION_STORAGE_CLASS: inputs.storage_class,
-        names.ANNOTATION_AUDIENCE: _audience(inputs.name, inputs) if inputs.verify_users else "",
+        names.ANNOTATION_AUDIENCE: _audience(inputs) if inputs.verify_users else "",
     }
     return {name: text for name, text in texts.items() if text}
 
 
-def _audience(name: str, inputs: ServiceInputs) -> str:
+def _audience(inputs: ServiceInputs) -> str:
     """Returns the audience of tokens for this service's resource manager, and for no other."""
-    return f"{name}.{inputs.namespace}.sps.dev"
+    return f"{inputs.name}.{inputs.namespace}.sps.dev"
 
 
 def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
@@ -139,9 +139,7 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
     if inputs.lease:
         container["env"].append(lease.lease_variable(inputs.name))
     if inputs.verify_users:
-        # `sps upgrade` compares the pods of services with different names.
-        value = _audience("$(JOBSET_NAME)", inputs)
-        container["env"].append({"name": "SPS_IDENTITY_AUDIENCE", "value": value})
+        container["env"].append(env("SPS_IDENTITY_AUDIENCE", _audience(inputs)))
     return _replicated_job(
         names.HEAD_JOB,
         replicas=1,
