@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
 import threading
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -137,26 +138,36 @@ def page_of(
     """Serves the page in a thread for the length of the block, and yields its port.
 
     With a command that deletes connections the page may act on the service.
+
+    Raises:
+      SharedPathwaysError: The port cannot be bound.
     """
-    bound: list[int] = []
-    is_ready, loops = threading.Event(), []
+    started: concurrent.futures.Future[tuple[int, Callable[[], object]]] = (
+        concurrent.futures.Future()
+    )
 
     async def serve() -> None:
         end = asyncio.Event()
+        loop = asyncio.get_running_loop()
         feed = ServiceFeed(reader, "embedded", interval_s=0.05)
         actions = PageActions(feed, delete_command) if delete_command else None
-        async with serving(feed, TOKEN, port, actions=actions, runs=runs) as found:
-            bound.append(found)
-            loops.append((asyncio.get_running_loop(), end))
-            is_ready.set()
+        async with serving(feed, TOKEN, port, actions=actions, runs=runs) as bound:
+            started.set_result((bound, lambda: loop.call_soon_threadsafe(end.set)))
             await end.wait()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run)
     thread.start()
-    assert is_ready.wait(DEADLINE_S)
+    bound, end = started.result(DEADLINE_S)
     try:
-        yield bound[0]
+        yield bound
     finally:
-        [(loop, end)] = loops
-        loop.call_soon_threadsafe(end.set)
+        end()
         thread.join()

@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import grpc
 from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 
+from harness.chromium import chromium_path
 from harness.own_service import ROOT, own_service
 from harness.processes import Stream, tenant_hello
 from shared_pathways_service.homes.embedded.discovery import find
@@ -161,12 +161,10 @@ def _shoot(page: Page, name: str, *, full_page: bool = True) -> None:
 
 def main() -> None:
     """Writes the pictures."""
-    chromium = shutil.which("chromium")
-    assert chromium is not None, "scripts/browser installs Chromium"
     _IMAGES.mkdir(exist_ok=True)
     with _busy_service(), _address() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, chromium_sandbox=os.geteuid() != 0
+            executable_path=chromium_path(), chromium_sandbox=os.geteuid() != 0
         )
         _shoot_all(browser.new_page(viewport={"width": 1280, "height": 560}), url)
         browser.close()

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+from harness.chromium import chromium_path
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser without a window; a machine without one fails the tests."""
-    path = next(filter(None, map(shutil.which, _NAMES)), None)
-    assert path is not None, "Chromium is missing: run scripts/browser, or install it"
     with sync_playwright() as playwright:
         # (Chromium's sandbox refuses to run as root, as in most containers.)
         browser = playwright.chromium.launch(
-            executable_path=path, chromium_sandbox=os.geteuid() != 0
+            executable_path=chromium_path(), chromium_sandbox=os.geteuid() != 0
         )
         yield browser
         browser.close()

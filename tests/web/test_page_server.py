@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from harness.chromium import chromium_path
 from harness.processes import DEADLINE_S, KIND, Service, run_async
-from harness.web_page import TOKEN, ReaderAt, Script
+from harness.web_page import TOKEN, ReaderAt, Script, page_of
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.web.page_actions import PageActions
@@ -206,3 +208,20 @@ def test_the_history_is_read_on_from_where_it_ended(service: Service) -> None:
                 assert wrong.status in {400, 404}
 
     on_page(ReaderAt(service.address), look)
+
+
+def test_a_port_that_is_taken_and_another_name_of_the_browser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        page_of(Script()) as port,
+        pytest.raises(SharedPathwaysError, match=f"cannot serve the page on .*:{port}"),
+        page_of(Script(), port=port),
+    ):
+        pass
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AssertionError, match="scripts/browser"):
+        chromium_path()
+    named = tmp_path / "google-chrome"
+    named.touch(mode=0o755)
+    assert chromium_path() == str(named)
