@@ -249,7 +249,11 @@ def _verification(
     api = KubeApi(access)
     stack.push_async_callback(api.close)
     verifier = UserVerifier(
-        api, access.namespace, options.identity_audience, known=authority.request_of
+        api,
+        access.namespace,
+        options.identity_audience,
+        known=authority.request_of,
+        patience_s=options.request_timeout_s,
     )
     return {"verify": verifier.verified}
 

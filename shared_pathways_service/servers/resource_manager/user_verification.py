@@ -8,6 +8,7 @@ created it or its Job: the cluster's admission policies let it name no other use
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from shared_pathways_service.manifests.names import (
     ANNOTATION_VERIFIED_TEAM,
     ANNOTATION_VERIFIED_USER,
 )
+from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.scheduling.book.messages import TenantAsked
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
@@ -47,6 +49,7 @@ class UserVerifier:
       namespace: The namespace of the service, and of all proxies.
       audience: The audience of the tokens.
       known: Returns the request of a tenant that was verified before, by name and incarnation.
+      patience_s: Seconds for the API server to check a token, in several tries.
     """
 
     def __init__(
@@ -55,11 +58,14 @@ class UserVerifier:
         namespace: str,
         audience: str,
         known: Callable[[str, str], TenantRequest | None],
+        *,
+        patience_s: float,
     ) -> None:
         self._api = api
         self._namespace = namespace
         self._audience = audience
         self._known = known
+        self._patience_s = patience_s
 
     async def verified(self, asked: TenantAsked, token: str) -> TenantAsked:
         """Returns a proxy's request with its verified user and team.
@@ -75,7 +81,7 @@ class UserVerifier:
         try:
             annotations = await self._annotations(asked, token)
         except _Unanswered as unanswered:
-            known = self._known(asked.request.name, asked.incarnation)
+            known = self._known_request(asked)
             if known is None:
                 not_now = ServiceNotReady(
                     f"the user of {asked.request.name} cannot be verified now: {unanswered}"
@@ -100,12 +106,14 @@ class UserVerifier:
             raise _denied(
                 "it shows no token of its pod", "connect() of this release mounts one in the pod"
             )
-        status = await self._review(token)
+        if len(token) > _SIZE_LIMIT or not token.isascii() or token.count(".") != 2:
+            raise self._invalid(asked, "its token is not valid: it has no such form")
+        status = await self._checked(token)
         user = status.get("user") or {}
         extra = user.get("extra") or {}
         names = [(extra.get(key) or [""])[0] for key in (_POD_NAME, _POD_UID)]
         if not status.get("authenticated") or self._audience not in (status.get("audiences") or ()):
-            raise _invalid(
+            raise self._invalid(
                 asked, f"its token is not valid: {status.get('error') or 'wrong audience'}"
             )
         account = str(user.get("username") or "")
@@ -114,13 +122,27 @@ class UserVerifier:
         name, uid = names
         pod = await self._answer(self._api.find(self._pod_path(name), timeout_s=_TIMEOUT_S))
         if pod is None or pod["metadata"]["uid"] != uid:
-            raise _invalid(asked, f"its pod {name} does not exist any more")
+            raise self._invalid(asked, f"its pod {name} does not exist any more")
         found: Mapping[str, Any] = pod["metadata"].get("annotations") or {}
         return found
 
+    async def _checked(self, token: str) -> Mapping[str, Any]:
+        """Returns the review of a token.
+
+        Its error may be the API server's own, e.g. of its storage: the token was not checked then,
+        and only the text, which differs by release, says so. So each is taken for one at first.
+        """
+        clock = asyncio.get_running_loop().time
+        ends, backoff = clock() + self._patience_s, Backoff()
+        while True:
+            status = await self._review(token)
+            pause_s = backoff.next_pause_s()
+            was_checked = status.get("authenticated") or not status.get("error")
+            if was_checked or clock() + pause_s > ends:
+                return status
+            await asyncio.sleep(pause_s)
+
     async def _review(self, token: str) -> Mapping[str, Any]:
-        if len(token) > _SIZE_LIMIT or not token.isascii() or token.count(".") != 2:
-            return {"error": "it has no such form"}
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -132,6 +154,19 @@ class UserVerifier:
         )
         status: Mapping[str, Any] = review.get("status") or {}
         return status
+
+    def _invalid(self, asked: TenantAsked, why: str) -> Exception:
+        """Returns the refusal of a token, which is not final for a proxy that was verified before.
+
+        Its token may have expired while the API server was away, and is then replaced.
+        """
+        error = _denied(why)
+        if asked.running or asked.claims or self._known_request(asked):
+            return StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
+        return error
+
+    def _known_request(self, asked: TenantAsked) -> TenantRequest | None:
+        return self._known(asked.request.name, asked.incarnation)
 
     def _pod_path(self, name: str) -> str:
         return item("pods", self._namespace, name)
@@ -147,17 +182,6 @@ class UserVerifier:
 
 class _Unanswered(Exception):  # noqa: N818 - an event
     """The API server did not answer."""
-
-
-def _invalid(asked: TenantAsked, why: str) -> Exception:
-    """Returns the refusal of a token, which is not final for a proxy that runs.
-
-    Its token may have expired while the API server was away, and is then replaced.
-    """
-    error = _denied(why)
-    if asked.running or asked.claims:
-        return StreamEnded(error, grpc.StatusCode.UNAVAILABLE)
-    return error
 
 
 def _denied(why: str, hint: str = "") -> AccessDenied:

@@ -33,6 +33,9 @@ class Server:
         self.account = "system:serviceaccount:ns:default"
         self.audiences = [AUDIENCE]
         self.error = ""
+        self.reviews = 0
+        #: Reviews after which there is an error no longer.
+        self.recovers_after: int | None = None
         self.pod: dict[str, Any] | None = {
             "metadata": {"uid": "u", "annotations": {USER: "ada", TEAM: "text"}}
         }
@@ -43,7 +46,9 @@ class Server:
         self._answer()
         assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
         assert body["spec"] == {"token": TOKEN, "audiences": [AUDIENCE]}
-        if self.error:
+        self.reviews += 1
+        has_recovered = self.recovers_after is not None and self.reviews > self.recovers_after
+        if self.error and not has_recovered:
             return {"status": {"error": self.error}}
         names = {"pod-name": ["p"], "pod-uid": ["u"]}
         extra = {f"authentication.kubernetes.io/{name}": value for name, value in names.items()}
@@ -71,13 +76,15 @@ def verified(
     *,
     token: str = TOKEN,
     known: TenantRequest | None = None,
+    patience_s: float = 0.0,
 ) -> tuple[str, str]:
     """Returns the user and team of a verified request."""
 
     def of(tenant: str, incarnation: str) -> TenantRequest | None:
         return known if (tenant, incarnation) == ("t", "i") else None
 
-    verifier = UserVerifier(cast("KubeApi", server), "ns", AUDIENCE, known=of)
+    api = cast("KubeApi", server)
+    verifier = UserVerifier(api, "ns", AUDIENCE, known=of, patience_s=patience_s)
     request = asyncio.run(verifier.verified(asked, token)).request
     return request.user, request.team
 
@@ -133,6 +140,24 @@ def test_an_expired_token_is_final_for_a_new_proxy_only(server: Server) -> None:
         with pytest.raises(StreamEnded, match="expired") as ended:
             verified(server, running)
         assert ended.value.code is grpc.StatusCode.UNAVAILABLE
+    # In the queue it was verified as well.
+    with pytest.raises(StreamEnded, match="expired"):
+        verified(server, known=REQUEST)
+
+
+def test_a_token_that_could_not_be_checked_is_checked_again(server: Server) -> None:
+    server.error, server.recovers_after = "etcdserver: leader changed", 2
+    assert verified(server, patience_s=60.0) == ("ada", "text")
+    assert server.reviews == 3
+    server.reviews = 0
+    with pytest.raises(AccessDenied, match="leader changed"):
+        verified(server)
+    assert server.reviews == 1
+    # What is known not to be valid is refused at once.
+    server.error, server.audiences = "", ["https://kubernetes"]
+    with pytest.raises(AccessDenied, match="wrong audience"):
+        verified(server, patience_s=60.0)
+    assert server.reviews == 2
 
 
 def test_without_the_api_server_only_known_tenants_go_on(server: Server) -> None:
