@@ -138,7 +138,7 @@ def _restore(
     return ResourceManagerCore(config, store.restored, now), store
 
 
-def _make_authority(
+async def _make_authority(
     options: ResourceManagerOptions,
     on_fatal: Callable[[str], None],
     check_term: Callable[[], None],
@@ -148,7 +148,8 @@ def _make_authority(
     clock = SteadyClock()
     recording = Recording(options.record_events)
     stack.callback(recording.close)
-    core, store = _restore(options, clock, recording)
+    # In a thread: a large file on a slow volume takes longer than the Lease may go unrenewed.
+    core, store = await asyncio.to_thread(_restore, options, clock, recording)
     authority = Authority(
         core,
         store,
@@ -281,7 +282,7 @@ async def _serve(options: ResourceManagerOptions, guard: grpc.aio.ServerIntercep
         check_term = await _hold_lease(options, stop, stack)
         if stop.done():
             return stop.result()
-        authority = _make_authority(options, fatal, check_term, stack)
+        authority = await _make_authority(options, fatal, check_term, stack)
         if stop.done():
             # The history of this start could not be written: do not report the server as ready.
             return stop.result()

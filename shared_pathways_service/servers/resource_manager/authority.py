@@ -101,6 +101,8 @@ class Authority:
         self._closed = True
         self._followers.close()
         self._timer.close()
+        # (The end of a write-ahead log is a write.)
+        self.check_term()
         self._store.close()
 
     def handle(self, event: messages.ResourceManagerEvent) -> None:

@@ -84,7 +84,10 @@ class Store:
         """
         self._path = path
         try:
-            self._db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+            # It is used by one thread at a time: one opens it, and another goes on with it.
+            self._db = sqlite3.connect(
+                path, timeout=1.0, isolation_level=None, check_same_thread=False
+            )
         except sqlite3.OperationalError as error:
             raise SharedPathwaysError(f"cannot open the state file {path}: {error}") from error
         with contextlib.ExitStack() as undo:

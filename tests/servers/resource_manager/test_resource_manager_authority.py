@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
+from harness.processes import DEADLINE_S
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant, Restored
 from shared_pathways_service.scheduling.core import ResourceManagerCore
+from shared_pathways_service.servers.resource_manager import __main__ as manager
 from shared_pathways_service.servers.resource_manager.authority import Authority
+from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
@@ -51,6 +58,7 @@ class Made:
         restored: Restored | None = None,
         *,
         is_full: bool = False,
+        check_term: Callable[[], None] = lambda: None,
     ) -> None:
         clock = SteadyClock()
         self.store = Store(str(path / "state"), first_start=True)
@@ -70,6 +78,7 @@ class Made:
             on_event=lambda event: self.events.append(event.kind),
             on_fatal=self.fatal.append,
             recording=Recording(),
+            check_term=check_term,
         )
         if restored is None and not is_full:
             self.authority.join_tenant(ADA, 1)
@@ -98,6 +107,57 @@ def test_where_its_start_cannot_be_written_it_says_so(tmp_path: Path) -> None:
         # Nothing is left that would be due.
         assert made.authority._timer._pulse_timer.cancelled()
         assert made.authority._timer._timer is None
+
+    asyncio.run(work())
+
+
+def test_a_file_is_closed_only_by_a_head_that_may_write(tmp_path: Path) -> None:
+    """The log is moved to the state file then, which another head may have."""
+    is_held = True
+
+    def check_term() -> None:
+        if not is_held:
+            raise SystemExit("the term is over")
+
+    async def work() -> None:
+        nonlocal is_held
+        made = Made(tmp_path, check_term=check_term)
+        made.store._db.execute("PRAGMA query_only = ON")
+        with pytest.raises(StreamEnded):
+            made.authority.operators.release(RELEASED)
+        is_held = False
+        with pytest.raises(SystemExit, match="the term is over"):
+            made.authority.close()
+        is_held = True
+        made.authority.close()
+
+    asyncio.run(work())
+
+
+def test_a_lease_is_renewed_while_the_state_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_renewed = threading.Event()
+    restore = manager._restore
+
+    def slow_restore(*arguments: Any) -> Any:
+        assert is_renewed.wait(DEADLINE_S), "restoring blocks the event loop"
+        return restore(*arguments)
+
+    monkeypatch.setattr(manager, "_restore", slow_restore)
+    flags = [f"--state_file={tmp_path / 'state'}", f"--instance_type={KIND}", "--instance_count=1"]
+    options = parse_flags(ResourceManagerOptions, flags, {})
+
+    async def work() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            fatal: list[str] = []
+            # Stands for the task that keeps the Lease.
+            asyncio.get_running_loop().call_soon(is_renewed.set)
+            authority = await manager._make_authority(options, fatal.append, lambda: None, stack)
+            # The loop's thread goes on with the file.
+            authority.join_tenant(ADA, 1)
+            assert authority.history.last_of("ada", 1)
+            assert not fatal
 
     asyncio.run(work())
 
