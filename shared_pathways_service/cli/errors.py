@@ -11,8 +11,8 @@ from typing import ParamSpec
 import typer
 
 from shared_pathways_service import errors
-from shared_pathways_service.cli.display.output import print_error
-from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.cli.display.output import print_error, print_log_tail
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 
 __all__ = [
     "DONE",
@@ -24,6 +24,7 @@ __all__ = [
     "TERMINATED",
     "USAGE",
     "exit_code",
+    "print_failure",
     "reporting_errors",
 ]
 
@@ -57,6 +58,14 @@ def exit_code(error: SharedPathwaysError) -> int:
     return next(_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
 
 
+def print_failure(error: SharedPathwaysError) -> None:
+    """Prints an error with its hint and, of a proxy that failed, the end of its log."""
+    hint = f" hint: {error.hint}" if error.hint else ""
+    print_error(f"{error.message}{hint}")
+    if isinstance(error, ProxyFailed):
+        print_log_tail(error.log_tail)
+
+
 def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Makes a command report its errors, and exit with the code of the error."""
 
@@ -65,8 +74,7 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except SharedPathwaysError as error:
-            hint = f" hint: {error.hint}" if error.hint else ""
-            print_error(f"{error.message}{hint}")
+            print_failure(error)
             raise typer.Exit(exit_code(error)) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None

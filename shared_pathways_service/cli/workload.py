@@ -21,7 +21,7 @@ from shared_pathways_service.cli.child import (
 )
 from shared_pathways_service.cli.display import run_summary
 from shared_pathways_service.cli.display.output import print_error
-from shared_pathways_service.cli.errors import OWN_FAILURE
+from shared_pathways_service.cli.errors import OWN_FAILURE, print_failure
 from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -48,8 +48,8 @@ def exit_code_of(work: Callable[[], int]) -> int:
     except CommandError as error:
         return _report(str(error), error.exit_code)
     except SharedPathwaysError as error:
-        hint = f" hint: {error.hint}" if error.hint else ""
-        return _report(f"{error.message}{hint}", OWN_FAILURE)
+        print_failure(error)
+        return OWN_FAILURE
     except OSError as error:
         return _report(str(error), OWN_FAILURE)
 

@@ -11,8 +11,8 @@ import typer
 
 from harness.terminals import terminal
 from shared_pathways_service.cli.display.output import print_note
-from shared_pathways_service.cli.errors import reporting_errors
-from shared_pathways_service.errors import CapacityError
+from shared_pathways_service.cli.errors import print_failure, reporting_errors
+from shared_pathways_service.errors import CapacityError, ProxyFailed
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -25,6 +25,17 @@ def test_without_standard_error_a_note_is_dropped(
         print_note("nobody hears it")
     print_note("somebody does")
     assert capfd.readouterr() == ("", "sps: somebody does\n")
+
+
+def test_the_end_of_a_failed_proxys_log_follows_the_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    print_failure(ProxyFailed("the proxy a ended", log_tail=["E cannot listen"], hint="retry"))
+    assert capfd.readouterr().err.splitlines() == [
+        "error: the proxy a ended hint: retry",
+        "The proxy's log ends with:",
+        "  E cannot listen",
+    ]
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["closed", "none"])

@@ -21,7 +21,7 @@ from shared_pathways_service.cli.verification import (
 )
 from shared_pathways_service.cli.verification.service_state import ServiceView, count_slices
 from shared_pathways_service.cli.verification.tenant import Tenant
-from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, SlicesTaken
 from shared_pathways_service.operations.service_readers.embedded.embedded_reader import (
     EmbeddedReader,
 )
@@ -140,7 +140,7 @@ class FakeService:
 
     def __init__(self, usable: int) -> None:
         self.usable = usable
-        self.faults: dict[int, str] = {}
+        self.faults: dict[int, SharedPathwaysError] = {}
         self.leaving = 0
         self.most_held = 0
         self.tenants: list[FakeTenant] = []
@@ -191,7 +191,7 @@ class FakeTenant:
 
     def order(self, _: str) -> None:
         if self._fault:
-            raise SharedPathwaysError(self._fault)
+            raise self._fault
 
     def expect(self, kind: str, _: float) -> dict[str, Any]:
         assert self._take(), f"{self.name} waits for slices"
@@ -239,13 +239,22 @@ def results_of(service: FakeService, *, count: int) -> dict[str, Result]:
 def test_a_failed_check_ends_its_tenants() -> None:
     service = FakeService(usable=4)
     # (Before these: the first tenant, the refused one, the one that queues.)
-    service.faults = {4: "no answer"}
+    service.faults = {4: SharedPathwaysError("no answer")}
     results = results_of(service, count=2)
     failed = {name for name, result in results.items() if result.outcome is not Outcome.PASSED}
     assert failed == {"second tenant"}, results
     assert results["second tenant"].found == "no answer"
     assert service.most_held == 2
     assert service.held == 0
+
+
+def test_a_proxy_that_failed_shows_the_end_of_its_log() -> None:
+    service = FakeService(usable=4)
+    failure = ProxyFailed("it ended", exit_code=1, log_tail=["E0 no port", "stopping"])
+    service.faults = {4: failure}
+    results = results_of(service, count=2)
+    assert results["second tenant"].log_tail == ("E0 no port", "stopping")
+    assert results["connect"].log_tail == ()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ __all__ = [
     "print_error",
     "print_json",
     "print_line",
+    "print_log_tail",
     "print_note",
     "print_table",
 ]
@@ -58,6 +59,14 @@ def print_note(text: str) -> None:
 def print_error(text: str) -> None:
     """Prints an error, as `print_aside` does."""
     print_aside(f"error: {text}")
+
+
+def print_log_tail(lines: Sequence[str]) -> None:
+    """Prints the last lines of a proxy's log, as `print_aside` does."""
+    if lines:
+        print_aside("The proxy's log ends with:")
+    for line in lines:
+        print_aside(f"  {line}")
 
 
 def print_aside(line: str) -> None:

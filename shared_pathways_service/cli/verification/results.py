@@ -26,6 +26,7 @@ class Result:
       found: The finding, or the failure.
       look_at: Where to look after a failure, or what to do about a skipped check.
       seconds: The duration of the check.
+      log_tail: The last lines of the log of a proxy that ended.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Result:
     found: str
     look_at: str = ""
     seconds: float = 0.0
+    log_tail: tuple[str, ...] = ()
 
 
 class SkippedError(Exception):

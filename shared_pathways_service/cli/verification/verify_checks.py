@@ -16,7 +16,7 @@ from shared_pathways_service.cli.verification.link import CuttableLink
 from shared_pathways_service.cli.verification.results import Outcome, Result, SkippedError
 from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
-from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, SlicesTaken
 
 __all__ = ["CHECKS", "Verification"]
 
@@ -89,6 +89,7 @@ class Verification:
         for name, look in CHECKS.items():
             begin(name)
             began, before = time.monotonic(), len(self._tenants)
+            log_tail: tuple[str, ...] = ()
             try:
                 found, outcome, look_at = look(self), Outcome.PASSED, ""
             except SkippedError as reason:
@@ -96,9 +97,17 @@ class Verification:
             except SharedPathwaysError as error:
                 found, outcome = error.message, Outcome.FAILED
                 look_at = error.hint or _LOOK_AT[name]
+                log_tail = tuple(error.log_tail) if isinstance(error, ProxyFailed) else ()
             self._end_all_but_first(self._tenants[before:])
             seconds = time.monotonic() - began
-            yield Result(name=name, outcome=outcome, found=found, look_at=look_at, seconds=seconds)
+            yield Result(
+                name=name,
+                outcome=outcome,
+                found=found,
+                look_at=look_at,
+                seconds=seconds,
+                log_tail=log_tail,
+            )
 
     # ---- checks
 

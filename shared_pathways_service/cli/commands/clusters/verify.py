@@ -12,7 +12,13 @@ import typer
 from shared_pathways_service.api.instances import parse_instance_texts
 from shared_pathways_service.api.proxy_options import split_options
 from shared_pathways_service.cli.child import Stopped, ignoring_signals, raise_on_signals
-from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_table
+from shared_pathways_service.cli.display.output import (
+    AsJson,
+    print_aside,
+    print_json,
+    print_log_tail,
+    print_table,
+)
 from shared_pathways_service.cli.errors import FAILED
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cli.verification import CHECKS, Outcome, Result, Verification
@@ -162,3 +168,4 @@ def _print(results: Sequence[Result]) -> None:
     for result in results:
         if result.look_at:
             print_aside(f"{result.name}: look at {result.look_at}")
+        print_log_tail(result.log_tail)
