@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["Outcome", "Result", "SkippedError"]
+from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
+
+__all__ = ["Outcome", "Result", "SkippedError", "failure"]
 
 
 class Outcome(enum.StrEnum):
@@ -47,3 +49,11 @@ class SkippedError(Exception):
     def __init__(self, why: str, advice: str = "") -> None:
         super().__init__(why)
         self.advice = advice
+
+
+def failure(name: str, error: SharedPathwaysError, look_at: str) -> Result:
+    """Returns the result of a check that failed with an error."""
+    log_tail = tuple(error.log_tail) if isinstance(error, ProxyFailed) else ()
+    return Result(
+        name=name, outcome=Outcome.FAILED, found=error.message, look_at=look_at, log_tail=log_tail
+    )

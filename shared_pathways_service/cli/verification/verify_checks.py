@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 import tempfile
 import time
@@ -13,10 +14,15 @@ from typing import Any, Self
 from shared_pathways_service.api.checks import Outcome as DoctorOutcome
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.verification.link import CuttableLink
-from shared_pathways_service.cli.verification.results import Outcome, Result, SkippedError
+from shared_pathways_service.cli.verification.results import (
+    Outcome,
+    Result,
+    SkippedError,
+    failure,
+)
 from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
-from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError, SlicesTaken
+from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
 
 __all__ = ["CHECKS", "Verification"]
 
@@ -89,25 +95,19 @@ class Verification:
         for name, look in CHECKS.items():
             begin(name)
             began, before = time.monotonic(), len(self._tenants)
-            log_tail: tuple[str, ...] = ()
-            try:
-                found, outcome, look_at = look(self), Outcome.PASSED, ""
-            except SkippedError as reason:
-                found, outcome, look_at = str(reason), Outcome.SKIPPED, reason.advice
-            except SharedPathwaysError as error:
-                found, outcome = error.message, Outcome.FAILED
-                look_at = error.hint or _LOOK_AT[name]
-                log_tail = tuple(error.log_tail) if isinstance(error, ProxyFailed) else ()
+            result = self._look(name, look)
             self._end_all_but_first(self._tenants[before:])
-            seconds = time.monotonic() - began
-            yield Result(
-                name=name,
-                outcome=outcome,
-                found=found,
-                look_at=look_at,
-                seconds=seconds,
-                log_tail=log_tail,
+            yield dataclasses.replace(result, seconds=time.monotonic() - began)
+
+    def _look(self, name: str, look: Callable[[Verification], str]) -> Result:
+        try:
+            return Result(name=name, outcome=Outcome.PASSED, found=look(self))
+        except SkippedError as reason:
+            return Result(
+                name=name, outcome=Outcome.SKIPPED, found=str(reason), look_at=reason.advice
             )
+        except SharedPathwaysError as error:
+            return failure(name, error, error.hint or _LOOK_AT[name])
 
     # ---- checks
 
