@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Callable
 
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 
-__all__ = ["Outcome", "Result", "SkippedError", "failure"]
+__all__ = ["Outcome", "Result", "SkippedError", "result_of"]
 
 
 class Outcome(enum.StrEnum):
@@ -51,9 +52,23 @@ class SkippedError(Exception):
         self.advice = advice
 
 
-def failure(name: str, error: SharedPathwaysError, look_at: str) -> Result:
-    """Returns the result of a check that failed with an error."""
-    log_tail = tuple(error.log_tail) if isinstance(error, ProxyFailed) else ()
-    return Result(
-        name=name, outcome=Outcome.FAILED, found=error.message, look_at=look_at, log_tail=log_tail
-    )
+def result_of(name: str, look: Callable[[], str], look_at: str) -> Result:
+    """Runs a check, and returns its result, without its duration.
+
+    Args:
+      name: The check's name.
+      look: Runs it, and returns what it found.
+      look_at: Where to look after a failure that has no hint.
+    """
+    try:
+        return Result(name=name, outcome=Outcome.PASSED, found=look())
+    except SkippedError as reason:
+        return Result(name=name, outcome=Outcome.SKIPPED, found=str(reason), look_at=reason.advice)
+    except SharedPathwaysError as error:
+        return Result(
+            name=name,
+            outcome=Outcome.FAILED,
+            found=error.message,
+            look_at=error.hint or look_at,
+            log_tail=tuple(error.log_tail) if isinstance(error, ProxyFailed) else (),
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import secrets
 import tempfile
 import time
@@ -14,12 +15,7 @@ from typing import Any, Self
 from shared_pathways_service.api.checks import Outcome as DoctorOutcome
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.verification.link import CuttableLink
-from shared_pathways_service.cli.verification.results import (
-    Outcome,
-    Result,
-    SkippedError,
-    failure,
-)
+from shared_pathways_service.cli.verification.results import Result, SkippedError, result_of
 from shared_pathways_service.cli.verification.service_state import ServiceView
 from shared_pathways_service.cli.verification.tenant import Tenant
 from shared_pathways_service.errors import SharedPathwaysError, SlicesTaken
@@ -95,19 +91,9 @@ class Verification:
         for name, look in CHECKS.items():
             begin(name)
             began, before = time.monotonic(), len(self._tenants)
-            result = self._look(name, look)
+            result = result_of(name, functools.partial(look, self), _LOOK_AT[name])
             self._end_all_but_first(self._tenants[before:])
             yield dataclasses.replace(result, seconds=time.monotonic() - began)
-
-    def _look(self, name: str, look: Callable[[Verification], str]) -> Result:
-        try:
-            return Result(name=name, outcome=Outcome.PASSED, found=look(self))
-        except SkippedError as reason:
-            return Result(
-                name=name, outcome=Outcome.SKIPPED, found=str(reason), look_at=reason.advice
-            )
-        except SharedPathwaysError as error:
-            return failure(name, error, error.hint or _LOOK_AT[name])
 
     # ---- checks
 
