@@ -35,6 +35,19 @@ def test_the_death_of_one_worker_is_the_death_of_its_slice_at_once() -> None:
     assert rm.placed("ada") == {0: (slice_id, 2)}
 
 
+def test_a_spare_takes_the_place_of_all_hosts_of_a_slice() -> None:
+    rm = Rm({TWO_HOSTS: 3}, spares=1)
+    rm.ask("ada", (TWO_HOSTS, TWO_HOSTS))
+    lost, kept, spare = (f"tpuv6e-2x4-{index}" for index in range(3))
+    rm.end_worker(lost, 1)
+    assert rm.placed("ada") == {0: (spare, 3), 1: (kept, 2)}
+    # The lost slice is a spare once its last host is there again, and not before.
+    rm.end_worker(kept, 0)
+    assert rm.placed("ada") == {0: (spare, 3)}
+    rm.join(lost, 1, kind=TWO_HOSTS, life="2")
+    assert rm.placed("ada") == {0: (spare, 3), 1: (lost, 4)}
+
+
 def test_a_worker_without_a_beat_is_hung_at_the_deadline_and_not_before() -> None:
     rm = Rm(1, hung_after_s=30.0)
     rm.ask("ada")
