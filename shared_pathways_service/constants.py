@@ -47,6 +47,8 @@ RESOURCE_MANAGER_PORT = 29001
 WORKER_PORT = 29005
 #: Port of a link's far end, beside a proxy.
 LINK_PORT = 29002
+#: Port on which the pod of a submitted job listens while its program runs.
+JOB_PORT = 29003
 #: How the reason of a `ServiceWarning` begins if a cluster does not allow a far end.
 NOT_RESUMABLE = "the link is not resumable"
 #: The image of its sidecar beside Google's proxies: nothing but Python.

@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shared_pathways_service.agent.request import this_requester
+from shared_pathways_service.agent.request import this_requester, user_name
 from shared_pathways_service.api.job_requests import JobRequest, JobStatus, check_environment
 from shared_pathways_service.api.proxy_options import ProxyOptions
-from shared_pathways_service.api.service_choice import ServiceChoice
+from shared_pathways_service.api.service_choice import DEFAULT_NAMESPACE, ServiceChoice, home_of
 from shared_pathways_service.api.validation import check_seconds
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.choice import make_job_home
@@ -43,15 +43,23 @@ _INHERITED = (
 )
 
 
+#: Arguments that choose a service in a cluster.
+_OF_CLUSTERS = ("cluster", "context", "pathways_service")
+
+_EMBEDDED = ServiceChoice.check((None, None, None), None, DEFAULT_NAMESPACE, None)
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A submitted job. It ends by itself, or with `cancel`, whatever becomes of this process.
 
     Attributes:
       name: Its name, by which every `sps` command finds it.
+      service: The service that runs it; by default the embedded one.
     """
 
     name: str
+    service: ServiceChoice = _EMBEDDED
 
     def status(self) -> JobStatus:
         """Returns its state.
@@ -59,7 +67,7 @@ class Job:
         Raises:
           ServiceNotFound: Its files were deleted.
         """
-        return _home().job(self.name)
+        return self._home().job(self.name)
 
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Waits until it has ended.
@@ -74,18 +82,21 @@ class Job:
           TimeoutError: It has not ended in time.
         """
         limit = math.inf if timeout is None else check_seconds("timeout", timeout, infinity=True)
-        status = _home().wait(self.name, limit)
+        status = self._home().wait(self.name, limit)
         if status.is_active:
             raise TimeoutError(f"the job {self.name} is still {status.state} after {limit:g} s")
         return status
 
     def cancel(self) -> JobStatus:
         """Ends it, and returns its state once its processes have ended."""
-        return _home().cancel(self.name)
+        return self._home().cancel(self.name)
 
     def logs(self, lines: int = 1000) -> list[str]:
         """Returns the last lines of its program's output."""
-        return _home().output(self.name, lines)
+        return self._home().output(self.name, lines)
+
+    def _home(self) -> JobHome:
+        return make_job_home(self.service, Settings.load(), user_name())
 
 
 def submit(
@@ -106,10 +117,18 @@ def submit(
     local_devices: bool = True,
     strict: bool | None = None,
     tune_allocator: bool = True,
+    cluster: str | None = None,
+    project: str | None = None,
+    region: str | None = None,
+    context: str | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
+    pathways_service: str | None = None,
+    image: str | None = None,
 ) -> Job:
-    """Hands a program over to the embedded service, which runs it on slices as `sps run` does.
+    """Hands a program over to a service, which runs it on slices as `sps run` does.
 
-    The program outlives this process.
+    The program outlives this process. It runs on this machine with the embedded service, and in a
+    pod with a service in a cluster.
 
     Args:
       command: The program and its arguments, e.g. ``["python", "train.py"]``.
@@ -117,9 +136,10 @@ def submit(
       name: The job's name, a DNS label, unique among the active jobs of this user; None:
         ``PROGRAM-xxxxx``.
       env: Variables of the program. Of this process's variables it gets only the usual ones, such
-        as PATH and HOME. Their values are kept in a file that only this user can read, until the
-        job has ended.
-      workdir: The program's working directory.
+        as PATH and HOME, and none in a cluster. Their values are kept in a file that only this user
+        can read, until the job has ended, or in a Secret.
+      workdir: The program's working directory. In a cluster its files are sent, except those that
+        git ignores.
       retries: How often the program is started again after it failed or lost its connection, each
         time with a new connection, and after a longer pause.
       queue_timeout: Seconds to wait for slices that are taken; by default without limit.
@@ -134,6 +154,13 @@ def submit(
       strict: Whether to refuse features that Google's proxies refuse; None: as SPS_STRICT.
       tune_allocator: Whether the program keeps freed memory, so that it fetches large arrays
         faster.
+      cluster: A GKE cluster, as of connect().
+      project: Its project.
+      region: Its region or zone.
+      context: A kubeconfig context, instead of `cluster`.
+      namespace: The namespace of the service in the cluster.
+      pathways_service: ``host:port`` of its resource manager; None: the only service.
+      image: The program's image, in a cluster; None: the one that fits the service.
 
     Returns:
       The job. It may still wait for its slices.
@@ -159,9 +186,17 @@ def submit(
         proxy_options=proxy_options,
         local_devices=local_devices,
         strict=strict,
+        cluster=cluster,
+        project=project,
+        region=region,
+        context=context,
+        namespace=namespace,
+        pathways_service=pathways_service,
+        image=image,
     )
-    make_job_home(request.session.service, Settings.load()).submit(request)
-    return Job(request.name)
+    home = make_job_home(request.session.service, Settings.load(), user_name())
+    home.submit(request)
+    return Job(request.name, request.session.service)
 
 
 def checked_job(
@@ -173,10 +208,14 @@ def checked_job(
 ) -> JobRequest:
     """Checks arguments of `submit` and of connect(), the program and its directory.
 
+    A program in a cluster is not looked up on this machine, and gets none of its variables.
+
     Raises:
       InvalidRequestError: An argument is invalid; `field` names it.
     """
-    variables = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    is_here = home_of(*(arguments.get(name) for name in _OF_CLUSTERS)) == "embedded"
+    inherited = _INHERITED if is_here else ()
+    variables = {name: os.environ[name] for name in inherited if name in os.environ}
     variables["PYTHONUNBUFFERED"] = "1"
     variables |= check_environment(env)
     try:
@@ -197,7 +236,8 @@ def checked_job(
         environment=variables,
         **arguments,
     )
-    _check_program(request.command[0], directory, variables.get("PATH"))
+    if is_here:
+        _check_program(request.command[0], directory, variables.get("PATH"))
     return request
 
 
@@ -211,9 +251,3 @@ def _check_program(program: str, directory: Path, path: str | None) -> None:
         raise InvalidRequestError(
             "command", program, f"a program on PATH, or a file of {directory}"
         )
-
-
-def _home() -> JobHome:
-    settings = Settings.load()
-    service = ServiceChoice.check((None, None, None), None, "default", None)
-    return make_job_home(service, settings)

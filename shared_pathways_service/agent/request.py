@@ -11,7 +11,7 @@ import uuid
 
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.api.requests import Requester, SessionRequest
-from shared_pathways_service.homes.choice import choose_home
+from shared_pathways_service.homes.choice import HomeChoice, choose_home
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
@@ -43,11 +43,17 @@ def request_of_this_user(**keywords: object) -> SessionRequest:
     return SessionRequest.build(this_requester(), **keywords)
 
 
-def start_of(request: SessionRequest, settings: Settings) -> Start:
-    """Returns the agent's instructions for a new session that this process owns."""
+def start_of(request: SessionRequest, settings: Settings, home: HomeChoice | None = None) -> Start:
+    """Returns the agent's instructions for a new session that this process owns.
+
+    Args:
+      request: The session's request.
+      settings: The user's settings.
+      home: Where its proxy is; None: as the request says.
+    """
     journal = private_directory(settings.state_dir, "SPS_STATE_DIR") / "journal"
     return Start(
-        home=choose_home(request.service, settings),
+        home=home or choose_home(request.service, settings),
         request=request,
         session=str(uuid.uuid4()),
         owner=identity_of(),

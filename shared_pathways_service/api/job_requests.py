@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from shared_pathways_service.api.request_fields import check_proxy_job_name
+from shared_pathways_service.api.request_fields import check_image, check_proxy_job_name
 from shared_pathways_service.api.requests import ClientOptions, Requester, SessionRequest
 from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_bool, check_int
 from shared_pathways_service.errors import InvalidRequestError
@@ -52,6 +52,7 @@ class JobRequest:
       environment: All of the program's variables, except those for JAX; may contain secrets.
       retries: How often the program may be started again.
       tune_allocator: As of `sps run`.
+      image: The program's container image, in a cluster; empty: the one that fits the service.
     """
 
     session: SessionRequest
@@ -60,6 +61,7 @@ class JobRequest:
     environment: Mapping[str, str] = dataclasses.field(repr=False)
     retries: int = 0
     tune_allocator: bool = True
+    image: str = ""
 
     @property
     def name(self) -> str:
@@ -77,6 +79,7 @@ class JobRequest:
         environment: Mapping[str, str],
         retries: object = 0,
         tune_allocator: object = True,
+        image: object = None,
         **keywords: object,
     ) -> JobRequest:
         """Checks the arguments of submit(); `keywords` are those of connect().
@@ -87,13 +90,15 @@ class JobRequest:
         words = _command(command)
         made = default_job_name(words, requester.suffix) if name is None else name
         job_name = check_proxy_job_name(made, field="name")
+        session = SessionRequest.build(requester, proxy_job_name=job_name, **keywords)
         return cls(
-            session=SessionRequest.build(requester, proxy_job_name=job_name, **keywords),
+            session=session,
             command=words,
             workdir=_text("workdir", workdir),
             environment=check_environment(environment),
             retries=check_int("retries", retries, low=0, high=_MOST_RETRIES),
             tune_allocator=check_bool("tune_allocator", tune_allocator),
+            image=_image(session, image),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +149,7 @@ class JobStatus:
 
     Attributes:
       name: Its name, which is also that of its connection.
-      home: Where it runs: ``embedded``.
+      home: Where it runs: ``embedded`` or ``kubernetes``.
       state: ``queued`` (waits for its slices), ``running``, ``retrying`` (waits for its next
         attempt), or how it ended: ``succeeded``, ``failed``, ``cancelled``, ``lost`` (its service
         ended while it was active).
@@ -224,6 +229,16 @@ def _command(value: object) -> tuple[str, ...]:
             "command", f"{len(words)} words", f"at most {_LONGEST_TEXTS:,} characters in all"
         )
     return words
+
+
+def _image(session: SessionRequest, value: object) -> str:
+    if value is None:
+        return ""
+    if session.service.home != "kubernetes":
+        raise InvalidRequestError(
+            "image", value, "None: programs of the embedded service run on this machine"
+        )
+    return check_image(value, field="image")
 
 
 def _text(field: str, value: object) -> str:

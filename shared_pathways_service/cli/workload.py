@@ -25,6 +25,7 @@ from shared_pathways_service.cli.errors import OWN_FAILURE, print_failure
 from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client import ProxyTarget, is_strict, standalone
 from shared_pathways_service.jax_client.plugin import run_notes
 from shared_pathways_service.runtime import allocator
@@ -62,6 +63,7 @@ class Workload:
       command: The program and its arguments.
       variables: The program's variables, except those for JAX.
       tune_allocator: Whether it keeps freed memory, unless its variables say otherwise.
+      home: Where its proxy is; None: as the request says.
       json_events: A file to which every event is appended.
       on_event: Called with every event, on another thread.
       on_start: Called when there are slices, and the program is about to be started.
@@ -72,6 +74,7 @@ class Workload:
     request: SessionRequest
     variables: Mapping[str, str]
     tune_allocator: bool = True
+    home: HomeChoice | None = None
     json_events: Path | None = None
     on_event: Callable[[Event], object] = lambda _event: None
     on_start: Callable[[], object] = lambda: None
@@ -127,7 +130,7 @@ class Workload:
 
         progress.begin()
         undo.callback(progress.end)
-        orders = start_of(self.request, settings)
+        orders = start_of(self.request, settings, self.home)
         log = settings.state_dir / "agents" / f"{self.request.name}.log"
         agent = AgentSession(orders, log=log, on_event=on_event)
         undo.push(lambda *_: _close(agent))

@@ -1,4 +1,4 @@
-"""The interface of a home, which `embedded` and `kubernetes` implement and the agent uses."""
+"""The interface of a home, which the packages beside it implement and the agent uses."""
 
 from __future__ import annotations
 

@@ -53,24 +53,21 @@ def make_home(choice: HomeChoice) -> Home:
         from shared_pathways_service.homes.kubernetes.home import KubernetesHome  # noqa: PLC0415
 
         return KubernetesHome(**choice.options)
-    raise InvalidRequestError("home", choice.name, "'embedded' or 'kubernetes'")
+    if choice.name == "pod":
+        from shared_pathways_service.homes.pod.home import PodHome  # noqa: PLC0415
+
+        return PodHome(**choice.options)
+    raise InvalidRequestError("home", choice.name, "'embedded', 'kubernetes' or 'pod'")
 
 
-def make_job_home(service: ServiceChoice, settings: Settings) -> JobHome:
-    """Creates the home of submitted jobs at a service.
-
-    Raises:
-      InvalidRequestError: The home of this service runs no submitted jobs.
-    """
-    if service.home != "embedded":
-        field = "cluster" if service.cluster else "context" if service.context else None
-        field = field or "pathways_service"
-        raise InvalidRequestError(
-            field,
-            getattr(service, field),
-            "None: jobs are submitted to the embedded service",
-            hint="connect() and `sps run` use a service in a cluster",
+def make_job_home(service: ServiceChoice, settings: Settings, user: str) -> JobHome:
+    """Creates the home of a user's submitted jobs at a service."""
+    if service.home == "kubernetes":
+        from shared_pathways_service.homes.kubernetes.cluster_jobs import (  # noqa: PLC0415
+            ClusterJobs,
         )
+
+        return ClusterJobs(service, user)
     from shared_pathways_service.homes.embedded.embedded_jobs import EmbeddedJobs  # noqa: PLC0415
 
     return EmbeddedJobs(settings)

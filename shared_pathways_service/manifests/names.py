@@ -20,6 +20,14 @@ ANNOTATION_HOST: Final = "sps.dev/host"
 ANNOTATION_INSTANCES: Final = "sps.dev/instances"
 ANNOTATION_CLIENT_VERSION: Final = "sps.dev/client-version"
 ANNOTATION_CREATED_BY_PID: Final = "sps.dev/created-by-pid"
+#: What a Job of ours is, if not only a proxy: a submitted job, which has its proxy in its pods.
+LABEL_KIND: Final = "sps.dev/kind"
+KIND_JOB: Final = "submitted-job"
+#: On the Job of a submitted job: its command as JSON, the submitter's directory, and whether
+#: `sps cancel` ended it.
+ANNOTATION_COMMAND: Final = "sps.dev/command"
+ANNOTATION_WORKDIR: Final = "sps.dev/workdir"
+ANNOTATION_CANCELLED: Final = "sps.dev/cancelled"
 #: On a proxy's Job: seconds by which it outlives the last sign of life of its session.
 ANNOTATION_KEEP_FOR: Final = "sps.dev/keep-for-s"
 #: On a service's JobSet: why it refuses new connections.
@@ -40,6 +48,7 @@ PROXY_SELECTOR: Final = f"{LABEL_APP}={APP},{LABEL_MANAGED_BY}={MANAGED_BY}"
 #: Containers and replicated jobs, as Pathways on Cloud names them.
 PROXY_CONTAINER: Final = "pathways-proxy"
 LINK_CONTAINER: Final = "sps-link"
+JOB_CONTAINER: Final = "job"
 RM_CONTAINER: Final = "pathways-rm"
 WORKER_CONTAINER: Final = "pathways-worker"
 HEAD_JOB: Final = "pathways-head"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.api.job_requests import JobStatus
 from shared_pathways_service.cli.errors import DONE, FAILED, OWN_FAILURE, TERMINATED
 from shared_pathways_service.cli.options.cluster_options import Place
@@ -17,18 +18,18 @@ __all__ = ["exit_code_of_job", "find_job", "job_fields", "job_home_of", "job_tex
 
 
 def job_home_of(place: Place) -> JobHome:
-    """Returns the home of submitted jobs at a place; raises InvalidRequestError if it has none."""
-    return make_job_home(place.service, Settings.load())
+    """Returns the home of submitted jobs at a place."""
+    return make_job_home(place.service, Settings.load(), user_name())
 
 
 def jobs_of(place: Place) -> list[JobStatus]:
-    """Returns this user's jobs at a place, the oldest first; none where there are no jobs."""
-    return list(job_home_of(place).jobs()) if place.home == "embedded" else []
+    """Returns this user's jobs at a place, the oldest first."""
+    return list(job_home_of(place).jobs())
 
 
 def find_job(place: Place, name: str | None) -> JobStatus | None:
     """Returns the job of a name; None if there is none."""
-    if name is None or place.home != "embedded":
+    if name is None:
         return None
     try:
         return job_home_of(place).job(name)

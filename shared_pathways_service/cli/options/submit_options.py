@@ -14,9 +14,17 @@ from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.cli.options.run_options import RunOptions
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["Environment", "Name", "Retries", "Workdir", "keywords_of", "takes_run_options"]
+__all__ = [
+    "Environment",
+    "ImageName",
+    "Name",
+    "Retries",
+    "Workdir",
+    "keywords_of",
+    "takes_run_options",
+]
 
-#: The options of `sps run` that jobs of the embedded service have as well.
+#: The options of `sps run` that jobs have as well.
 _SHARED = (
     "slices",
     "tpu_type",
@@ -42,7 +50,22 @@ Environment = Annotated[
     ),
 ]
 Workdir = Annotated[
-    Path, typer.Option("--workdir", metavar="DIR", help="Run the program in this directory.")
+    Path,
+    typer.Option(
+        "--workdir",
+        metavar="DIR",
+        help="Run the program in this directory. In a cluster its files are sent, except those "
+        "that git ignores.",
+    ),
+]
+ImageName = Annotated[
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="IMAGE",
+        help="Run the program in this image, in a cluster. [default: the one that fits the "
+        "service]",
+    ),
 ]
 Retries = Annotated[
     int,

@@ -5,6 +5,7 @@
 - `proxy_objects`, `job_inputs`: the proxy's Job and Secret
 - `proxy_watch`, `placement_watch`, `service_view`: the proxy, its slices, and its service
 - `deadline`, `release`: the end of a proxy
+- `cluster_jobs`, `job_submission`, `job_output`, `workdir_archive`: submitted jobs
 - `dial`, `manager_link`: connections to the proxy and to the resource manager
 
 Decisions are pure code in `manifests` and `cluster_state`.

@@ -21,6 +21,7 @@ from shared_pathways_service.homes.base import (
     ServiceInfo,
     Tell,
 )
+from shared_pathways_service.homes.kubernetes.api_user import api_user
 from shared_pathways_service.homes.kubernetes.deadline import DeadlineKeeper
 from shared_pathways_service.homes.kubernetes.error_translation import (
     after_creating,
@@ -41,7 +42,7 @@ from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
-from shared_pathways_service.kube.paths import collection, item, pod_log
+from shared_pathways_service.kube.paths import item, pod_log
 from shared_pathways_service.manifests.lifetime import deadline_ahead_s, keep_for_within
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.runtime.processes import Identity
@@ -181,7 +182,7 @@ class KubernetesHome:
             created_by_pid=owner.pid,
             ahead_s=ahead_s,
             link=self._link,
-            user=await self._user(api) if service.audience else "",
+            user=await api_user(api) if service.audience else "",
         )
         with after_creating(request.name):
             job = await create_job(api, inputs)
@@ -318,14 +319,6 @@ class KubernetesHome:
             # First, so that it is closed whatever else fails.
             self._undo.push_async_callback(self._api.close)
         return self._api
-
-    @staticmethod
-    async def _user(api: KubeApi) -> str:
-        """Returns the name by which the API server knows this user."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        with before_creating():
-            review = await api.request("POST", collection("selfsubjectreviews"), body=body)
-        return str(review["status"]["userInfo"]["username"])
 
     @property
     def _is_over(self) -> bool:

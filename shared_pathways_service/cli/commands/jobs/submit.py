@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from shared_pathways_service.cli.options.cluster_options import Place, takes_pla
 from shared_pathways_service.cli.options.run_options import RunOptions
 from shared_pathways_service.cli.options.submit_options import (
     Environment,
+    ImageName,
     Name,
     Retries,
     Workdir,
@@ -35,6 +37,7 @@ def submit(
     env: Environment = None,
     workdir: Workdir = Path(),
     retries: Retries = 0,
+    image: ImageName = None,
     as_json: AsJson = False,
     options: RunOptions,
     place: Place,
@@ -42,11 +45,17 @@ def submit(
     """Hand a program over to the service, which runs it on slices; print the job's name.
 
     The program outlives this shell. It gets the usual variables, such as PATH and HOME, and those
-    of --env.
+    of --env. In a cluster it gets only the latter, and the files of --workdir are sent to it.
     """
     home = job_home_of(place)
     request = checked_job(
-        words, name=name, workdir=workdir, retries=retries, **keywords_of(options, env)
+        words,
+        name=name,
+        workdir=workdir,
+        retries=retries,
+        image=image,
+        **keywords_of(options, env),
+        **dataclasses.asdict(place),
     )
     home.submit(request)
     if as_json:

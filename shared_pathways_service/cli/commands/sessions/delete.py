@@ -61,7 +61,9 @@ def delete(
     """
     settings = Settings.load()
     entry = find_entry(settings, name, place)
-    if not forget and find_job(place, name):
+    # (In a cluster, a job is no connection of this machine.)
+    may_be_job = not forget and (entry is None or place.home == "embedded")
+    if may_be_job and find_job(place, name):
         job_home_of(place).delete(name)
         deleted = True
     elif forget:

@@ -109,7 +109,7 @@ class ListedConnection:
             slices=dict(job.slices) or None,
             state=job.state,
             since=job.submitted,
-            host=platform.node(),
+            host=platform.node() if job.home == "embedded" else None,
             pid=None,
             user=user_name(),
             link=None,
@@ -137,12 +137,12 @@ def list_connections(
     reader = reader_of(place, settings)
     proxies = asyncio.run(_proxies(reader, "" if everybody else user_name()))
     known = {entry.session for entry in entries}
+    jobs = {job.name: job for job in jobs_of(place)}
     listed += [
         ListedConnection.of_proxy(proxy, place.home)
         for proxy in proxies
-        if proxy.session not in known
+        if proxy.session not in known and not (proxy.state == "ended" and proxy.name in jobs)
     ]
-    jobs = {job.name: job for job in jobs_of(place)}
     listed = _with_jobs(listed, jobs)
     if as_json:
         print_json([dataclasses.asdict(item) for item in listed])
@@ -162,7 +162,7 @@ def _with_jobs(
     active = {name: job for name, job in jobs.items() if job.is_active}
     connected = [
         dataclasses.replace(item, job=job_fields(active.pop(item.name)))
-        if item.home == "embedded" and item.name in active
+        if item.job is None and item.name in active and item.home == active[item.name].home
         else item
         for item in listed
     ]

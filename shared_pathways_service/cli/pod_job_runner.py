@@ -1,0 +1,134 @@
+"""Runs one attempt of a submitted job in its pod, beside its proxy.
+
+``python -m shared_pathways_service.cli.pod_job_runner --request=FILE --files=FILE …``
+
+It unpacks the working directory, runs the program as `sps run` does, and listens on a port while
+the program runs, by which the pod counts as ready. It writes why the attempt ended to the pod's
+status, as JSON. Its exit code is that of `sps run`, and 126 if trying again would not help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared_pathways_service.api.job_requests import JobRequest
+from shared_pathways_service.cli.display.output import print_error
+from shared_pathways_service.cli.errors import OWN_FAILURE
+from shared_pathways_service.cli.job_attempt import JobAttempt
+from shared_pathways_service.cli.workload import exit_code_of
+from shared_pathways_service.cluster_state.job_ends import AttemptReport
+from shared_pathways_service.constants import JOB_PORT
+from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.manifests.jobs.submitted_job import FINAL_CODE
+
+__all__ = ["main"]
+
+#: Names of variables of the pod that the program does not get.
+_OWN = ("POD_IP", "POD_UID", "POD_ATTEMPT")
+
+
+class _Reporter:
+    """Tells the cluster how an attempt goes."""
+
+    def __init__(self, file: Path, address: str) -> None:
+        self._file = file
+        self._address = address
+        self._listener: socket.socket | None = None
+        self.report = AttemptReport()
+
+    def take(self, line: str) -> None:
+        """Processes a report of `JobAttempt`."""
+        word, _, rest = line.partition(" ")
+        if word == "running":
+            self.report.started = time.time()
+            self._listen()
+        elif word == "lost":
+            self.report.lost = rest
+        else:
+            self.report.refused = rest
+        self.write()
+
+    def write(self) -> None:
+        """Writes the report, which the kubelet copies to the pod's status at the end."""
+        # A report is worth less than the program.
+        with contextlib.suppress(OSError):
+            self._file.write_text(self.report.to_text(), encoding="utf-8")
+
+    def _listen(self) -> None:
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        try:
+            # (Nothing is accepted: the kernel answers the kubelet.)
+            self._listener = socket.create_server(
+                (self._address, JOB_PORT), family=family, backlog=4096
+            )
+        except OSError as error:
+            print_error(f"the job will be shown as queued: port {JOB_PORT}: {error}")
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs an attempt; returns the exit code."""
+    options = _options(words)
+    scratch, address = Path(options.scratch), os.environ["POD_IP"]
+    try:
+        request = JobRequest.from_json(json.loads(Path(options.request).read_bytes()))
+        workdir = _unpacked(Path(options.files), scratch)
+    except (OSError, ValueError, tarfile.TarError) as error:
+        print_error(f"the job cannot be started: {error}")
+        return OWN_FAILURE
+    reporter = _Reporter(Path(options.report), address)
+    token_file = os.environ.get("SPS_TOKEN_FILE", "")
+    home = HomeChoice(
+        name="pod",
+        options={
+            "service_address": options.service,
+            "pod_ip": address,
+            "pod_uid": os.environ["POD_UID"],
+            "token_file": token_file,
+            "transfer_dir": options.arrays,
+            "insecure_credentials": request.session.proxy_options.use_insecure_credentials,
+        },
+    )
+    inherited = {name: value for name, value in os.environ.items() if name not in _OWN}
+    job = JobAttempt(
+        request,
+        os.environ["POD_UID"],
+        int(os.environ.get("POD_ATTEMPT") or 0) + 1,
+        reporter.take,
+        workdir=workdir,
+        variables={**inherited, **request.environment},
+        home=home,
+    )
+    code = exit_code_of(job.run)
+    return FINAL_CODE if reporter.report.refused else code
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("request", "files", "scratch", "report", "service"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--arrays", default="")
+    return parser.parse_args(words)
+
+
+def _unpacked(files: Path, scratch: Path) -> Path:
+    """Unpacks the working directory; returns it."""
+    workdir = scratch / "workdir"
+    for directory in (workdir, Path(os.environ["TMPDIR"])):
+        directory.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(files) as archive:
+        archive.extractall(workdir, filter="data")
+    return workdir
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""Submits a job in a cluster: checks everything, then creates its Job and its Secret."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import secrets
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.api.job_requests import JobRequest
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.cluster_state.job_reading import is_submitted_job, job_status
+from shared_pathways_service.cluster_state.proxy_progress import create_refused
+from shared_pathways_service.cluster_state.services import Service
+from shared_pathways_service.errors import (
+    InvalidRequestError,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
+from shared_pathways_service.homes.kubernetes.api_user import api_user
+from shared_pathways_service.homes.kubernetes.error_translation import before_creating
+from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
+from shared_pathways_service.homes.kubernetes.permissions_review import (
+    missing_permissions,
+    review_rules,
+)
+from shared_pathways_service.homes.kubernetes.preflight import Preflight
+from shared_pathways_service.homes.kubernetes.workdir_archive import pack
+from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.errors import ApiError
+from shared_pathways_service.kube.paths import collection, item
+from shared_pathways_service.manifests.jobs.submitted_job import (
+    job_secret,
+    submitted_job,
+    submitted_patch,
+)
+from shared_pathways_service.manifests.permissions import access_denied, needed
+from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+
+__all__ = ["submit_job"]
+
+_CHECKS_S = 60.0
+_TOKEN_BYTES = 32
+#: Bytes of a job's request: its Secret has room for 1 MiB, and its files for half of it.
+_LARGEST_REQUEST = 384 * 1024
+
+
+async def submit_job(api: KubeApi, namespace: str, address: str, request: JobRequest) -> None:
+    """Creates a job; a job of its name that has ended is replaced.
+
+    Args:
+      api: The API server.
+      namespace: Of the service.
+      address: ``host:port`` of its resource manager; empty: the only service.
+      request: The job.
+
+    Raises:
+      AccessDenied: A permission is missing; all missing ones are listed.
+      InvalidRequestError: The service has no such slices, the files are too large, or the name is
+        in use.
+      PreflightError: The API server cannot be reached, or fails a request.
+      ServiceNotFound: There is no such service, or more than one.
+    """
+    files = pack(Path(request.workdir))
+    with before_creating():
+        service, priority = await _checked(api, namespace, address, request.session)
+        user = await api_user(api) if service.audience else ""
+        inputs = proxy_job_inputs(
+            dataclasses.replace(request.session, keep_for_s=None),
+            service,
+            priority=priority,
+            namespace=namespace,
+            session=str(uuid.uuid4()),
+            created_by_pid=0,
+            ahead_s=1.0,
+            link=None,
+            user=user,
+        )
+        _check_size(request)
+        image = _image(request, service, inputs)
+        await _remove_ended(api, namespace, request.name)
+        await _create(api, inputs, request, files, image)
+
+
+async def _checked(
+    api: KubeApi, namespace: str, address: str, session: SessionRequest
+) -> tuple[Service, int]:
+    """Makes the checks of connect(), and returns the service and the request's priority."""
+    preflight = Preflight(api, namespace, address)
+    examined = await preflight.examine(session, _CHECKS_S)
+    if (failure := examined.final_failure) is not None:
+        raise failure
+    service = examined.service
+    if service is None:
+        raise ServiceNotReady(f"the service in namespace {namespace} cannot be examined")
+    review = await review_rules(api, namespace)
+    # With Google's images as well, a job has a Secret.
+    if missing := await missing_permissions(api, namespace, review, needed(ours=True)):
+        raise access_denied(missing, namespace)
+    return service, preflight.priority
+
+
+def _check_size(request: JobRequest) -> None:
+    size = len(json.dumps(request.to_json()))
+    if size > _LARGEST_REQUEST:
+        raise InvalidRequestError(
+            "env",
+            f"{size:,} bytes",
+            f"a command and variables of at most {_LARGEST_REQUEST:,} bytes in a cluster",
+        )
+
+
+def _image(request: JobRequest, service: Service, inputs: ProxyJobInputs) -> str:
+    if request.image or service.is_ours:
+        return request.image or inputs.image
+    raise InvalidRequestError(
+        "image",
+        None,
+        "an image with JAX and this package: the service runs Google's images, which have neither",
+        hint="`sps submit --image` names one; docs/submit.md says what it needs",
+    )
+
+
+async def _remove_ended(api: KubeApi, namespace: str, name: str) -> None:
+    """Removes a job of this name that has ended."""
+    path = item("jobs", namespace, name)
+    job = await api.find(path)
+    if job is None:
+        return
+    if not is_submitted_job(job) or job_status(job, (), home="kubernetes").is_active:
+        raise InvalidRequestError(
+            "name", name, f"a name without an active job or connection in namespace {namespace}"
+        )
+    await api.delete(path, uid=str(job["metadata"]["uid"]))
+
+
+async def _create(
+    api: KubeApi, inputs: ProxyJobInputs, request: JobRequest, files: bytes, image: str
+) -> None:
+    body = submitted_job(inputs, request, image)
+    session = dataclasses.replace(request.session, tenant=inputs.tenant)
+    of_pods = dataclasses.replace(request, session=session)
+    jobs = collection("jobs", inputs.namespace)
+    try:
+        job: Mapping[str, Any] = await api.create(jobs, body)
+    except ApiError as error:
+        raise _refusal(error, request, inputs) from error
+    uid = str(job["metadata"]["uid"])
+    secret = job_secret(inputs, of_pods, files, secrets.token_urlsafe(_TOKEN_BYTES), uid)
+    path = item("jobs", inputs.namespace, request.name)
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(api.delete, path, uid=uid)
+        try:
+            await api.create(collection("secrets", inputs.namespace), secret)
+        except ApiError as error:
+            if error.reason != "AlreadyExists" or not error.may_have_succeeded:
+                raise _refusal(error, request, inputs) from error
+            # The answer to an earlier try was lost.
+        await api.patch(path, submitted_patch(uid))
+        undo.pop_all()
+
+
+def _refusal(error: ApiError, request: JobRequest, inputs: ProxyJobInputs) -> SharedPathwaysError:
+    if not error.is_final:
+        return error
+    if error.reason == "AlreadyExists":
+        return InvalidRequestError(
+            "name", request.name, f"a name without a Job in namespace {inputs.namespace}"
+        )
+    return create_refused(
+        request.name, inputs.namespace, reason=error.reason, message=error.message
+    )

@@ -1,0 +1,113 @@
+"""Packs the working directory of a submitted job, by git's rules of what is ignored."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["LARGEST_ARCHIVE", "pack"]
+
+#: Bytes of the packed directory, which is a part of a Secret (of at most 1 MiB).
+LARGEST_ARCHIVE = 512 * 1024
+#: Bytes of the files before they are packed: more is not even read.
+_LARGEST_FILES = 64 * 1024 * 1024
+_NAMED = 3
+_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+
+
+def pack(directory: Path) -> bytes:
+    """Returns a directory as a compressed archive, without files that git ignores.
+
+    Raises:
+      InvalidRequestError: It is too large, or a link leads out of it.
+    """
+    paths = list(_files_of(directory))
+    if sum(_size(path) for path in paths) > _LARGEST_FILES:
+        raise _too_large(directory, paths)
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for path in paths:
+            _check_link(directory, path)
+            archive.add(path, path.relative_to(directory), recursive=False)
+            if buffer.tell() > LARGEST_ARCHIVE:
+                raise _too_large(directory, paths)
+    if buffer.tell() > LARGEST_ARCHIVE:
+        raise _too_large(directory, paths)
+    return buffer.getvalue()
+
+
+def _files_of(directory: Path) -> Iterator[Path]:
+    """Yields the files and links of a directory that git does not ignore."""
+    for name in sorted(_names_in(directory)):
+        path = directory / name
+        if path.is_dir() and not path.is_symlink():
+            yield from _files_of(path)  # a repository inside of this one
+        elif path.is_symlink() or path.is_file():
+            yield path
+
+
+def _names_in(directory: Path) -> Sequence[str]:
+    git = shutil.which("git")
+    if git is None:
+        raise InvalidRequestError(
+            "workdir", str(directory), "git on PATH, by whose rules files are ignored"
+        )
+    at = (git, "-C", str(directory))
+    listed = _answer(*at, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is None or _answer(*at, "check-ignore", ".") is not None:
+        # Not in a repository, or ignored by the one around it as a whole: git reads .gitignore
+        # nevertheless, if it is told of an empty one.
+        with tempfile.TemporaryDirectory() as empty:
+            _answer(*at, "init", "--quiet", "--bare", empty)
+            where = (f"--git-dir={empty}", f"--work-tree={directory}")
+            listed = _answer(*at, *where, "ls-files", "-z", "--others", "--exclude-standard")
+    if listed is None:
+        raise InvalidRequestError("workdir", str(directory), "a directory that git can list")
+    return sorted({name.rstrip("/") for name in listed.split("\0") if name})
+
+
+def _answer(*words: str) -> str | None:
+    """Returns the output of a command; None if it fails."""
+    # (These variables, as hooks have them, would name another repository.)
+    variables = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    done = subprocess.run(words, capture_output=True, check=False, env=variables)
+    return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
+
+
+def _check_link(directory: Path, path: Path) -> None:
+    if not path.is_symlink():
+        return
+    target = path.readlink()
+    is_inside = (path.parent / target).resolve().is_relative_to(directory.resolve())
+    if target.is_absolute() or not is_inside:
+        raise InvalidRequestError(
+            "workdir", str(path), f"links within {directory}; this one leads to {target}"
+        )
+
+
+def _size(path: Path) -> int:
+    return path.lstat().st_size
+
+
+def _too_large(directory: Path, paths: Sequence[Path]) -> InvalidRequestError:
+    largest = sorted(paths, key=_size, reverse=True)[:_NAMED]
+    named = ", ".join(f"{path.relative_to(directory)} ({_size(path):,} bytes)" for path in largest)
+    return InvalidRequestError(
+        "workdir",
+        str(directory),
+        f"files of at most {LARGEST_ARCHIVE // 1024} KiB, compressed; the largest are {named}",
+        hint="list what the program does not need in .gitignore; have it read larger files from a "
+        "bucket, or put them into an image (--image)",
+    )

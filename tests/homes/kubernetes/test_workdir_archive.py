@@ -1,0 +1,76 @@
+"""Which files of a working directory are sent to a cluster."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.kubernetes.workdir_archive import LARGEST_ARCHIVE, pack
+
+
+@pytest.fixture(params=[True, False], ids=["repository", "plain"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A directory with rules, in a repository or not."""
+    if request.param:
+        subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("*.bin\n!kept.bin\n/out/\n")
+    for name in ("train.py", "a.bin", "kept.bin", "out/x", "sub/out/x", "sub/b.bin", "sub/c.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "run.sh").write_text("#!/bin/sh")
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "link.py").symlink_to("sub/c.py")
+    return tmp_path
+
+
+def members(packed: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        return {member.name: member for member in archive.getmembers()}
+
+
+def test_gits_rules_decide(directory: Path) -> None:
+    found = members(pack(directory))
+    expected = ".gitignore kept.bin link.py run.sh sub/c.py sub/out/x train.py"
+    assert sorted(found) == expected.split()
+    assert found["run.sh"].mode & 0o111
+    assert found["link.py"].linkname == "sub/c.py"
+
+
+def test_a_repository_within_is_sent_as_well(directory: Path) -> None:
+    inner = directory / "inner"
+    subprocess.run(["git", "init", "-q", inner], check=True)
+    (inner / ".gitignore").write_text("secret\n")
+    for name in ("secret", "lib.py"):
+        (inner / name).write_text(name)
+    found = members(pack(directory))
+    assert [name for name in found if "inner" in name] == ["inner/.gitignore", "inner/lib.py"]
+
+
+def test_a_directory_that_a_repository_ignores_is_sent(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # (As in a hook of another repository.)
+    monkeypatch.setenv("GIT_DIR", str(directory / "missing"))
+    assert list(members(pack(directory / "out"))) == ["x"]
+
+
+def test_too_large_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(os.urandom(LARGEST_ARCHIVE + 1))
+    with pytest.raises(InvalidRequestError, match=r"512 KiB.*weights \(524,289 bytes\)") as raised:
+        pack(tmp_path)
+    assert raised.value.field == "workdir"
+    assert "--image" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "../other"])
+def test_a_link_that_leads_out_is_refused(tmp_path: Path, target: str) -> None:
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(InvalidRequestError, match="links within"):
+        pack(tmp_path)

@@ -1,0 +1,1 @@
+"""Submitted jobs in a cluster."""
