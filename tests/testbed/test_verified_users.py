@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.programs import wait_until
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, client, nothing_left
 from shared_pathways_service.cli.lookups.place_readers import manager_of
@@ -16,6 +18,7 @@ from shared_pathways_service.manifests.proxy_inputs import IdentityInputs, Proxy
 from shared_pathways_service.manifests.proxy_job import proxy_job, token_secret
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.submission import submit
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, deploy_service
 from shared_pathways_service.testing.testbed.deployed_service import (
     OUR_PROXY_IMAGE,
@@ -36,6 +39,7 @@ except errors.ProxyFailed as error:
     say("refused", message=str(error), code=error.exit_code, log=error.log_tail)
 """
 OTHER = "bob"
+JOB = "import jax, time; print(jax.device_count(), flush=True); time.sleep(600)"
 
 
 def call(namespace: Namespace, method: str, message: Any) -> Any:
@@ -77,8 +81,20 @@ def inputs_of(service: DeployedService, name: str, user: str) -> ProxyJobInputs:
     )
 
 
+def a_submitted_job_is_its_creators(namespace: Namespace, user: str, workdir: Path) -> None:
+    """Submits a job, which computes as this user, and ends."""
+    job = submit(
+        ["python3", "-c", JOB], workdir=workdir, context="testbed", namespace=namespace.name
+    )
+    wait_until("the program", lambda: "4" in job.logs())
+    assert users(namespace)[job.name] == user
+    assert job.cancel().state == "cancelled"
+    namespace.delete(JOBS, job.name)
+    wait_until("the end of the tenant", lambda: job.name not in users(namespace))
+
+
 def test_a_tenant_is_who_the_api_server_says(
-    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     prepare_verification(namespace)
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
@@ -88,6 +104,7 @@ def test_a_tenant_is_who_the_api_server_says(
     with client(namespace, HOLDER) as holder:
         name = holder.expect("holds")["name"]
         assert users(namespace) == {name: user.name}
+        a_submitted_job_is_its_creators(namespace, user.name, tmp_path)
 
         reserve_for_other(namespace)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, wait_until
-from harness.testbed.clients import nothing_left, tenant
-from harness.testbed.kills import served, tenants
+from harness.testbed.clients import KIND, nothing_left, tenant
+from harness.testbed.kills import tenants
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.submission import submit
-from shared_pathways_service.testing.testbed import DeployedService, Testbed
+from shared_pathways_service.testing.testbed import DeployedService
 
 #: Uses its slices, its files and its variables.
 PROGRAM = """
@@ -33,13 +32,6 @@ print("runs, attempt", os.environ["SPS_JOB_ATTEMPT"], flush=True)
 while os.environ["SPS_JOB_ATTEMPT"] == "1":
     time.sleep(0.1)
 """
-
-
-@pytest.fixture(scope="module")
-def service(testbed: Testbed) -> Iterator[DeployedService]:
-    """A service with one slice, for all tests of this module."""
-    with served(testbed, 1) as service:
-        yield service
 
 
 @pytest.fixture
@@ -99,7 +91,11 @@ def test_jobs_are_retried_queued_and_cancelled(
     service: DeployedService, place: list[str], workdir: Path
 ) -> None:
     namespace = service.namespace
-    where: dict[str, Any] = {"context": "testbed", "namespace": namespace.name}
+    where: dict[str, Any] = {
+        "context": "testbed",
+        "namespace": namespace.name,
+        "expected_tpu_instances": {KIND: 2},
+    }
     command = ["python3", "-c", ENDLESS]
     first = submit(command, name="first", retries=1, workdir=workdir, **where)
     wait_until("the program", lambda: first.status().state == "running")
@@ -110,7 +106,7 @@ def test_jobs_are_retried_queued_and_cancelled(
     wait_until("the queue", lambda: second.name in tenants(service))
     assert second.status().state == "queued"
 
-    # Its pod is taken away, as from a lost node: the next in the queue gets the slice meanwhile.
+    # Its pod is deleted: the next in the queue gets the slice meanwhile.
     [pod] = namespace.items("pods", labelSelector="batch.kubernetes.io/job-name=first")
     namespace.delete("pods", pod["metadata"]["name"])
     wait_until("the next program", lambda: second.status().state == "running")
