@@ -166,21 +166,23 @@ def sps_running(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str | Path, timeout: float = DEADLINE_S) -> subprocess.CompletedProcess[str]:
     """Runs Python with these arguments to its end, in the repository."""
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=timeout,
         check=False,
         cwd=REPOSITORY,
     )
 
 
-def sps(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+def sps(
+    *arguments: str, check: bool = True, timeout: float = DEADLINE_S
+) -> subprocess.CompletedProcess[str]:
     """Runs an `sps` command to its end."""
-    done = python("-m", "shared_pathways_service.cli", *arguments)
+    done = python("-m", "shared_pathways_service.cli", *arguments, timeout=timeout)
     assert not check or done.returncode == 0, done
     return done
 

@@ -14,7 +14,7 @@ from harness.testbed.plugin import IMAGES
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 
-DEADLINE_S = 300.0
+DEADLINE_S = 500.0
 
 
 @pytest.mark.parametrize("kind", IMAGES)
