@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import platform
 from pathlib import Path
+from typing import Any
 
 import jaxlib.version
 import pytest
 
-from harness.programs import sps
-from harness.testbed.clients import KIND, client, nothing_left
+from harness.programs import DEADLINE_S, sps
+from harness.testbed.clients import KIND, client, nothing_left, tenant
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.api.jax_releases import service_serdes
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_SESSION, labels_of
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE, ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.submission import submit
 from shared_pathways_service.testing.testbed import DeployedService, Namespace, deploy_service
+from shared_pathways_service.testing.testbed.deployed_service import OUR_PROXY_IMAGE
 from tests.testbed.upstream_jobs import PROXY_IMAGE, running_pod, upstream_job
 
 SOURCE = """
@@ -72,8 +76,15 @@ for image in IMAGES:
         say("skew", error=error.to_json())
 """
 
+JOB = (
+    *("python3", "-c"),
+    "import jax, jax.numpy as jnp; print(jax.device_count(), float(jnp.arange(4.0).sum()))",
+)
 
-def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
+
+def test_placement_is_read_from_the_proxys_log(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
     with client(namespace, SOURCE) as running:
@@ -97,7 +108,22 @@ def test_placement_is_read_from_the_proxys_log(namespace: Namespace) -> None:
             assert running.wait() == 0
             assert waiting.expect("runs")["devices"] == 4
             assert waiting.wait() == 0
+    for name, value in tenant(namespace).items():
+        monkeypatch.setenv(name, value)
+    a_submitted_job_computes(namespace, tmp_path)
     nothing_left(namespace)
+
+
+def a_submitted_job_computes(namespace: Namespace, workdir: Path) -> None:
+    """Submits a job, whose image must be named."""
+    where: dict[str, Any] = {"context": "testbed", "namespace": namespace.name}
+    with pytest.raises(InvalidRequestError) as refused:
+        submit(JOB, workdir=workdir, **where)
+    assert refused.value.field == "image"
+    job = submit(JOB, workdir=workdir, image=OUR_PROXY_IMAGE, **where)
+    assert job.wait(DEADLINE_S).state == "succeeded", namespace.diagnostics()
+    assert "4 6.0" in job.logs()
+    namespace.delete("batch/v1/jobs", job.name)
 
 
 def test_the_proxy_takes_the_credentials_of_the_services_servers(namespace: Namespace) -> None:
