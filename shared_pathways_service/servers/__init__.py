@@ -1,4 +1,4 @@
-"""The servers: resource manager, worker, proxy, and the supervisor of the embedded service.
+"""The servers: resource manager, worker, executor, proxy, and the embedded service's supervisor.
 
 No server imports another. They share `serving`; those that compute also share `devices`, the
 interface of what computes, and `xla`, which computes in their own process. Clients (homes, agent,

@@ -13,6 +13,7 @@ from shared_pathways_service.constants import PROXY_PORT, RESOURCE_MANAGER_PORT,
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime import settings
+from shared_pathways_service.servers.executor.flags import ExecutorOptions
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
 from shared_pathways_service.servers.worker.flags import WorkerOptions
@@ -36,6 +37,10 @@ SERVERS: Mapping[str, tuple[type, str]] = {
     "servers.proxy": (
         ProxyServerOptions,
         f"One per tenant; compiles and runs JAX's programs. Port {PROXY_PORT} in a cluster.",
+    ),
+    "servers.executor": (
+        ExecutorOptions,
+        "One per host of a proxy with `--engine=distributed`: [several hosts](../distributed.md).",
     ),
     "servers.supervisor": (
         SupervisorOptions,

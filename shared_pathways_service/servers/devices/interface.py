@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 
 __all__ = ["DEVICE_MEMORY", "Array", "ArraySpec", "DeviceClient", "Executable", "Place"]
 
@@ -36,6 +36,14 @@ class Place(Protocol):
     def sharding(self) -> Any:
         """The client's own form of the sharding."""
 
+    @property
+    def proto(self) -> core_pb2.ShardingProto:
+        """The protocol's form of the sharding."""
+
+    @property
+    def client(self) -> DeviceClient:
+        """The client of the devices."""
+
     def pieces(self, shape: tuple[int, ...]) -> Sequence[tuple[slice, ...]]:
         """Returns, for each device, its part of an array of this shape."""
 
@@ -45,6 +53,10 @@ class Place(Protocol):
 
 class ArraySpec(Protocol):
     """What is known of an array besides its data."""
+
+    @property
+    def kind(self) -> int:
+        """The protocol's number of the type, a DTypeProto.Kind."""
 
     @property
     def dtype(self) -> Any:

@@ -26,6 +26,8 @@ from shared_pathways_service.servers.serving.last_requests_file import LAST_REQU
 
 __all__ = ["ProxyServerOptions"]
 
+_LAST_PORT = 65535
+
 
 def _size_of_last_requests(text: str) -> int:
     if not text.isdecimal() or not 4096 <= int(text) <= 1 << 16:
@@ -53,6 +55,18 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         env="SPS_PLATFORM",
         help="Compute on cpu, or on cuda, where each chip of a slice is a GPU of this machine.",
     )
+    engine: str = flag(
+        "local",
+        parse=choice("local", "distributed"),
+        help="Compute in this process, or with --executors.",
+    )
+    executors: tuple[str, ...] = flag(
+        (),
+        parse=comma_separated,
+        help="Compute on the executors at these addresses: HOST:PORT,… for each host of the first "
+        "virtual slice, then of the second one, and so on.",
+    )
+    executor_token_file: str = flag("", help="Send the token in this file to the executors.")
     transport: str = flag(
         "auto",
         parse=choice(*TRANSPORTS),
@@ -162,6 +176,35 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
                 self.link_port,
                 "0 without --token_file: a link serves only clients with a token",
             )
+        if self.engine == "distributed":
+            self._check_distributed()
+        elif self.executors:
+            raise InvalidRequestError(
+                "--executors", ",".join(self.executors), "none without --engine=distributed"
+            )
+
+    def _check_distributed(self) -> None:
+        hosts = sum(instance_type.hosts for instance_type in self.instance_types())
+        if len(self.executors) != hosts:
+            raise InvalidRequestError(
+                "--executors",
+                ",".join(self.executors),
+                f"{hosts} addresses, one for each host of --virtual_slices",
+            )
+        for address in self.executors:
+            host, _, number = address.rpartition(":")
+            if not host or not number.isdecimal() or not 0 < int(number) <= _LAST_PORT:
+                raise InvalidRequestError("--executors", address, "HOST:PORT")
+        refused = (
+            ("--resource_manager_address", self.resource_manager_address, "empty"),
+            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
+            ("--ffi_targets", ",".join(self.ffi_targets), "empty"),
+            # (Programs are compiled on other machines, whose CPUs this one does not know.)
+            ("--compile_cache_dir", self.compile_cache_dir, "empty"),
+        )
+        for name, value, expected in refused:
+            if value:
+                raise InvalidRequestError(name, value, f"{expected} with --engine=distributed")
 
     def limits(self) -> Limits:
         """Returns the limits of clients."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from shared_pathways_service.protocol.resource_manager_pb2 import TenantActivity
     from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine.engine import Engine
+    from shared_pathways_service.servers.proxy.executors.executors import Executors
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
     from shared_pathways_service.servers.proxy.session.service import ProxyService
 
@@ -238,12 +239,24 @@ def _make_engine(
         cache,
         last_requests,
         platform=make_platform(options.platform, sum(t.chips for t in instance_types)),
+        executors=_executors(options),
     )
     stack.callback(engine.close)
+    engine.open_executors()
     engine.compiler.ffi_names = load_handlers(
         options.ffi_library_dir, options.ffi_targets, options.platform
     )
     return engine
+
+
+def _executors(options: ProxyServerOptions) -> Executors | None:
+    """Connects to the executors; with the engine `local` there are none."""
+    from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of  # noqa: PLC0415
+
+    if options.engine == "local":
+        return None
+    token = read_token(options.executor_token_file, field="--executor_token_file")
+    return Executors(options.executors, hosts_of(options.instance_types()), token)
 
 
 def _keep_memory() -> None:
@@ -292,6 +305,7 @@ def _link(
     if not options.resource_manager_address:
         for index in range(len(options.virtual_slices)):
             engine.slices.place(index, 1, "local")
+        engine.watch_executors()
         return None
     request = options.tenant_request(default_name=f"proxy-{uuid.uuid4().hex[:12]}")
     hello = pb.TenantHello(

@@ -1,4 +1,4 @@
-"""XLA's clients: one for each slice, and one for each used set of several slices."""
+"""The clients of devices: one for each slice, and one for each used set of several slices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import jax
 
 from shared_pathways_service.servers.devices.interface import DeviceClient
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.xla import xla
-from shared_pathways_service.servers.xla.platforms import CPU, Platform
 
-__all__ = ["Clients", "forget_cached"]
+__all__ = ["Clients", "MakeClient", "forget_cached"]
+
+#: Makes the client of some devices, ascending: all those of some slices, ascending.
+MakeClient = Callable[[Sequence[int], tuple[int, ...]], DeviceClient]
 
 #: The most sets of several slices at a time. Each has threads, a dozen on two processors.
 _MOST_SETS = 32
@@ -29,9 +30,9 @@ class Clients:
     """
 
     def __init__(
-        self, slice_of: Sequence[int], drop_cached: Callable[[], None], platform: Platform = CPU
+        self, slice_of: Sequence[int], drop_cached: Callable[[], None], make: MakeClient
     ) -> None:
-        self._platform = platform
+        self._make = make
         self._slice_of = tuple(slice_of)
         self._drop_cached = drop_cached
         self._lock = threading.Lock()
@@ -49,7 +50,7 @@ class Clients:
                 if len(slices) > 1:
                     self._make_room()
                 ids = [i for i, index in enumerate(self._slice_of) if index in slices]
-                found = clients[slices] = xla.XlaClient(ids, self._platform)
+                found = clients[slices] = self._make(ids, slices)
             return found
 
     def _make_room(self) -> None:

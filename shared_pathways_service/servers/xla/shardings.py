@@ -13,9 +13,10 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     invalid_argument,
 )
-from shared_pathways_service.servers.xla.clients import Clients, forget_cached
+from shared_pathways_service.servers.xla.clients import Clients, MakeClient, forget_cached
 from shared_pathways_service.servers.xla.op_shardings import checked_op_sharding
 from shared_pathways_service.servers.xla.platforms import CPU, Platform
+from shared_pathways_service.servers.xla.xla import XlaClient
 
 __all__ = ["Placing", "Placings"]
 
@@ -121,11 +122,20 @@ class Placing:
 
 
 class Placings:
-    """Makes `Placing`s; the same for the same sharding. `slice_of` has the slice of each device."""
+    """Makes `Placing`s; the same for the same sharding.
 
-    def __init__(self, slice_of: Sequence[int], platform: Platform = CPU) -> None:
+    Args:
+      slice_of: The slice of each device.
+      platform: The devices of this process, for clients that are made here.
+      make: Makes clients that are elsewhere.
+    """
+
+    def __init__(
+        self, slice_of: Sequence[int], platform: Platform = CPU, make: MakeClient | None = None
+    ) -> None:
         self._slice_of = tuple(slice_of)
-        self._clients = Clients(slice_of, self._forget, platform)
+        make = make or (lambda ids, _slices: XlaClient(ids, platform))
+        self._clients = Clients(slice_of, self._forget, make)
         self._by_wire: dict[tuple[str, bytes], Placing] = {}
         self._single: dict[tuple[int, str], Placing] = {}
 

@@ -54,15 +54,19 @@ class XlaClient:
     """A `DeviceClient` in this process.
 
     Several clients are independent but share the host's memory, so an array passes from one to
-    another without a copy.
+    another without a copy. Of a client over the devices of several processes, each has the pieces
+    of its own devices, and all compile and run the same programs in the same order.
     """
 
     def __init__(self, device_ids: Sequence[int], platform: Platform = CPU) -> None:
         warm_up()
         self._client, devices = platform.devices(device_ids)
         self.platform = platform.name
-        self.memory_kinds = _memory_kinds(devices[0])
+        self.memory_kinds = _memory_kinds(self._client.local_devices()[0])
         self._devices: dict[int, Any] = dict(zip(device_ids, devices, strict=True))
+        self._elsewhere = frozenset(
+            i for i, d in self._devices.items() if d.process_index != self._client.process_index()
+        )
         self._single = {
             (i, kind): SingleDeviceSharding(device, memory_kind=kind)
             for i, device in self._devices.items()
@@ -86,7 +90,7 @@ class XlaClient:
 
     def put(self, spec: ArraySpec, shards: Sequence[Any]) -> Array:
         """Makes an array from one host array per device, without a copy if memory is aligned."""
-        devices = [self._devices[i] for i in spec.placing.device_ids]
+        devices = [self._devices[i] for i in self._here(spec.placing.device_ids)]
         aval = shaped_array(spec.shape, spec.dtype)
         return xla_client.batched_device_put(
             aval, spec.placing.sharding, list(shards), devices, True, enable_x64=True
@@ -111,7 +115,7 @@ class XlaClient:
 
     def copy(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
         """Copies arrays on single devices, each to a memory of a device."""
-        device_ids, memory_kind = spec.placing.device_ids, spec.placing.memory_kind
+        device_ids, memory_kind = self._here(spec.placing.device_ids), spec.placing.memory_kind
         copied: list[Array] = _jax.batched_copy_array_to_devices_with_sharding(
             list(parts),
             [_jax.DeviceList((self._devices[i],)) for i in device_ids],
@@ -119,7 +123,7 @@ class XlaClient:
             [_COPY] * len(parts),
         )
         xla_client.batched_block_until_ready(copied)
-        return copied[0] if len(copied) == 1 else self.join(spec, copied)
+        return copied[0] if len(spec.placing.device_ids) == 1 else self.join(spec, copied)
 
     def reinterpret(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:
         """Makes an array of the pieces' own memory, if XLA needs no copy."""
@@ -176,14 +180,18 @@ class XlaClient:
             message.executable_build_options.debug_options, parsed.env_option_overrides
         )
         check_overrides(parsed.env_option_overrides)
-        ours = [[self._devices[i].id for i in device_ids]]
-        assignment = xla_client.DeviceAssignment.create(np.array(ours))
-        parsed.executable_build_options.device_assignment = assignment
+        self.assign(parsed, device_ids)
         parsed.env_option_overrides = [*parsed.env_option_overrides, *_NO_CRASHES]
         if flags:
             overrides = [(name, _BOOLEANS.get(value.lower(), value)) for name, value in flags]
             parsed.env_option_overrides = [*parsed.env_option_overrides, *overrides]
         return parsed
+
+    def assign(self, options: Any, device_ids: Sequence[int]) -> None:
+        """Sets the devices of a program in options that another client may have made."""
+        ours = [[self._devices[i].id for i in device_ids]]
+        assignment = xla_client.DeviceAssignment.create(np.array(ours))
+        options.executable_build_options.device_assignment = assignment
 
     def compile(
         self,
@@ -204,6 +212,11 @@ class XlaClient:
         """Loads a program that another process compiled."""
         devices = self._device_list(device_ids)
         return XlaExecutable(self._client.deserialize_executable(serialized, devices, options))
+
+    def _here(self, device_ids: Sequence[int]) -> Sequence[int]:
+        if not self._elsewhere:
+            return device_ids
+        return [i for i in device_ids if i not in self._elsewhere]
 
     def _device_list(self, device_ids: Sequence[int]) -> Any:
         return _jax.DeviceList(tuple(self._devices[i] for i in device_ids))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import tempfile
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from harness.processes import ServerProcess
 from harness.proxy.programs import compile_options, sharded_double
 from harness.proxy.raw import split
 from shared_pathways_service.protocol.ifrt import core_pb2
@@ -17,23 +20,45 @@ from shared_pathways_service.servers.devices.interface import (
 )
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.execution.values import Spec
+from shared_pathways_service.servers.proxy.executors.executors import Executors
 from shared_pathways_service.servers.xla.shardings import Placing, Placings
 from tests.servers.proxy.xla.option_bytes import override
 
+EXECUTOR = "shared_pathways_service.servers.executor"
 Kind = core_pb2.DTypeProto
 EIGHT = np.arange(8, dtype=np.float32)
 
-#: Makes the placings of an implementation, for slices of so many devices.
-MakePlacings = Callable[[Sequence[int]], Placings]
-IMPLEMENTATIONS: dict[str, MakePlacings] = {
-    "local": lambda slices: Placings([i for i, size in enumerate(slices) for _ in range(size)])
-}
+#: Two slices, of four devices and of two.
+SLICE_OF = (0, 0, 0, 0, 1, 1)
+#: The host of each device, by implementation. (Of three hosts, the first slice has two.)
+HOST_OF = {"one executor": (0, 0, 0, 0, 0, 0), "three executors": (0, 0, 1, 1, 2, 2)}
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def placings(request: pytest.FixtureRequest) -> Placings:
+@pytest.fixture(params=["local", *HOST_OF], scope="module")
+def placings(request: pytest.FixtureRequest) -> Iterator[Placings]:
     """Of two slices, of four devices and of two."""
-    return IMPLEMENTATIONS[request.param]((4, 2))
+    if request.param == "local":
+        yield Placings(SLICE_OF)
+        return
+    host_of = HOST_OF[request.param]
+    with contextlib.ExitStack() as stack:
+        token_file = stack.enter_context(tempfile.NamedTemporaryFile("w"))
+        token_file.write("a-token")
+        token_file.flush()
+        flags = ["--instance_type=tpuv6e1t:2x4", f"--token_file={token_file.name}"]
+        flags.append(f"--devices={len(host_of) // len(set(host_of))}")
+        processes = [
+            stack.enter_context(ServerProcess(EXECUTOR, flags)) for _ in sorted(set(host_of))
+        ]
+        addresses = [f"127.0.0.1:{(process.ready or {})['port']}" for process in processes]
+        lost: list[str] = []
+        executors = Executors(addresses, host_of, "a-token")
+        executors.watch(lambda _, reason: lost.append(reason))
+        yield Placings(SLICE_OF, make=executors.client)
+        executors.close()
+        assert not lost
+        # An executor ends with its proxy.
+        assert [process.wait() for process in processes] == [0] * len(processes)
 
 
 def floats(placing: Placing, shape: tuple[int, ...] = (8,)) -> Spec:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceTable
+from shared_pathways_service.servers.proxy.executors.executors import Executors
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from shared_pathways_service.servers.xla.platforms import CPU, Platform
@@ -41,6 +44,8 @@ class Engine:
       virtual_slices: The tenant's slices; each chip is a device.
       memory_limit: The most bytes on a device; 0: no limit.
       xla_flags: Names and values of flags, for every program.
+      platform: The devices of this process.
+      executors: The processes that have the devices, if this one does not; `close` ends them.
     """
 
     def __init__(
@@ -52,10 +57,13 @@ class Engine:
         last_requests: LastRequests | None = None,
         *,
         platform: Platform = CPU,
+        executors: Executors | None = None,
     ) -> None:
         self.platform = platform
         self.devices = _devices(virtual_slices)
-        self.placings = Placings([d.slice_index for d in self.devices], platform)
+        make_client = None if executors is None else executors.client
+        self.placings = Placings([d.slice_index for d in self.devices], platform, make_client)
+        self._executors = executors
         self.memory = DeviceMemory(len(self.devices), memory_limit)
         self.last_requests = last = last_requests or LastRequests()
         self.slices = SliceTable(
@@ -68,6 +76,37 @@ class Engine:
         self.compiler.place = last.place("")
         self.compilations = self.compiler.turns = Compilations(self.compiler.place)
         self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
+
+    def open_executors(self) -> None:
+        """Opens the client of each slice on its executors, if there are any.
+
+        Raises:
+          SharedPathwaysError: A slice cannot be used.
+        """
+        if self._executors is None:
+            return
+        for index, name in enumerate(self.slices.instance_types):
+            try:
+                self.placings.client((index,))
+            except StatusError as error:
+                raise SharedPathwaysError(
+                    f"virtual slice {index} ({name}) has no executors: {error.message}",
+                    hint="check --executors, --executor_token_file and the executors' logs",
+                ) from error
+
+    def watch_executors(self) -> None:
+        """Loses a slice with one of its executors; call it once the slices are placed.
+
+        Executors are not replaced.
+        """
+        if self._executors is not None:
+            self._executors.watch(self._lose)
+
+    def _lose(self, device_ids: Sequence[int], reason: str) -> None:
+        for index in sorted({self.devices[i].slice_index for i in device_ids}):
+            generation = self.slices.current()[index].generation
+            if generation is not None:
+                self.slices.unplace(index, generation, reason)
 
     def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
         """Runs a function that copies `nbytes`: at once if small, else on a helper thread."""
@@ -85,6 +124,8 @@ class Engine:
         self.slices.close()
         self.compilations.close()
         self._helpers.shutdown(wait=False, cancel_futures=True)
+        if self._executors is not None:
+            self._executors.close()
 
 
 def _devices(virtual_slices: Sequence[InstanceType]) -> tuple[DeviceInfo, ...]:

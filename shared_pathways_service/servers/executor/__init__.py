@@ -1,0 +1,11 @@
+"""The executor: owns the devices of one host for one tenant, and serves that tenant's proxy.
+
+- `flags`: its flags
+- `executor_service`: the stream of the proxy
+- `executor_commands`: decides what runs when
+- `opened_clients`: carries out a command on some devices
+- `held_arrays`: arrays by number, also before they are there
+
+It is started for a grant, ends with its proxy's stream, and keeps nothing: the next tenant gets
+another process.
+"""

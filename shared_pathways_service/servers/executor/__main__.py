@@ -1,0 +1,104 @@
+"""``python -m shared_pathways_service.servers.executor --instance_type=tpuv6e:2x2 …``."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import resource
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+import grpc
+
+from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.flags.parsing import parse_or_exit
+from shared_pathways_service.protocol import executors_pb2_grpc
+from shared_pathways_service.protocol.auth import read_token
+from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.executor.flags import ExecutorOptions
+from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen
+from shared_pathways_service.servers.serving.process import (
+    StopSignals,
+    exit_with_parent,
+    report_ready,
+)
+from shared_pathways_service.servers.xla.coordination import bound_collectives
+
+#: A stream, and others that are refused.
+_CALLS = 4
+_OPTIONS = (
+    *SERVER_OPTIONS,
+    ("grpc.max_receive_message_length", -1),
+    # A proxy's pings find out whether this process still lives.
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
+    token = read_token(options.token_file)
+    if options.memory_limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
+    bound_collectives()
+    # Only now: XLA reads its flags once.
+    from shared_pathways_service.servers.executor.executor_commands import Commands  # noqa: PLC0415
+    from shared_pathways_service.servers.executor.executor_service import ExecutorService  # noqa: PLC0415
+    from shared_pathways_service.servers.xla import xla_internals  # noqa: PLC0415
+    from shared_pathways_service.servers.xla.xla import warm_up  # noqa: PLC0415
+
+    xla_internals.check()
+    warm_up()
+    server = grpc.server(ThreadPoolExecutor(_CALLS), options=_OPTIONS)
+    service = ExecutorService(
+        lambda report: Commands(options.own_devices, options.bind_address, report),
+        token,
+        stop.set,
+    )
+    executors_pb2_grpc.add_ExecutorsServicer_to_server(service, server)
+    listening = listen(
+        server,
+        server_port=options.server_port,
+        server_socket="",
+        default_port=0,
+        bind_address=options.bind_address,
+    )
+    server.start()
+    glog("I", f"Host {options.host_index} of {options.instance_type} on {listening.shown}")
+    report_ready(options.ready_fd, port=listening.port)
+    stop.wait()
+    glog("I", "The executor ends")
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Runs the executor, and ends the process."""
+    stop = threading.Event()
+    StopSignals(stop.set)
+    faulthandler.enable(all_threads=False)
+    options = parse_or_exit(ExecutorOptions, "executor", argv)
+    send_logging_to_glog(log_format=options.log_format)
+    if options.parent_pid:
+        # It may be busy in XLA: without waiting for anything.
+        exit_with_parent(options.parent_pid, lambda: _exit(0))
+    try:
+        _serve(options, stop)
+    except SharedPathwaysError as error:
+        glog("E", str(error))
+        _exit(2 if isinstance(error, InvalidRequestError) else 1)
+    _exit(0)
+
+
+def _exit(code: int) -> NoReturn:
+    # Threads may be in a program that XLA cannot stop, and clients of several processes end theirs
+    # badly: do not wait for either.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

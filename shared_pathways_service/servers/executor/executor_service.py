@@ -1,0 +1,86 @@
+"""The stream of an executor's proxy."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.protocol import executors_pb2_grpc
+from shared_pathways_service.protocol.auth import shows
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.executor.executor_commands import Commands
+
+__all__ = ["ExecutorService"]
+
+#: The most reports in one message.
+_MOST = 256
+
+MakeCommands = Callable[[Callable[[pb.ExecutorReport], None]], Commands]
+
+
+class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
+    """Serves one stream, and then no other.
+
+    Args:
+      make_commands: Makes the commands of a proxy, from what gets their reports.
+      token: The token of the proxy; None: none is required.
+      on_end: Called when the stream has ended.
+    """
+
+    def __init__(
+        self, make_commands: MakeCommands, token: str | None, on_end: Callable[[], None]
+    ) -> None:
+        self._make_commands = make_commands
+        self._token = token
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._is_driven = False
+
+    def Drive(  # noqa: N802 - the protocol's name
+        self, request_iterator: Iterator[pb.ExecutorCommands], context: Any
+    ) -> Iterator[pb.ExecutorReports]:
+        """Carries out commands until the stream ends."""
+        header = dict(context.invocation_metadata() or ()).get("authorization", "")
+        if not shows(header, self._token):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this executor's")
+        with self._lock:
+            is_second, self._is_driven = self._is_driven, True
+        if is_second:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, "this executor has its proxy")
+        glog("I", "The proxy has connected")
+        try:
+            yield from self._serve(request_iterator)
+        finally:
+            glog("I", "The proxy's stream has ended")
+            self._on_end()
+
+    def _serve(self, requests: Iterator[pb.ExecutorCommands]) -> Iterator[pb.ExecutorReports]:
+        reports: queue.SimpleQueue[pb.ExecutorReport | None] = queue.SimpleQueue()
+        commands = self._make_commands(reports.put)
+
+        def take_all() -> None:
+            try:
+                for message in requests:
+                    for command in message.commands:
+                        commands.take(command)
+            except grpc.RpcError:
+                pass  # the stream was broken
+            finally:
+                reports.put(None)
+
+        threading.Thread(target=take_all, name="commands", daemon=True).start()
+        # (The end of the stream ends this as well: the queue gets None.)
+        while (report := reports.get()) is not None:
+            message = pb.ExecutorReports(reports=[report])
+            while len(message.reports) < _MOST and not reports.empty():
+                report = reports.get()
+                if report is None:
+                    yield message
+                    return
+                message.reports.append(report)
+            yield message

@@ -1,0 +1,239 @@
+"""A `DeviceClient` whose arrays and programs are on executors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.servers.devices.interface import ArraySpec, Place
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.executors.executor_link import (
+    ExecutorLink,
+    first_error,
+    new_number,
+)
+from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
+from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
+from shared_pathways_service.servers.xla.resharding import recut
+from shared_pathways_service.servers.xla.xla import XlaClient
+
+__all__ = ["ExecutorClient"]
+
+#: The most bytes of one command: protobuf's limit is 2 GiB.
+_MOST_BYTES = 1 << 30
+
+#: Sends commands to several executors in one order: a program over them hangs if another one comes
+#: before it on one executor and after it on another.
+_IN_ONE_ORDER = threading.Lock()
+
+
+class ExecutorClient:
+    """Devices of one or more executors, which have opened the client of this number.
+
+    Shardings, compile options and layouts are those of placeholders, devices of this process.
+
+    Args:
+      number: The client's number in executors.
+      device_ids: The devices, ascending.
+      link_of: The executor of each device.
+    """
+
+    def __init__(
+        self, number: int, device_ids: Sequence[int], link_of: Mapping[int, ExecutorLink]
+    ) -> None:
+        self.number = number
+        self._link_of = link_of
+        placeholders = XlaClient(device_ids)
+        self.platform = placeholders.platform
+        self.memory_kinds = placeholders.memory_kinds
+        self.single_sharding = placeholders.single_sharding
+        self.hlo_sharding = placeholders.hlo_sharding
+        self.default_layout = placeholders.default_layout
+        self.identity = placeholders.identity
+        self.options = placeholders.options
+
+    def links_of(self, spec: ArraySpec) -> tuple[ExecutorLink, ...]:
+        """Returns the executor of each piece of an array."""
+        return tuple(self._link_of[i] for i in spec.placing.device_ids)
+
+    def ask(self, links: Sequence[ExecutorLink], **body: Any) -> list[pb.ExecutorReport]:
+        """Sends a command to executors, and waits for all their reports, or an error."""
+        with _IN_ONE_ORDER if len(links) > 1 else contextlib.nullcontext():
+            asked = [link.ask(pb.ExecutorCommand(client=self.number, **body)) for link in links]
+        first_error(asked)
+        return [future.result() for future in asked]
+
+    # ---- arrays
+
+    def put(self, spec: ArraySpec, shards: Sequence[Any]) -> RemoteArray:
+        """Makes an array; each executor receives its pieces."""
+        array = self._new(spec)
+        data: dict[ExecutorLink, list[bytes]] = {}
+        for link, shard in zip(array.links, shards, strict=True):
+            data.setdefault(link, []).append(np.ascontiguousarray(shard).tobytes())
+        if max((sum(map(len, pieces)) for pieces in data.values()), default=0) > _MOST_BYTES:
+            raise StatusError(
+                Code.UNIMPLEMENTED, f"the pieces of an array on a host exceed {_MOST_BYTES} bytes"
+            )
+        message = spec_message(spec)
+        self._ask_each(
+            {
+                link: {"put": pb.PutArray(array=array.number, spec=message, shards=pieces)}
+                for link, pieces in data.items()
+            }
+        )
+        return array
+
+    def fetch(self, array: RemoteArray) -> list[np.ndarray]:
+        """Receives each piece from its executor."""
+        links = list(dict.fromkeys(array.links))
+        reports = self.ask(links, fetch=pb.FetchArray(array=array.number))
+        pieces = {link: iter(report.pieces) for link, report in zip(links, reports, strict=True)}
+        # (Not frombuffer, which refuses empty arrays.)
+        return [
+            np.ndarray(array.shape, array.dtype, buffer=next(pieces[link])) for link in array.links
+        ]
+
+    def parts(self, array: RemoteArray) -> list[RemoteArray]:
+        """Returns an array of each piece."""
+        return array.parts()
+
+    def join(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
+        """Makes one array of pieces."""
+        return self._make("join", spec, parts, [part.memory[0] for part in parts])
+
+    def adopt(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
+        """Makes an array of another client's pieces; those of other executors pass through here."""
+        if self._are_here(spec, parts):
+            return self._make("adopt", spec, parts, [part.memory[0] for part in parts])
+        return self.put(spec, self._fetched(parts))
+
+    def copy(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
+        """Copies pieces; those for other executors pass through this process."""
+        if self._are_here(spec, parts):
+            return self._make("copy", spec, parts)
+        return self.put(spec, self._fetched(parts))
+
+    def reinterpret(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
+        """Makes an array of the pieces' own memory."""
+        return self._make("reinterpret", spec, parts, [part.memory[0] for part in parts])
+
+    def reshard(self, spec: ArraySpec, held: Place, parts: Sequence[RemoteArray]) -> RemoteArray:
+        """Cuts the new pieces out of the old ones: on an executor that has all, otherwise here."""
+        links = {*self.links_of(spec), *(part.links[0] for part in parts)}
+        if len(links) > 1:
+            wanted = spec.placing.pieces(spec.shape)
+            pieces = held.pieces(spec.shape)
+            return self.put(spec, recut(spec.shape, pieces, self._fetched(parts), wanted))
+        array = self._new(spec)
+        body = pb.ReshardArray(
+            make=_make_message(array, spec, parts),
+            held=held.proto.SerializeToString(),
+            held_client=parts[0].client,
+        )
+        self.ask(list(links), reshard=body)
+        return array
+
+    def is_deleted(self, array: RemoteArray) -> bool:
+        """Whether the array was donated to a program."""
+        return array.is_deleted
+
+    def addresses(self, array: RemoteArray) -> list[int]:
+        """Returns a number for the memory of each piece."""
+        if array.is_deleted:
+            raise RuntimeError("the array has been deleted")
+        return [id(memory) for memory in array.memory]
+
+    def _new(self, spec: ArraySpec, memory: Sequence[object] | None = None) -> RemoteArray:
+        shape = spec.placing.shard_shape(spec.shape)
+        return RemoteArray(self.number, self.links_of(spec), spec.dtype, shape, memory)
+
+    def _make(
+        self,
+        method: str,
+        spec: ArraySpec,
+        parts: Sequence[RemoteArray],
+        memory: Sequence[object] | None = None,
+    ) -> RemoteArray:
+        array = self._new(spec, memory)
+        self._ask_each(
+            {
+                link: {method: _make_message(array, spec, [p for p in parts if p.links[0] is link])}
+                for link in dict.fromkeys(array.links)
+            }
+        )
+        return array
+
+    def _ask_each(self, bodies: Mapping[ExecutorLink, dict[str, Any]]) -> None:
+        first_error(
+            [
+                link.ask(pb.ExecutorCommand(client=self.number, **body))
+                for link, body in bodies.items()
+            ]
+        )
+
+    def _are_here(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> bool:
+        links = self.links_of(spec)
+        return all(link is part.links[0] for link, part in zip(links, parts, strict=True))
+
+    def _fetched(self, parts: Sequence[RemoteArray]) -> list[np.ndarray]:
+        asked = [
+            part.links[0].ask(
+                pb.ExecutorCommand(client=part.client, fetch=pb.FetchArray(array=part.number))
+            )
+            for part in parts
+        ]
+        first_error(asked)
+        return [
+            np.ndarray(part.shape, part.dtype, buffer=future.result().pieces[0])
+            for part, future in zip(parts, asked, strict=True)
+        ]
+
+    # ---- programs
+
+    def compile(
+        self,
+        program: Any,
+        device_ids: Sequence[int],
+        options: Any,
+        callbacks: Sequence[Callable[..., Any]] = (),
+    ) -> RemoteExecutable:
+        """Compiles a program on each executor of its devices."""
+        if callbacks or not isinstance(program, bytes | str):
+            raise StatusError(
+                Code.UNIMPLEMENTED,
+                "programs that call functions of their client need a proxy with --engine=local",
+            )
+        text = program.encode() if isinstance(program, str) else program
+        return self._compiled(text, device_ids, options, is_serialized=False)
+
+    def load(self, serialized: bytes, device_ids: Sequence[int], options: Any) -> RemoteExecutable:
+        """Loads a program on each executor of its devices."""
+        return self._compiled(serialized, device_ids, options, is_serialized=True)
+
+    def _compiled(
+        self, text: bytes, device_ids: Sequence[int], options: Any, *, is_serialized: bool
+    ) -> RemoteExecutable:
+        body = pb.CompileProgram(
+            program=new_number(),
+            text=text,
+            options=options.SerializeAsString(),
+            devices=device_ids,
+            is_serialized=is_serialized,
+        )
+        links = list(dict.fromkeys(self._link_of[i] for i in device_ids))
+        reports = self.ask(links, compile=body)
+        return RemoteExecutable(self, links, body.program, reports[0].facts)
+
+
+def _make_message(
+    array: RemoteArray, spec: ArraySpec, parts: Sequence[RemoteArray]
+) -> pb.MakeArray:
+    return pb.MakeArray(
+        array=array.number, spec=spec_message(spec), parts=[part.number for part in parts]
+    )

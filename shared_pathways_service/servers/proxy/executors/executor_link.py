@@ -1,0 +1,167 @@
+"""The stream of commands to one executor, and of its reports."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from typing import Any
+
+import grpc
+
+from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.protocol import executors_pb2_grpc
+from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+
+__all__ = ["ExecutorLink", "first_error", "new_number"]
+
+#: Numbers of clients, arrays, programs and runners in executors.
+new_number = itertools.count(1).__next__
+
+#: The most commands in one message.
+_MOST = 128
+#: Seconds after which an executor whose host does not answer counts as lost: an interval and a
+#: wait.
+_KEEPALIVE_S = (5, 10)
+#: Seconds for the reader to end once the stream is cancelled.
+_END_S = 5.0
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_S[0] * 1000),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_S[1] * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # An executor has no proxy between.
+    ("grpc.enable_http_proxy", 0),
+)
+
+#: What a finalizer frees: the field of `Free`, and the number.
+_Freed = tuple[str, int]
+
+
+class ExecutorLink:
+    """Sends commands in the order of the calls; several form a message while others wait.
+
+    All waits end with the executor: it counts as lost when its stream breaks, or when its host does
+    not answer for some seconds.
+
+    Attributes:
+      address: The executor's address.
+    """
+
+    def __init__(
+        self, address: str, token: str | None, on_lost: Callable[[ExecutorLink, str], None]
+    ) -> None:
+        self.address = address
+        self._on_lost = on_lost
+        self._queue: queue.SimpleQueue[pb.ExecutorCommand | _Freed | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: dict[int, futures.Future[pb.ExecutorReport]] = {}
+        self._numbers = itertools.count(1)
+        self._lost: StatusError | None = None
+        self._is_closed = False
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._stream: Any = executors_pb2_grpc.ExecutorsStub(self._channel).Drive(
+            self._messages(), metadata=bearer(token)
+        )
+        self._thread = threading.Thread(target=self._read, name="executor-reports", daemon=True)
+        self._thread.start()
+
+    def tell(self, command: pb.ExecutorCommand) -> None:
+        """Sends a command whose failure is that of what it makes."""
+        self._queue.put(command)
+
+    def ask(self, command: pb.ExecutorCommand) -> futures.Future[pb.ExecutorReport]:
+        """Sends a command; the future gets its report, or a StatusError."""
+        future: futures.Future[pb.ExecutorReport] = futures.Future()
+        with self._lock:
+            if self._lost is not None:
+                future.set_exception(self._lost.copy())
+                return future
+            command.number = next(self._numbers)
+            self._waiting[command.number] = future
+            self._queue.put(command)
+        return future
+
+    def free(self, kind: str, number: int) -> None:
+        """Frees a number after all commands so far. Finalizers call it: it does not block."""
+        self._queue.put((kind, number))
+
+    def close(self) -> None:
+        """Ends the stream, and so the executor; nothing is reported as lost."""
+        self._is_closed = True
+        self._queue.put(None)
+        self._stream.cancel()
+        self._thread.join(_END_S)
+        self._channel.close()
+
+    def _messages(self) -> Iterator[pb.ExecutorCommands]:
+        while True:
+            item = self._queue.get()
+            message = pb.ExecutorCommands()
+            while item is not None:
+                _add(message, item)
+                if self._queue.empty() or len(message.commands) >= _MOST:
+                    break
+                item = self._queue.get()
+            if message.commands:
+                yield message
+            if item is None:
+                return
+
+    def _read(self) -> None:
+        reason = "the executor has ended"
+        try:
+            for message in self._stream:
+                for report in message.reports:
+                    with self._lock:
+                        waiting = self._waiting.pop(report.number, None)
+                    if waiting is not None:
+                        _settle(waiting, report)
+        except grpc.RpcError as error:
+            reason = f"the executor at {self.address} is gone: {_details(error)}"
+        with self._lock:
+            self._lost = lost = StatusError(Code.DATA_LOSS, reason)
+            left, self._waiting = self._waiting, {}
+        for future in left.values():
+            future.set_exception(lost.copy())
+        if not self._is_closed:
+            self._on_lost(self, reason)
+
+
+def first_error(asked: Sequence[futures.Future[Any]]) -> None:
+    """Waits until all have ended well, or one has failed, and raises its error."""
+    done, _ = futures.wait(asked, return_when=futures.FIRST_EXCEPTION)
+    for future in done:
+        error = future.exception()
+        if isinstance(error, StatusError):
+            raise error.copy()
+        if error is not None:
+            raise error
+
+
+def _add(message: pb.ExecutorCommands, item: pb.ExecutorCommand | _Freed) -> None:
+    if isinstance(item, pb.ExecutorCommand):
+        message.commands.append(item)
+        return
+    commands = message.commands
+    if not commands or not commands[-1].HasField("free"):
+        commands.add().free.SetInParent()
+    kind, number = item
+    getattr(commands[-1].free, kind).append(number)
+
+
+def _settle(future: futures.Future[pb.ExecutorReport], report: pb.ExecutorReport) -> None:
+    if report.code:
+        future.set_exception(StatusError(Code(report.code), report.message))
+    else:
+        future.set_result(report)
+
+
+def _details(error: grpc.RpcError) -> str:
+    details = getattr(error, "details", None)
+    return str(error if details is None else details())

@@ -1,0 +1,125 @@
+"""CPU devices of several processes as one client of XLA's, with collectives by Gloo.
+
+A coordination service, in the process that controls the others, tells them of each other. Its tasks
+are recoverable: the end of one does not end the others. Neither the service nor Gloo asks for a
+token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib import _jax, xla_client
+
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+
+__all__ = ["COLLECTIVE_TIMEOUT_S", "Coordinator", "CpuOfSeveral", "bound_collectives"]
+
+#: Seconds for which a process waits for the others in a collective; then its program fails.
+COLLECTIVE_TIMEOUT_S = 5
+#: Seconds for all processes to find each other.
+_JOIN_S = 30
+_HEARTBEAT_S = 10
+_SHUTDOWN_S = 5
+#: Seconds for devices of one process to wait for each other; then XLA ends the process.
+_TERMINATE_S = 60
+_ATTEMPTS = 10
+
+
+def bound_collectives() -> None:
+    """Bounds the waits in collectives; call it before XLA reads its flags.
+
+    Without this a program hangs if another process of it has ended.
+    """
+    flags = (
+        f"--xla_cpu_collective_timeout_seconds={COLLECTIVE_TIMEOUT_S}",
+        f"--xla_cpu_collective_call_terminate_timeout_seconds={_TERMINATE_S}",
+    )
+    os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()
+
+
+class Coordinator:
+    """The coordination service of one set of processes; lives as long as this process.
+
+    (Clients of a service that has ended end their processes.)
+
+    Attributes:
+      address: Where the processes find it.
+    """
+
+    def __init__(self, host: str, processes: int) -> None:
+        for attempt in range(_ATTEMPTS):
+            self.address = _free_address(host)
+            try:
+                self._service = _jax.get_distributed_runtime_service(
+                    self.address, processes, _HEARTBEAT_S, _JOIN_S, _SHUTDOWN_S, True
+                )
+            except Exception as error:  # the port was taken meanwhile
+                if attempt == _ATTEMPTS - 1:
+                    raise StatusError(
+                        Code.UNAVAILABLE, f"no coordination service on {host}: {error}"
+                    ) from error
+            else:
+                return
+
+
+def _free_address(host: str) -> str:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.closing(socket.socket(family)) as probe:
+        probe.bind((host, 0))
+        port = probe.getsockname()[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class CpuOfSeveral:
+    """A `Platform`: the devices of several processes, of which each makes one of these.
+
+    Args:
+      coordinator: The address of the coordination service.
+      node: The number of this process; devices are in the order of these numbers.
+      nodes: The number of processes.
+      own: The number of devices here.
+      host: An address of this machine that the other processes can reach.
+    """
+
+    name = "cpu"
+
+    def __init__(self, coordinator: str, node: int, nodes: int, own: int, host: str) -> None:
+        self._coordinator = coordinator
+        self._node = node
+        self._nodes = nodes
+        self._own = own
+        self._host = host
+        self._coordination: Any = None
+
+    def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
+        """Waits for the other processes, and makes a client.
+
+        When the service has ended, jaxlib ends this process.
+        """
+        self._coordination = coordination = _jax.get_distributed_runtime_client(
+            self._coordinator,
+            self._node,
+            init_timeout=_JOIN_S,
+            shutdown_timeout=_SHUTDOWN_S,
+            heartbeat_timeout=_HEARTBEAT_S,
+            shutdown_on_destruction=False,
+        )
+        coordination.connect()
+        client = xla_client.make_cpu_client(
+            distributed_client=coordination,
+            node_id=self._node,
+            num_nodes=self._nodes,
+            collectives=_jax.make_gloo_tcp_collectives(coordination, hostname=self._host),
+            num_devices=self._own,
+        )
+        devices = sorted(client.devices(), key=lambda device: device.id)
+        if len(devices) != len(device_ids):
+            raise StatusError(
+                Code.INTERNAL, f"{len(devices)} devices found each other, not {len(device_ids)}"
+            )
+        return client, devices
