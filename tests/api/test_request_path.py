@@ -40,6 +40,9 @@ ON_THE_PATH = (
     "flags",
     "servers/supervisor",
     "servers/proxy",
+    "servers/xla",
+    "servers/devices",
+    "servers/executor",
     "servers/serving",
 )
 #: Modules that a new field of a tenant's request is added to.
