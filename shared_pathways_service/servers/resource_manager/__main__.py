@@ -210,7 +210,7 @@ async def _serve_metrics(
     from shared_pathways_service.metrics.http_server import serve_metrics  # noqa: PLC0415 - aiohttp
 
     serving = await serve_metrics(
-        lambda: [*families(authority), *service.proxy_counters.families()],
+        lambda: families(authority, service.proxy_counters),
         address=options.metrics_address,
         port=options.metrics_port,
         token=token,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.meter import labelled, rm_family
+from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from shared_pathways_service.version import __version__
 
 __all__ = ["families"]
@@ -17,8 +18,15 @@ __all__ = ["families"]
 _TYPE = "instance_type"
 
 
-def families(authority: Authority) -> list[Family]:
-    """Returns all metrics."""
+def families(authority: Authority, proxies: ProxyCounters) -> Iterator[Family]:
+    """Returns all metrics of now; the result may be read on another thread.
+
+    Those of the proxies are computed only there.
+    """
+    return itertools.chain(_own(authority), proxies.families())
+
+
+def _own(authority: Authority) -> list[Family]:
     return [
         rm_family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
         *_of_census(authority.census(), authority.capacity),

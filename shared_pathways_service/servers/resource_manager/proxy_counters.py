@@ -17,7 +17,6 @@ from shared_pathways_service.metrics.measurement_messages import families_of, me
 from shared_pathways_service.protocol import proxy_status_pb2 as status_pb
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.scheduling.book.messages import TenantAsked
 
 __all__ = ["LABEL", "ProxyCounters"]
 
@@ -36,7 +35,7 @@ _LARGEST = 256 << 10
 
 @dataclasses.dataclass(frozen=True)
 class _Report:
-    incarnation: str
+    stream: object
     arrived: float
     message: status_pb.GetCountersResponse
 
@@ -53,21 +52,20 @@ class ProxyCounters:
         self._reports: dict[str, _Report] = {}
         self._has_warned = False
 
-    def put(self, asked: TenantAsked, message: status_pb.GetCountersResponse) -> None:
-        """Keeps a report of a proxy, in place of its last one."""
+    def put(self, tenant: str, stream: object, message: status_pb.GetCountersResponse) -> None:
+        """Keeps the report that came by a stream of a proxy, in place of the proxy's last one."""
         if message.ByteSize() > _LARGEST:
             if not self._has_warned:
                 self._has_warned = True
-                glog("W", f"Counters of the proxy of {asked.request.name} are dropped: too large")
+                glog("W", f"Counters of the proxy of {tenant} are dropped: too large")
             return
-        report = _Report(asked.incarnation, self._clock(), message)
-        self._reports[asked.request.name] = report
+        self._reports[tenant] = _Report(stream, self._clock(), message)
 
-    def forget(self, asked: TenantAsked) -> None:
-        """Removes the report of a proxy whose stream has ended."""
-        known = self._reports.get(asked.request.name)
-        if known is not None and known.incarnation == asked.incarnation:
-            del self._reports[asked.request.name]
+    def forget(self, tenant: str, stream: object) -> None:
+        """Removes the report that came by a stream that has ended, unless there is a newer one."""
+        known = self._reports.get(tenant)
+        if known is not None and known.stream is stream:
+            del self._reports[tenant]
 
     def messages(self, tenant: str = "") -> Iterator[pb.ProxyCounters]:
         """Returns the valid counters by the tenants' names; of one tenant if it is given.
@@ -111,11 +109,11 @@ def _usual(reports: Mapping[str, _Report]) -> dict[str, list[Family]]:
 
 
 def _valid(message: status_pb.GetCountersResponse) -> list[Family]:
-    """Returns the valid families of a report, with their valid samples."""
-    families = [one for one in message.families if _is_valid(one)]
+    """Returns the valid families of a report, each name once, with their valid samples."""
+    families = {one.name: one for one in message.families if _is_valid(one)}
     return [
         dataclasses.replace(family, samples=_samples(family))
-        for family in families_of(status_pb.GetCountersResponse(families=families))
+        for family in families_of(status_pb.GetCountersResponse(families=families.values()))
     ]
 
 
@@ -125,7 +123,14 @@ def _is_valid(family: status_pb.MetricFamily) -> bool:
         _FAMILY.fullmatch(name) is not None
         and not name.endswith(_SUFFIXES)
         and family.kind in _KINDS
-        and (not unit or (unit in _UNITS and name.endswith(f"_{unit}")))
+        and (not unit or _is_valid_unit(family))
+    )
+
+
+def _is_valid_unit(family: status_pb.MetricFamily) -> bool:
+    # OpenMetrics forbids the unit of an info.
+    return (
+        family.kind != "info" and family.unit in _UNITS and family.name.endswith(f"_{family.unit}")
     )
 
 

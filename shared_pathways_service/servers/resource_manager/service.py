@@ -19,7 +19,7 @@ from shared_pathways_service.servers.resource_manager import inquiries, wire
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.call_errors import Context, refusing
 from shared_pathways_service.servers.resource_manager.history_wire import follow_filter_of
-from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from shared_pathways_service.servers.resource_manager.proxy_reports import ProxyReports
 from shared_pathways_service.servers.resource_manager.status_report import reservation_message
@@ -92,10 +92,11 @@ class ResourceManagerService:
         outbox = self._authority.join_tenant(asked, version)
         try:
             await _converse(
-                outbox.send(self._writer(context)), self._receive_from_tenant(asked, context)
+                outbox.send(self._writer(context)),
+                self._receive_from_tenant(asked, outbox, context),
             )
         finally:
-            self.proxy_counters.forget(asked)
+            self.proxy_counters.forget(asked.request.name, outbox)
             self._authority.leave_tenant(asked, outbox)
 
     @refusing
@@ -263,7 +264,9 @@ class ResourceManagerService:
                 case other:
                     raise InvalidRequestError("message", other, "beat or bye after the hello")
 
-    async def _receive_from_tenant(self, asked: messages.TenantAsked, context: Context) -> None:
+    async def _receive_from_tenant(
+        self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate], context: Context
+    ) -> None:
         """Reads a proxy's messages."""
         while (message := await context.read()) is not grpc.aio.EOF:
             match message.WhichOneof("message"):
@@ -273,7 +276,7 @@ class ResourceManagerService:
                     if (reported := self._reports.read(asked, message.event)) is not None:
                         self._authority.handle(reported)
                 case "counters":
-                    self.proxy_counters.put(asked, message.counters)
+                    self.proxy_counters.put(asked.request.name, outbox, message.counters)
                 case "bye":
                     released = messages.TenantReleased(
                         tenant=asked.request.name,

@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 
 from harness.openmetrics import scrape, text_to_families, value
-from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.metrics.exposition import render
 from shared_pathways_service.metrics.families import Family, Kind, Sample
 from shared_pathways_service.metrics.measurement_messages import message_of
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.scheduling.book.messages import TenantAsked
 from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from tests.servers.conftest import MakeService
-
-
-def asked(name: str, incarnation: str = "1") -> TenantAsked:
-    return TenantAsked(request=TenantRequest(name=name, virtual_slices=()), incarnation=incarnation)
 
 
 def family(name: str, *samples: Sample, kind: Kind = "counter", unit: str = "") -> Family:
@@ -29,7 +23,7 @@ REQUESTS = family("sps_proxy_requests", Sample(3, {"kind": "x"}))
 def test_a_proxys_invalid_counters_are_dropped_and_the_others_remain() -> None:
     counters = ProxyCounters()
     for name in ("ada", "bob"):
-        counters.put(asked(name), message_of([REQUESTS]))
+        counters.put(name, object(), message_of([REQUESTS]))
     wrong = [
         # Its kind is not the others'.
         family("sps_proxy_requests", Sample(1), kind="gauge"),
@@ -39,26 +33,36 @@ def test_a_proxys_invalid_counters_are_dropped_and_the_others_remain() -> None:
         family("sps_proxy_y", Sample(-1), Sample(math.nan, {"a": "b"})),
         family("sps_proxy_z", Sample(1, {"connection": "ada"}), Sample(2, {"a b": ""})),
         family("sps_proxy_w", Sample(1, {"a": '"\n'}), Sample(2, {"a": '"\n'}), kind="gauge"),
+        family("sps_proxy_v_seconds", Sample(1), kind="info", unit="seconds"),
     ]
-    counters.put(asked("eve"), message_of(wrong))
+    # The last one twice, once with another kind.
+    twice = [
+        family("sps_proxy_u", Sample(1)),
+        *[family("sps_proxy_u", Sample(4), kind="gauge")] * 2,
+    ]
+    counters.put("eve", object(), message_of([*wrong, *twice]))
     found = {one.name: one for one in text_to_families(render(counters.families()))}
     samples = found["sps_proxy_requests"].samples
     assert [(one.labels["connection"], one.value) for one in samples] == [("ada", 3), ("bob", 3)]
     assert [one.value for one in found["sps_proxy_w"].samples] == [2]
+    assert [one.value for one in found["sps_proxy_u"].samples] == [4]
     others = {"sps_proxy_y", "sps_proxy_z"}
-    assert found.keys() <= {"sps_proxy_requests", "sps_proxy_w", *others}
+    assert found.keys() <= {"sps_proxy_requests", "sps_proxy_w", "sps_proxy_u", *others}
     assert not any(found[name].samples for name in found.keys() & others)
     # `sps status --openmetrics` prints what it receives.
     [received] = counters.messages("eve")
-    assert {one.name for one in received.families} <= {"sps_proxy_w", *others}
+    names = [one.name for one in received.families]
+    assert set(names) <= {"sps_proxy_w", "sps_proxy_u", *others}
+    assert len(names) == len(set(names))
 
 
 def test_the_last_report_of_a_connected_proxy_is_kept() -> None:
     now = 100.0
     counters = ProxyCounters(lambda: now)
-    counters.put(asked("ada"), message_of([REQUESTS]))
+    old, new = object(), object()
+    counters.put("ada", old, message_of([REQUESTS]))
     large = family("sps_proxy_large", Sample(1, {"text": "x" * 300_000}))
-    counters.put(asked("ada"), message_of([large]))
+    counters.put("ada", old, message_of([large]))
     now = 107.0
     [report] = counters.messages("ada")
     assert (report.tenant, report.age_s, report.families[0].name) == (
@@ -67,10 +71,11 @@ def test_the_last_report_of_a_connected_proxy_is_kept() -> None:
         "sps_proxy_requests",
     )
     assert list(counters.messages("bob")) == []
-    # An older process of this name ends late.
-    counters.forget(asked("ada", "0"))
+    # The proxy has connected again, and its old stream ends late.
+    counters.put("ada", new, message_of([REQUESTS]))
+    counters.forget("ada", old)
     assert len(list(counters.messages())) == 1
-    counters.forget(asked("ada"))
+    counters.forget("ada", new)
     assert list(counters.messages()) == []
 
 

@@ -19,6 +19,8 @@ from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.flags.parsing import parse_flags
+from shared_pathways_service.metrics.families import Family, Sample
+from shared_pathways_service.metrics.measurement_messages import message_of
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.decisions import Decision
@@ -27,7 +29,9 @@ from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager import __main__ as manager
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
+from shared_pathways_service.servers.resource_manager.manager_metrics import families
 from shared_pathways_service.servers.resource_manager.outbox import StreamEnded
+from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from shared_pathways_service.servers.resource_manager.recording import Recording
 from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
 from shared_pathways_service.servers.resource_manager.store import Store
@@ -295,3 +299,24 @@ def test_a_clock_that_was_set_back_goes_on_where_the_last_one_was() -> None:
     assert clock() >= now + 3600.0
     clock.go_on_from(now + 10 * 86_400.0)
     assert clock() < now + 2 * 3600.0, "that one was wrong"
+
+
+def test_the_counters_of_proxies_are_computed_where_they_are_read(tmp_path: Path) -> None:
+    """Those of a thousand proxies take seconds, which the authority's thread does not have."""
+
+    async def work() -> None:
+        proxies = ProxyCounters()
+        message = message_of([Family("sps_proxy_requests", "counter", "Requests.", [Sample(1)])])
+        proxies.put("ada", object(), message)
+        made = Made(tmp_path)
+        found = families(made.authority, proxies)
+        # What arrives meanwhile does no harm.
+        proxies.put("bob", object(), message)
+        # Only what has not been computed yet sees this.
+        message.families[0].samples[0].value = 2
+        *own, last = found
+        assert "sps_rm_streams" in {one.name for one in own}
+        assert [(one.labels, one.value) for one in last.samples] == [({"connection": "ada"}, 2)]
+        made.authority.close()
+
+    asyncio.run(work())
