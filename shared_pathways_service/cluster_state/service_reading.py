@@ -65,6 +65,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         state_size=str(annotations.get(names.ANNOTATION_STATE_SIZE) or ""),
         storage_class=str(annotations.get(names.ANNOTATION_STORAGE_CLASS) or ""),
         verify_users=bool(service.audience),
+        compiled_programs=bool(service.programs_claim),
         labels=labels,
     )
 

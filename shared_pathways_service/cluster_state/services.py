@@ -50,6 +50,7 @@ class Service:
         must do so, too.
       max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
       audience: Of the tokens by which it verifies users; empty: it does not verify them.
+      programs_claim: The claim for compiled programs of verified users; empty: there is none.
       ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
       draining: Why it refuses new connections; empty: it accepts them.
     """
@@ -66,6 +67,7 @@ class Service:
     insecure_credentials: bool = False
     max_keep_for_s: float | None = None
     audience: str = ""
+    programs_claim: str = ""
     ended: str = ""
     draining: str = ""
 
@@ -106,6 +108,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         insecure_credentials=_is_insecure(manager),
         max_keep_for_s=_seconds(annotations.get(names.ANNOTATION_MAX_KEEP_FOR)),
         audience=str(annotations.get(names.ANNOTATION_AUDIENCE) or ""),
+        programs_claim=str(annotations.get(names.ANNOTATION_PROGRAMS) or ""),
         ended=_ended(jobset),
         draining=str(annotations.get(names.ANNOTATION_DRAINING) or ""),
     )

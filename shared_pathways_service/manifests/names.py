@@ -39,6 +39,8 @@ ANNOTATION_STATE_SIZE: Final = "sps.dev/state-size"
 ANNOTATION_STORAGE_CLASS: Final = "sps.dev/storage-class"
 #: On a service's JobSet: it verifies users, by tokens for this audience.
 ANNOTATION_AUDIENCE: Final = "sps.dev/identity-audience"
+#: On a service's JobSet: the claim for compiled programs of verified users.
+ANNOTATION_PROGRAMS: Final = "sps.dev/compiled-programs"
 #: On a proxy's pod: who created its Job, and for which team, as the API server has verified it.
 ANNOTATION_VERIFIED_USER: Final = "sps.dev/verified-user"
 ANNOTATION_VERIFIED_TEAM: Final = "sps.dev/verified-team"

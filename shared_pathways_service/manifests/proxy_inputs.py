@@ -14,6 +14,10 @@ from shared_pathways_service.api.validation import check_int
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.link_parts import LinkInputs
+from shared_pathways_service.manifests.verified_users.program_parts import (
+    PROGRAMS_GROUP,
+    has_folder,
+)
 from shared_pathways_service.version import __version__
 
 __all__ = ["IdentityInputs", "ProxyJobInputs", "check_limits"]
@@ -51,6 +55,7 @@ class ProxyJobInputs:
       created_by_pid: The process that the Job is for, on the tenant's host.
       link: The far end of a resumable link; None: the link is plain.
       identity: How its pod proves its user; None: it need not.
+      programs_claim: The claim with compiled programs of verified users; empty: there is none.
       keep_for_s: The session's `keep_for_s`, an annotation of the Job.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
     """
@@ -69,6 +74,7 @@ class ProxyJobInputs:
     client_version: str = __version__
     link: LinkInputs | None = None
     identity: IdentityInputs | None = None
+    programs_claim: str = ""
     keep_for_s: float | None = None
     deadline_s: int = int(constants.PROXY_DEADLINE_S)
 
@@ -91,6 +97,15 @@ class ProxyJobInputs:
     def has_secret(self) -> bool:
         """Whether a container of its pod gets a token."""
         return self.has_token or self.sidecar is not None
+
+    @property
+    def programs_user(self) -> str:
+        """The verified user whose compiled programs it uses; empty: it does not use any."""
+        if self.identity is None or not self.programs_claim or not self.has_token:
+            return ""
+        if self.options.run_as_user != PROGRAMS_GROUP or not has_folder(self.identity.user):
+            return ""
+        return self.identity.user
 
     @property
     def mounted_name(self) -> str:

@@ -8,11 +8,6 @@ from shared_pathways_service import constants
 from shared_pathways_service.flags.tenants import slice_flags, tenant_variables
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import names
-from shared_pathways_service.manifests.account_parts import (
-    identity_mount,
-    identity_variable,
-    identity_volume,
-)
 from shared_pathways_service.manifests.lifetime import TTL_AFTER_FINISHED_S
 from shared_pathways_service.manifests.link_parts import (
     SIDECAR_USER,
@@ -35,6 +30,17 @@ from shared_pathways_service.manifests.token_parts import (
     TOKEN_KEY,
     token_mount,
     token_volume,
+)
+from shared_pathways_service.manifests.verified_users.account_parts import (
+    identity_mount,
+    identity_variable,
+    identity_volume,
+)
+from shared_pathways_service.manifests.verified_users.program_parts import (
+    programs_flag,
+    programs_mount,
+    programs_security,
+    programs_volume,
 )
 
 __all__ = ["link_config_map", "proxy_job", "token_secret"]
@@ -177,6 +183,9 @@ def _pod_spec(inputs: ProxyJobInputs) -> dict[str, Any]:
         spec["volumes"] = [*spec.get("volumes", ()), identity_volume(inputs.identity.audience)]
         # Only a pod with an account has a token.
         spec["serviceAccountName"] = "default"
+    if inputs.programs_user:
+        spec["volumes"] = [*spec.get("volumes", ()), programs_volume(inputs.programs_claim)]
+        spec["securityContext"] |= programs_security()
     if inputs.sidecar is not None:
         spec["initContainers"] = [link_sidecar(inputs.sidecar, user=options.run_as_user)]
         spec["volumes"].append(archive_volume(inputs.mounted_name))
@@ -223,6 +232,8 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
         container["volumeMounts"] = [token_mount()]
     if inputs.identity is not None:
         container["volumeMounts"] = [*container.get("volumeMounts", ()), identity_mount()]
+    if inputs.programs_user:
+        container["volumeMounts"].append(programs_mount(inputs.programs_user))
     return container
 
 
@@ -249,6 +260,8 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
         arguments.append(f"--last_requests_bytes={_TERMINATION_BYTES}")
         if inputs.link is not None:
             arguments.extend(link_flags(inputs.link))
+    if inputs.programs_user:
+        arguments.append(programs_flag())
     # (Only with our images.)
     arguments.extend(f"--{name}={value}" for name, value in inputs.options.limits.items())
     return [literal(argument) for argument in arguments]

@@ -19,7 +19,9 @@ from shared_pathways_service.manifests.permissions import (
     permissions,
 )
 from shared_pathways_service.manifests.priority_classes import READING
-from shared_pathways_service.manifests.user_policies import POLICY_GROUP, user_policies
+from shared_pathways_service.manifests.verified_users.admission_parts import POLICY_GROUP
+from shared_pathways_service.manifests.verified_users.program_policy import program_policy
+from shared_pathways_service.manifests.verified_users.user_policies import user_policies
 
 __all__ = [
     "HEAD_ROLE",
@@ -117,12 +119,14 @@ def verification_objects(namespace: str) -> list[dict[str, Any]]:
     """Returns what `sps deploy --verify-users` needs in a cluster, for one namespace.
 
     These are the admission policies, which are the same for all namespaces, and the roles by which
-    the resource managers of this one may verify tokens and read pods.
+    the resource managers of this one may verify tokens and read pods. One of the policies is for
+    `--compiled-programs`.
     """
     # All service accounts: a pod of the namespace may use any of them.
     accounts = Subject(kind="Group", name=f"system:serviceaccounts:{namespace}")
     return [
         *user_policies(),
+        *program_policy(),
         *_objects(
             HEAD_ROLE,
             namespace,

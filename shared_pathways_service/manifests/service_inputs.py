@@ -72,6 +72,8 @@ class ServiceInputs:
       storage_class: The volume's StorageClass; empty: the cluster's default.
       verify_users: Whether tenants' users are those that the API server has verified; only with our
         image, and in a prepared cluster (`manifests.rbac.verification_objects`).
+      compiled_programs: Whether proxies keep compiled programs on the claim of `programs_claim`;
+        only with verified users.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -97,6 +99,7 @@ class ServiceInputs:
     storage_class: str = ""
     lease: bool = False
     verify_users: bool = False
+    compiled_programs: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,6 +120,9 @@ class ServiceInputs:
         check_bool("lease", self.lease)
         check_bool("insecure_server_credentials", self.insecure_server_credentials)
         check_bool("verify_users", self.verify_users)
+        if check_bool("compiled_programs", self.compiled_programs) and not self.verify_users:
+            expected = "to be given only with verify_users: each user has programs of its own"
+            raise InvalidRequestError("compiled_programs", True, expected)
         if self.max_keep_for_s is not None:
             check_keep_for("max_keep_for_s", self.max_keep_for_s)
         if self.state_size:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.manifests import account_parts as account
 from shared_pathways_service.manifests import gcsfuse_parts as gcsfuse
 from shared_pathways_service.manifests import jobset_parts as parts
 from shared_pathways_service.manifests import lease_parts as lease
@@ -24,6 +23,8 @@ from shared_pathways_service.manifests import state_parts as state
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, toleration
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
+from shared_pathways_service.manifests.verified_users import account_parts as account
+from shared_pathways_service.manifests.verified_users.program_parts import programs_claim
 
 __all__ = ["service_address", "service_jobset", "service_objects"]
 
@@ -96,6 +97,7 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_STATE_SIZE: inputs.state_size,
         names.ANNOTATION_STORAGE_CLASS: inputs.storage_class,
         names.ANNOTATION_AUDIENCE: _audience(inputs) if inputs.verify_users else "",
+        names.ANNOTATION_PROGRAMS: programs_claim(inputs.name) if inputs.compiled_programs else "",
     }
     return {name: text for name, text in texts.items() if text}
 

@@ -30,7 +30,7 @@ from shared_pathways_service.manifests.priority_classes import priority_of
 from shared_pathways_service.manifests.rbac import HEAD_ROLE, VERIFICATION
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
-from shared_pathways_service.manifests.user_policies import POLICIES
+from shared_pathways_service.manifests.verified_users.user_policies import POLICIES
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.manager_link import link_to_manager
 from shared_pathways_service.runtime.settings import Settings
@@ -44,6 +44,7 @@ __all__ = [
     "jobset_of",
     "try_to_create",
     "wait_until_ready",
+    "policy_paths",
     "with_verification",
 ]
 
@@ -69,9 +70,7 @@ async def check_verification(cluster: Cluster) -> None:
     """
     paths = {f"RoleBinding {HEAD_ROLE}": item("rolebindings", cluster.namespace, HEAD_ROLE)}
     for name in POLICIES:
-        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
-            resource = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
-            paths[f"{kind} {name}"] = item(resource, "", name)
+        paths |= policy_paths(name)
     found = await asyncio.gather(*map(cluster.api.find, paths.values()))
     if missing := [name for name, one in zip(paths, found, strict=True) if one is None]:
         command = f"sps render {VERIFICATION} --namespace {cluster.namespace}"
@@ -79,6 +78,16 @@ async def check_verification(cluster: Cluster) -> None:
             f"{cluster.place} has no {', no '.join(missing)}",
             hint=f"ask the cluster's administrator to run `{command} | kubectl apply -f -`",
         )
+
+
+def policy_paths(name: str) -> dict[str, str]:
+    """Returns the paths of an admission policy and of its binding, by their kind and name."""
+    return {
+        f"ValidatingAdmissionPolicy {name}": item("validatingadmissionpolicies", "", name),
+        f"ValidatingAdmissionPolicyBinding {name}": item(
+            "validatingadmissionpolicybindings", "", name
+        ),
+    }
 
 
 async def with_verification(cluster: Cluster, inputs: ServiceInputs) -> tuple[ServiceInputs, str]:

@@ -104,7 +104,8 @@ _OPERATOR_SAYS = """\
 """
 _VERIFICATION_SAYS = """\
 # What `sps deploy --verify-users` needs, for services in namespace default: policies by which the
-# API server vouches for the users of proxies, and roles for the resource managers.
+# API server vouches for the users of proxies, and roles for the resource managers. One more policy
+# keeps compiled programs of a user from others (`sps deploy --compiled-programs`).
 # This is what `sps render user-verification` prints; docs/operations.md explains it.
 """
 _PRIORITIES_SAYS = """\

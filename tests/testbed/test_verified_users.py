@@ -8,18 +8,24 @@ from typing import Any
 
 import pytest
 
-from harness.programs import wait_until
+from harness.openmetrics import text_to_families, value
+from harness.programs import sps, wait_until
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, client, nothing_left
 from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place
-from shared_pathways_service.manifests.names import ANNOTATION_AUDIENCE
+from shared_pathways_service.manifests.names import (
+    ANNOTATION_AUDIENCE,
+    ANNOTATION_VERIFIED_USER,
+)
 from shared_pathways_service.manifests.proxy_inputs import IdentityInputs, ProxyJobInputs
 from shared_pathways_service.manifests.proxy_job import proxy_job, token_secret
+from shared_pathways_service.manifests.verified_users.program_parts import programs_claim
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.submission import submit
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, deploy_service
+from shared_pathways_service.testing.testbed.api import Object
 from shared_pathways_service.testing.testbed.deployed_service import (
     OUR_PROXY_IMAGE,
     DeployedService,
@@ -29,6 +35,8 @@ from tests.testbed.roles import prepare_verification
 JOBS, JOBSETS = "batch/v1/jobs", "jobset.x-k8s.io/v1alpha2/jobsets"
 HOLDER = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
+    import jax
+    jax.jit(lambda x: x * 3 + 1)(jax.numpy.arange(8.0)).block_until_ready()
     say("holds", name=connection.proxy_job_name)
     wait_for("leave")
 """
@@ -93,17 +101,87 @@ def a_submitted_job_is_its_creators(namespace: Namespace, user: str, workdir: Pa
     wait_until("the end of the tenant", lambda: job.name not in users(namespace))
 
 
+def shared_claim(name: str) -> dict[str, Any]:
+    """Returns the claim that an operator creates for compiled programs."""
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Gi"}}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def programs(namespace: Namespace, connection: str, count: str) -> float:
+    """Returns a counter of a proxy's cache of compiled programs; -1: it has reported none."""
+    place = ("--context=testbed", f"--namespace={namespace.name}")
+    found = text_to_families(sps("status", connection, "--openmetrics", *place).stdout)
+    named = {family.name: family for family in found}
+    name = f"sps_proxy_compile_cache_{count}"
+    return value(named, f"{name}_total", connection=connection) if name in named else -1.0
+
+
+def check_programs_are_private(namespace: Namespace, proxy: Object, claim: str) -> None:
+    """Asserts that the API server refuses pods that would mount the programs of others."""
+    [own] = [one for one in proxy["spec"]["volumes"] if "persistentVolumeClaim" in one]
+    assert own["persistentVolumeClaim"]["claimName"] == claim
+    mounts = proxy["spec"]["containers"][0]["volumeMounts"]
+    [folder] = [one["subPath"] for one in mounts if one["name"] == own["name"]]
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    thief = namespace.user("thief", rules=[rule])
+    api = namespace.testbed.api_of(thief)
+
+    def create(user: str, *, group: int = 1000, **mount: str) -> None:
+        mounts = [{"name": "v", "mountPath": "/v", **mount}]
+        spec = {
+            "containers": [{"name": "c", "image": "testbed/none:1", "volumeMounts": mounts}],
+            "securityContext": {"fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch"},
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
+        }
+        annotations = {ANNOTATION_VERIFIED_USER: user} if user else {}
+        metadata = {"name": "thief", "annotations": annotations}
+        path = f"{namespace.path('pods')}?dryRun=All"
+        api.create(path, {"metadata": metadata, "spec": spec})
+
+    theirs = f"user-{thief.name}"
+    create(thief.name, subPath=theirs)
+    for user, mount in (
+        ("", {"subPath": theirs}),
+        (thief.name, {}),
+        (thief.name, {"subPath": folder}),
+        (thief.name, {"subPath": f"{theirs}/compiled"}),
+    ):
+        with pytest.raises(ApiRefused, match="may mount only the folder"):
+            create(user, **mount)
+    with pytest.raises(ApiRefused, match="must have fsGroup 1000"):
+        create(thief.name, group=2000, subPath=theirs)
+
+
 def test_a_tenant_is_who_the_api_server_says(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     prepare_verification(namespace)
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
-    service = deploy_service(namespace, {KIND: 2}, verify_users=True)
+    claim = programs_claim("pathways")
+    namespace.create("persistentvolumeclaims", shared_claim(claim))
+    service = deploy_service(
+        namespace,
+        {KIND: 2},
+        verify_users=True,
+        compiled_programs=True,
+        server_args=("--proxy_counters_s=0.2",),
+    )
     user = namespace.user("tenant")
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("tenant")))
+    with client(namespace, HOLDER) as first:
+        name = first.expect("holds")["name"]
+        wait_until("programs to be kept", lambda: programs(namespace, name, "stored") > 0)
+        assert programs(namespace, name, "hits") == 0
+        first.tell("leave")
+        assert first.wait() == 0
     with client(namespace, HOLDER) as holder:
         name = holder.expect("holds")["name"]
         assert users(namespace) == {name: user.name}
+        # It has compiled nothing: each program was there.
+        wait_until("programs to be loaded", lambda: programs(namespace, name, "hits") > 0)
+        assert programs(namespace, name, "misses") == 0
+        [pod] = namespace.items("pods", labelSelector=f"batch.kubernetes.io/job-name={name}")
+        check_programs_are_private(namespace, pod, claim)
         a_submitted_job_is_its_creators(namespace, user.name, tmp_path)
 
         reserve_for_other(namespace)

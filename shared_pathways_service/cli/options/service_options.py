@@ -45,6 +45,7 @@ class ServiceOptions:
     storage_class: str | None = None
     lease: bool | None = None
     verify_users: bool | None = None
+    compiled_programs: bool | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -73,6 +74,7 @@ class ServiceOptions:
             "lease": self.lease,
             "storage_class": self.storage_class or ("" if state_size == "" else None),
             "verify_users": self.verify_users,
+            "compiled_programs": self.compiled_programs,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -244,6 +246,14 @@ _OPTIONS: dict[str, Any] = {
             help="Take users and teams from the API server instead of from what tenants state "
             "(our image only). [default: if the cluster has the objects of `sps render "
             "user-verification`]",
+        ),
+    ],
+    "compiled_programs": Annotated[
+        bool | None,
+        typer.Option(
+            "--compiled-programs/--no-compiled-programs",
+            help="With --verify-users: keep each user's compiled programs for its later "
+            "connections, on the claim NAME-compiled-programs, which you create. [default: no]",
         ),
     ],
 }

@@ -3,7 +3,7 @@
 A proxy shows a token of its pod's service account, which the kubelet issued for this pod and this
 service. The API server says to which pod it belongs (TokenReview). The pod names the user who
 created it or its Job: the cluster's admission policies let it name no other user
-(`manifests.user_policies`).
+(`manifests.verified_users.user_policies`).
 """
 
 from __future__ import annotations

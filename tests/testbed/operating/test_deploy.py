@@ -72,6 +72,10 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
 ) -> None:
     image = f"--server-image={OUR_SERVER_IMAGE}"
     prepare_verification(namespace)
+    kept = ("--verify-users", "--compiled-programs")
+    code, err = sps_failing("deploy", "pw", f"--slices={KIND}=2", image, *kept, *place)
+    assert code == 1
+    assert "has no PersistentVolumeClaim pw-compiled-programs" in err
     made = sps("deploy", "pw", f"--slices={KIND}=2", image, *place)
     assert jobset(namespace, "pw")["metadata"]["annotations"][ANNOTATION_AUDIENCE]
     assert made.stdout == f"{service_address('pw')}\n"

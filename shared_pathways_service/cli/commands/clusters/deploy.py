@@ -148,11 +148,13 @@ async def with_defaults(
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
         head_leases,
+        program_claims,
         state_claims,
     )
 
     if inputs.verify_users:
         await deployment.check_verification(cluster)
+    await program_claims.check_programs(cluster, inputs)
     for field, with_default, note in (
         (
             "state_size",

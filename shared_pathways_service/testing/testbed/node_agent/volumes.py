@@ -59,10 +59,20 @@ class Volumes:
         known = {volume["name"]: str(self._path(volume)) for volume in self._volumes}
         mounts = container.get("volumeMounts") or ()
         places = {
-            m["mountPath"].rstrip("/"): known[m["name"]] for m in mounts if m["name"] in known
+            m["mountPath"].rstrip("/"): self._within(known[m["name"]], m.get("subPath"))
+            for m in mounts
+            if m["name"] in known
         }
         # A mount at its actual path needs no replacement.
         return {path: place for path, place in places.items() if path != place}
+
+    @staticmethod
+    def _within(directory: str, sub_path: str | None) -> str:
+        if not sub_path:
+            return directory
+        path = Path(directory, sub_path)
+        path.mkdir(parents=True, exist_ok=True)
+        return str(path)
 
     async def _fill_from(self, source: Mapping[str, Any], path: Path, volume: str) -> None:
         """Fills a directory from what a volume, or one source of it, names."""

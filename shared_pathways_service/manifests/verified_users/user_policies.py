@@ -4,8 +4,6 @@ The user is an annotation of the pod. A pod has it from whoever creates the pod,
 template of its Job: both are checked against the user of the request when it is created, and must
 not change later. A team is one more annotation, and an RBAC permission (the verb ``use`` on
 ``teams.sps.dev``).
-
-Source: "Validating Admission Policy" of the Kubernetes documentation, stable since 1.30.
 """
 
 from __future__ import annotations
@@ -15,14 +13,10 @@ from typing import Any, Final
 from shared_pathways_service.manifests.names import (
     ANNOTATION_VERIFIED_TEAM,
     ANNOTATION_VERIFIED_USER,
-    LABEL_MANAGED_BY,
-    MANAGED_BY,
 )
+from shared_pathways_service.manifests.verified_users.admission_parts import policy_with_binding
 
-__all__ = ["POLICIES", "POLICY_GROUP", "user_policies"]
-
-POLICY_GROUP: Final = "admissionregistration.k8s.io"
-_VERSION: Final = f"{POLICY_GROUP}/v1"
+__all__ = ["POLICIES", "user_policies"]
 
 #: The policies' names, which are those of their bindings too.
 POLICIES: Final = ("shared-pathways-users-of-jobs", "shared-pathways-users-of-pods")
@@ -84,34 +78,12 @@ def _policy(
         *(f"{value} != ''" for value in new.values()),
         *(f"oldObject != null && {value} != ''" for value in old.values()),
     ]
-    rule = {
-        "apiGroups": [group],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": resources,
+    spec = {
+        "matchConditions": [{"name": "names-a-user", "expression": " || ".join(names_a_user)}],
+        "variables": [{"name": what, "expression": expression} for what, expression in new.items()],
+        "validations": _validations(old, vouched),
     }
-    metadata = {"name": name, "labels": {LABEL_MANAGED_BY: MANAGED_BY}}
-    policy = {
-        "apiVersion": _VERSION,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [{"name": "names-a-user", "expression": " || ".join(names_a_user)}],
-            "variables": [
-                {"name": what, "expression": expression} for what, expression in new.items()
-            ],
-            "validations": _validations(old, vouched),
-        },
-    }
-    binding = {
-        "apiVersion": _VERSION,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    }
-    return [policy, binding]
+    return policy_with_binding(name, group, resources, spec)
 
 
 def _validations(old: dict[str, str], vouched: tuple[str, ...]) -> list[dict[str, Any]]:
