@@ -6,19 +6,23 @@ import dataclasses
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.paths import collection, item
+from shared_pathways_service.kube.paths import item
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.lease_parts import lease_objects
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.operations.cluster_access import Cluster
-from shared_pathways_service.operations.service_objects import find_own
+from shared_pathways_service.operations.service_objects import NewObjects, find_own
 
 __all__ = ["delete_lease", "ensure_lease", "with_lease"]
 
 
-async def with_lease(cluster: Cluster, inputs: ServiceInputs) -> tuple[ServiceInputs, str]:
+async def with_lease(
+    cluster: Cluster, inputs: ServiceInputs, new: NewObjects
+) -> tuple[ServiceInputs, str]:
     """Gives a service a Lease if it has no volume that only one node can have.
+
+    What it creates for that is added to `new`.
 
     Returns:
       The inputs, and why they have no Lease; empty: they have one, or need none.
@@ -27,14 +31,17 @@ async def with_lease(cluster: Cluster, inputs: ServiceInputs) -> tuple[ServiceIn
         return inputs, ""
     wanted = dataclasses.replace(inputs, lease=True)
     try:
-        await ensure_lease(cluster, wanted)
+        await ensure_lease(cluster, wanted, new)
     except (AccessDenied, InvalidRequestError) as error:
+        await new.undo()
         return inputs, error.message
     return wanted, ""
 
 
-async def ensure_lease(cluster: Cluster, inputs: ServiceInputs) -> None:
+async def ensure_lease(cluster: Cluster, inputs: ServiceInputs, new: NewObjects) -> None:
     """Creates what a service with a Lease needs before its pods, where it is missing.
+
+    What it creates is added to `new`, also if it fails.
 
     Raises:
       InvalidRequestError: An object of that name belongs to something else.
@@ -42,9 +49,8 @@ async def ensure_lease(cluster: Cluster, inputs: ServiceInputs) -> None:
     if not inputs.lease:
         return
     for resource, body in lease_objects(inputs.name, inputs.namespace).items():
-        path = collection(resource, cluster.namespace)
         try:
-            await cluster.api.request("POST", path, body=body)
+            await new.create(resource, body)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise

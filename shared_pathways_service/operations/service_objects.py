@@ -7,11 +7,37 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.paths import item
+from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.manifests import names
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 
-__all__ = ["find_own", "undone_if_refused"]
+__all__ = ["NewObjects", "find_own", "undone_if_refused"]
+
+
+class NewObjects:
+    """The objects that one command has created beside a JobSet, so that it can delete them again.
+
+    Another command may work on a service of the same name: what that one created is not deleted.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: Their paths and UIDs.
+        self._created: list[tuple[str, str]] = []
+
+    async def create(self, resource: str, body: Object) -> None:
+        """Creates an object."""
+        where = collection(resource, self._cluster.namespace)
+        made = await self._cluster.api.request("POST", where, body=body)
+        path = item(resource, self._cluster.namespace, body["metadata"]["name"])
+        self._created.append((path, made["metadata"]["uid"]))
+
+    async def undo(self) -> None:
+        """Deletes the objects, the last one first, as far as the cluster lets us."""
+        while self._created:
+            path, uid = self._created.pop()
+            with contextlib.suppress(SharedPathwaysError):
+                await self._cluster.api.delete(path, uid=uid)
 
 
 async def find_own(

@@ -77,6 +77,11 @@ def test_what_an_operator_decided_is_kept_until_it_is_deleted(
     [claim] = namespace.items(CLAIMS)
     assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
 
+    refused = sps("upgrade", "pw", "--lease", "--storage-class=none", *place, check=False)
+    assert "the class of the existing claim pw-state" in refused.stderr
+    # The service that stays has no Lease.
+    assert namespace.items(LEASES) == []
+
     sps("undeploy", "pw", *place)
     # The service is gone already, and its state may still be deleted.
     assert data("undeploy", "pw", "--delete-state", *place)["kept_claim"] is None

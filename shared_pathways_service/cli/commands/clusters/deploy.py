@@ -25,6 +25,7 @@ from shared_pathways_service.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from shared_pathways_service.operations.cluster_access import Cluster
+    from shared_pathways_service.operations.service_objects import NewObjects
 
 __all__ = ["DryRun", "Timeout", "deploy", "deployed_json", "print_deployed", "with_defaults"]
 
@@ -142,9 +143,12 @@ def print_deployed(
 
 
 async def with_defaults(
-    cluster: Cluster, inputs: ServiceInputs, given: Collection[str]
+    cluster: Cluster, inputs: ServiceInputs, given: Collection[str], new: NewObjects
 ) -> ServiceInputs:
-    """Adds the inputs that were not given and depend on the cluster; says what is missing."""
+    """Adds the inputs that were not given and depend on the cluster; says what is missing.
+
+    What is created for them is added to `new`.
+    """
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
         head_leases,
@@ -166,7 +170,7 @@ async def with_defaults(
         ),
         (
             "lease",
-            head_leases.with_lease,
+            functools.partial(head_leases.with_lease, new=new),
             (
                 "{}: while a lost node still runs an old head, two heads may decide (`sps render "
                 "operator-rbac` has the permissions for a Lease)"
@@ -201,15 +205,18 @@ async def _deploy(
         head_leases,
         state_claims,
     )
-    from shared_pathways_service.operations.service_objects import undone_if_refused  # noqa: PLC0415
+    from shared_pathways_service.operations.service_objects import (  # noqa: PLC0415
+        NewObjects,
+        undone_if_refused,
+    )
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place.service) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
-        undo = functools.partial(head_leases.delete_lease, cluster, inputs.name)
-        async with undone_if_refused(cluster, inputs.name, undo):
-            inputs = await with_defaults(cluster, inputs, given)
-            await head_leases.ensure_lease(cluster, inputs)
+        new = NewObjects(cluster)
+        async with undone_if_refused(cluster, inputs.name, new.undo):
+            inputs = await with_defaults(cluster, inputs, given, new)
+            await head_leases.ensure_lease(cluster, inputs, new)
             async with state_claims.claimed(cluster, inputs):
                 await deployment.create(cluster, inputs)
         if timeout_s is None:

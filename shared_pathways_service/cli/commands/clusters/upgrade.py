@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,6 +33,7 @@ from shared_pathways_service.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from shared_pathways_service.operations.cluster_access import Cluster, Object
+    from shared_pathways_service.operations.service_objects import NewObjects
 
 __all__ = ["upgrade"]
 
@@ -123,27 +126,51 @@ async def _upgrade(
         if options.dry_run or after == before:
             return _Upgraded(inputs=after)
         await deployment.check_priority_class(cluster, after.priority_class)
-        # A service whose volume is taken away, or of an earlier release, gets a Lease.
-        after = await with_defaults(cluster, after, given={*fields, "state_size", "verify_users"})
-        # The cluster must accept the new JobSet before the old one is deleted.
-        await deployment.try_to_create(cluster, after)
-        await head_leases.ensure_lease(cluster, after)
-        async with (
-            state_claims.claimed(cluster, after),
-            drained(
-                cluster,
-                jobset,
-                why="it is being upgraded",
-                timeout_s=options.drain_timeout_s,
-                evict=options.evict,
-                note=print_note,
-            ),
-        ):
-            await _replace(cluster, jobset, before, after)
+        async with _undone_if_kept(cluster, jobset, before) as new:
+            # A service whose volume is taken away, or of an earlier release, gets a Lease.
+            given = {*fields, "state_size", "verify_users"}
+            after = await with_defaults(cluster, after, given, new)
+            # The cluster must accept the new JobSet before the old one is deleted.
+            await deployment.try_to_create(cluster, after)
+            await head_leases.ensure_lease(cluster, after, new)
+            async with (
+                state_claims.claimed(cluster, after),
+                drained(
+                    cluster,
+                    jobset,
+                    why="it is being upgraded",
+                    timeout_s=options.drain_timeout_s,
+                    evict=options.evict,
+                    note=print_note,
+                ),
+            ):
+                await _replace(cluster, jobset, before, after)
         found = await deployment.wait_until_ready(
             cluster, name, Settings.load(), timeout_s=options.timeout_s, look=look
         )
         return _Upgraded(inputs=after, found=found)
+
+
+@contextlib.asynccontextmanager
+async def _undone_if_kept(
+    cluster: Cluster, jobset: Object, before: ServiceInputs
+) -> AsyncGenerator[NewObjects, None]:
+    """Deletes what the block created for a Lease if it fails and the old service is still there."""
+    from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
+    from shared_pathways_service.operations.service_objects import NewObjects  # noqa: PLC0415
+
+    new = NewObjects(cluster)
+    try:
+        yield new
+    except BaseException:
+        # (The old service may need what was missing of its own Lease, and the service of a
+        # concurrent upgrade may use what this one created.)
+        if not before.lease:
+            with contextlib.suppress(SharedPathwaysError):
+                now, _ = await deployment.jobset_of(cluster, before.name)
+                if now["metadata"]["uid"] == jobset["metadata"]["uid"]:
+                    await new.undo()
+        raise
 
 
 async def _check_unchanged(cluster: Cluster, jobset: Object, before: ServiceInputs) -> None:
