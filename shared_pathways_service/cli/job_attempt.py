@@ -84,7 +84,7 @@ class JobAttempt:
                 on_end=self._on_end,
             ).run()
         except (CapacityError, InvalidRequestError) as error:
-            self._report(f"refused {error.message}")
+            self._report(f"refused {' '.join(error.message.split())}")
             raise
 
     def end_program(self, why: str) -> None:

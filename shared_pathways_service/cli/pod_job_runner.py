@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import socket
 import sys
 import tarfile
 import time
@@ -24,6 +23,7 @@ from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.cli.display.output import print_error
 from shared_pathways_service.cli.errors import OWN_FAILURE
 from shared_pathways_service.cli.job_attempt import JobAttempt
+from shared_pathways_service.cli.ready_port import ReadyPort
 from shared_pathways_service.cli.workload import exit_code_of
 from shared_pathways_service.cluster_state.job_ends import AttemptReport
 from shared_pathways_service.constants import JOB_PORT
@@ -42,7 +42,7 @@ class _Reporter:
     def __init__(self, file: Path, address: str) -> None:
         self._file = file
         self._address = address
-        self._listener: socket.socket | None = None
+        self._ready: ReadyPort | None = None
         self.report = AttemptReport()
 
     def take(self, line: str) -> None:
@@ -63,13 +63,14 @@ class _Reporter:
         with contextlib.suppress(OSError):
             self._file.write_text(self.report.to_text(), encoding="utf-8")
 
+    def close(self) -> None:
+        """Closes the port, so that the pod no longer counts as ready."""
+        if self._ready is not None:
+            self._ready.close()
+
     def _listen(self) -> None:
-        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
         try:
-            # (Nothing is accepted: the kernel answers the kubelet.)
-            self._listener = socket.create_server(
-                (self._address, JOB_PORT), family=family, backlog=4096
-            )
+            self._ready = ReadyPort(self._address, JOB_PORT)
         except OSError as error:
             print_error(f"the job will be shown as queued: port {JOB_PORT}: {error}")
 
@@ -107,7 +108,8 @@ def main(words: Sequence[str]) -> int:
         variables={**inherited, **request.environment},
         home=home,
     )
-    code = exit_code_of(job.run)
+    with contextlib.closing(reporter):
+        code = exit_code_of(job.run)
     return FINAL_CODE if reporter.report.refused else code
 
 

@@ -12,6 +12,7 @@ from shared_pathways_service.cluster_state.pods import condition, exit_code_of, 
 from shared_pathways_service.cluster_state.proxy_jobs import known_proxy
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.manifests import names
+from shared_pathways_service.manifests.jobs.submitted_job import FINAL_CODES
 
 __all__ = ["JOB_SELECTOR", "is_submitted_job", "job_status", "pods_in_order"]
 
@@ -19,6 +20,8 @@ Object = Mapping[str, Any]
 
 #: The exit code of `sps run` that fails itself.
 _RUNNER_FAILED: Final = 125
+#: The annotation of a pod with the number of failed attempts before it.
+_EARLIER_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
 #: Selects every submitted job.
 JOB_SELECTOR: Final = f"{names.PROXY_SELECTOR},{names.LABEL_KIND}={names.KIND_JOB}"
 
@@ -57,7 +60,7 @@ def job_status(job: Object, pods: Sequence[Object], *, home: str) -> JobStatus:
         code = 0
     ended = condition(job, "Complete") or condition(job, "Failed")
     failed = int(status.get("failed") or 0)
-    is_between = state == "retrying" or is_final
+    is_between = state == "retrying" or is_final or (last is not None and _has_failed(last))
     return JobStatus(
         name=str(metadata["name"]),
         home=home,
@@ -94,7 +97,9 @@ def _active_state(job: Object, pod: Object | None, report: AttemptReport) -> tup
     if pod is None:
         return ("retrying", "its pod was lost") if has_failed else ("queued", "")
     if _has_ended(pod):
-        return "retrying", _why_ended(pod, report)
+        # Its Job has a condition only a moment later.
+        is_last = not _has_failed(pod) or _is_final(job, pod)
+        return ("running", "it is ending") if is_last else ("retrying", _why_ended(pod, report))
     if condition(pod, "Ready").get("status") == "True":
         return "running", ""
     # A program that waits for its slices is no trouble of its pod.
@@ -149,6 +154,21 @@ def _has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded") or bool(
         _terminated(pod)
     )
+
+
+def _has_failed(pod: Object) -> bool:
+    """Whether a pod has ended without success; its proxy may still be ending."""
+    has_failed = (pod.get("status") or {}).get("phase") == "Failed"
+    return has_failed or (_has_ended(pod) and exit_code_of(_terminated(pod)) not in (None, 0))
+
+
+def _is_final(job: Object, pod: Object) -> bool:
+    """Whether Kubernetes does not start a failed job again."""
+    retries = int((job.get("spec") or {}).get("backoffLimitPerIndex") or 0)
+    annotations = pod["metadata"].get("annotations") or {}
+    earlier = int(annotations.get(_EARLIER_FAILURES) or 0)
+    failed = max(int((job.get("status") or {}).get("failed") or 0), earlier + 1)
+    return failed > retries or exit_code_of(_terminated(pod)) in FINAL_CODES
 
 
 def _is_disrupted(pod: Object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -28,11 +29,18 @@ def run_in_own_loop(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(asyncio.run, run())
         try:
-            return future.result()
+            return pool.submit(asyncio.run, run()).result()
         except BaseException:
-            if not future.done():
-                loop, task = begun.result()
-                loop.call_soon_threadsafe(task.cancel)
+            # Now, or once it has begun: the interrupt may have come before.
+            begun.add_done_callback(_cancel)
             raise
+
+
+def _cancel(
+    begun: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]],
+) -> None:
+    loop, task = begun.result()
+    # (The loop may be closed already.)
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(task.cancel)

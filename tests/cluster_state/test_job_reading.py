@@ -51,6 +51,13 @@ def ended(code: int, message: str = "", **more: Any) -> dict[str, Any]:
     return pod({"terminated": terminated}, phase="Failed" if code else "Succeeded")
 
 
+def ending(code: int, *, failed_before: int = 0) -> dict[str, Any]:
+    """Returns a pod whose program has ended, and its proxy not yet."""
+    found = pod({"terminated": {"exitCode": code}}, phase="Running")
+    count = {"batch.kubernetes.io/job-index-failure-count": str(failed_before)}
+    return {**found, "metadata": {**found["metadata"], "annotations": count}}
+
+
 @pytest.mark.parametrize(
     ("of", "pods", "state", "attempt", "code", "reason"),
     [
@@ -68,6 +75,15 @@ def ended(code: int, message: str = "", **more: Any) -> dict[str, Any]:
         (job(failed=1), [ended(7)], "retrying", 1, 7, "exit code 7"),
         (job(failed=1), [], "retrying", 1, None, "its pod was lost"),
         (job(failed=1), [ended(7), pod({"running": {}}, name="b")], "queued", 2, None, ""),
+        # Until the Job has its condition.
+        (job(failed=1), [ended(0)], "running", 2, None, "it is ending"),
+        (job(), [ending(0)], "running", 1, None, "it is ending"),
+        (job(), [ended(0) | {"status": {"phase": "Failed"}}], "retrying", 1, None, "it failed"),
+        (job(failed=1), [ending(7)], "retrying", 1, 7, "exit code 7"),
+        (job(failed=3), [ended(7)], "running", 3, None, "it is ending"),
+        (job(failed=2), [ending(7, failed_before=2)], "running", 2, None, "it is ending"),
+        (job(failed=1), [ended(126, REFUSED)], "running", 1, None, "it is ending"),
+        (job(failed=1), [ended(127)], "running", 1, None, "it is ending"),
         (job("Complete", failed=1), [ended(0)], "succeeded", 2, 0, ""),
         (job("Failed", failed=3), [ended(137)], "failed", 3, 137, "killed by signal 9"),
         (

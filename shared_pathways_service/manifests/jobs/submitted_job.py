@@ -22,6 +22,7 @@ from shared_pathways_service.manifests.token_parts import (
 
 __all__ = [
     "FINAL_CODE",
+    "FINAL_CODES",
     "KEPT_S",
     "cancel_patch",
     "job_secret",
@@ -47,7 +48,7 @@ _MODULE: Final = "shared_pathways_service.cli.pod_job_runner"
 #: The exit code of an attempt whose request was refused, so that trying again would not help.
 FINAL_CODE: Final = 126
 #: The same, and a program that cannot be run, or does not exist.
-_FINAL_CODES: Final = (FINAL_CODE, 127)
+FINAL_CODES: Final = (FINAL_CODE, 127)
 _FAILURES: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 
 
@@ -202,7 +203,7 @@ def _final_end() -> Mapping[str, Any]:
     codes = {
         "containerName": names.JOB_CONTAINER,
         "operator": "In",
-        "values": list(_FINAL_CODES),
+        "values": list(FINAL_CODES),
     }
     return {"action": "FailJob", "onExitCodes": codes}
 

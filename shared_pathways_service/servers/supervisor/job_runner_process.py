@@ -147,7 +147,7 @@ class JobRunnerProcess:
         self._signal(signal.SIGKILL)
 
     async def _read(self, reports: asyncio.StreamReader, on_start: Callable[[], object]) -> None:
-        """Reads lines ``running``, ``lost REASON`` and ``refused``."""
+        """Reads lines ``running``, ``lost REASON`` and ``refused REASON``."""
         while line := (await reports.readline()).decode(errors="replace").strip():
             word, _, rest = line.partition(" ")
             if word == "running":
