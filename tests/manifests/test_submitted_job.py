@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from typing import Any
 
@@ -68,6 +69,25 @@ def test_it_counts_as_a_proxy_and_as_a_job() -> None:
     labels = job(OURS)["metadata"]["labels"]
     assert labels.items() >= proxy_job(OURS)["metadata"]["labels"].items()
     assert labels[names.LABEL_KIND] == names.KIND_JOB
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python3", "-c", "x" * 9000, "--more"],
+        ["python3", "-c", "\U0001f600" * 4000],
+        [*["a"] * 3000, ""],
+        ["a", *[""] * 3000],
+    ],
+)
+def test_a_long_command_is_cut_for_display(command: list[str]) -> None:
+    request = dataclasses.replace(REQUEST, command=tuple(command))
+    made = submitted_job(OURS, request, "r.io/mine:1")
+    text = made["metadata"]["annotations"][names.ANNOTATION_COMMAND]
+    shown = json.loads(text)
+    assert len(text) <= 4096
+    assert shown[0] == command[0]
+    assert shown[-1].endswith("…")
 
 
 def test_secrets_are_in_the_secret_alone() -> None:

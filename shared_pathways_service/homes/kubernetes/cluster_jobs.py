@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -94,7 +95,8 @@ class ClusterJobs:
 
         async def follow(api: KubeApi) -> JobStatus:
             output = JobOutput(api, self._namespace, lines, show)
-            async with contextlib.aclosing(self._changes(api, name)) as changes:
+            job = await self._job(api, name)
+            async with contextlib.aclosing(self._changes(api, job)) as changes:
                 status = await output.follow(changes, on_status)
             assert status is not None, "a job that exists has a state"
             return status
@@ -105,12 +107,9 @@ class ClusterJobs:
         """Returns a job once it has ended, or after the timeout."""
 
         async def wait(api: KubeApi) -> JobStatus:
-            deadline = time.monotonic() + timeout_s
-            async with contextlib.aclosing(self._changes(api, name)) as changes:
-                async for status, _ in changes:
-                    if not status.is_active or time.monotonic() >= deadline:
-                        return status
-            raise AssertionError("the changes end with the job")
+            job = await self._job(api, name)
+            status = job_status(job, await self._pods(api, job), home=self.name)
+            return await self._ended(api, job, status, timeout_s) if status.is_active else status
 
         return self._run(wait)
 
@@ -172,12 +171,36 @@ class ClusterJobs:
             return status
         path, uid = item("jobs", self._namespace, name), str(job["metadata"]["uid"])
         await api.patch(path, cancel_patch(uid))
-        deadline = time.monotonic() + _ENDING_S
-        async with contextlib.aclosing(self._changes(api, name)) as changes:
-            async for found, pods in changes:
-                status = found
-                if time.monotonic() > deadline or (not found.is_active and not pods):
-                    break
+        return await self._ended(api, job, status, _ENDING_S, without_pods=True)
+
+    async def _ended(
+        self,
+        api: KubeApi,
+        job: Object,
+        status: JobStatus,
+        timeout_s: float,
+        *,
+        without_pods: bool = False,
+    ) -> JobStatus:
+        """Returns a job once it has ended; its last known state after the timeout.
+
+        Args:
+          api: The API server.
+          job: The Job.
+          status: Its state now.
+          timeout_s: Seconds, also while the API server is away.
+          without_pods: Whether to wait for the end of its pods as well.
+        """
+        limit_s = None if math.isinf(timeout_s) else timeout_s
+        with contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(limit_s),
+                contextlib.aclosing(self._changes(api, job)) as changes,
+            ):
+                async for found, pods in changes:
+                    status = found
+                    if not found.is_active and not (without_pods and pods):
+                        break
         return status
 
     async def _delete(self, api: KubeApi, name: str) -> None:
@@ -196,11 +219,11 @@ class ClusterJobs:
         return found
 
     async def _changes(
-        self, api: KubeApi, name: str
+        self, api: KubeApi, job: Object
     ) -> AsyncGenerator[tuple[JobStatus, Sequence[Object]]]:
         """Yields the state of a job and its pods repeatedly, also after the job has ended."""
-        job = await self._job(api, name)
-        uid, away_since, status = str(job["metadata"]["uid"]), 0.0, None
+        name, uid = str(job["metadata"]["name"]), str(job["metadata"]["uid"])
+        away_since, status = 0.0, None
         while True:
             try:
                 found = await api.find(item("jobs", self._namespace, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.job_requests import JobStatus
@@ -58,6 +58,9 @@ class JobOutput:
         Args:
           changes: Yields the state of the job and its pods, repeatedly.
           on_status: Called when the state has changed.
+
+        Raises:
+          Exception: What `show` raised, such as BrokenPipeError.
         """
         shown: dict[str, asyncio.Task[None]] = {}
         # Attempts before the first one that is shown.
@@ -78,6 +81,7 @@ class JobOutput:
                     if _uid(pod) not in ignored | shown.keys() and _phase(pod) in _BEGUN:
                         following = self._follow(pod, ended, list(shown.values()))
                         shown[_uid(pod)] = asyncio.create_task(following)
+                _raise_errors(shown.values())
                 if not status.is_active:
                     break
             ended |= shown.keys()
@@ -116,6 +120,13 @@ class JobOutput:
             async for line in stream:
                 if (text := cursor.take(line)) is not None:
                     self._show(text)
+
+
+def _raise_errors(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Raises the error of a task that has failed."""
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 def _differs(status: JobStatus, other: JobStatus) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -65,7 +66,7 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
       PreflightError: The API server cannot be reached, or fails a request.
       ServiceNotFound: There is no such service, or more than one.
     """
-    files = pack(Path(request.workdir))
+    files = await asyncio.to_thread(pack, Path(request.workdir))
     with before_creating():
         service, priority = await _checked(api, namespace, address, request.session)
         user = await api_user(api) if service.audience else ""

@@ -20,6 +20,8 @@ __all__ = ["LARGEST_ARCHIVE", "pack"]
 LARGEST_ARCHIVE = 512 * 1024
 #: Bytes of the files before they are packed: more is not even read.
 _LARGEST_FILES = 64 * 1024 * 1024
+#: Seconds for one command of git.
+_GIT_S = 60.0
 _NAMED = 3
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
@@ -28,8 +30,20 @@ def pack(directory: Path) -> bytes:
     """Returns a directory as a compressed archive, without files that git ignores.
 
     Raises:
-      InvalidRequestError: It is too large, or a link leads out of it.
+      InvalidRequestError: It is too large, a file cannot be read, or a link leads out of it.
     """
+    try:
+        return _packed(directory)
+    except OSError as error:
+        at = str(error.filename or directory)
+        raise InvalidRequestError("workdir", at, f"files that can be read ({error})") from error
+    except subprocess.TimeoutExpired as error:
+        raise InvalidRequestError(
+            "workdir", str(directory), f"a directory that git lists within {_GIT_S:g} s"
+        ) from error
+
+
+def _packed(directory: Path) -> bytes:
     paths = list(_files_of(directory))
     if sum(_size(path) for path in paths) > _LARGEST_FILES:
         raise _too_large(directory, paths)
@@ -82,7 +96,7 @@ def _answer(*words: str) -> str | None:
     """Returns the output of a command; None if it fails."""
     # (These variables, as hooks have them, would name another repository.)
     variables = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    done = subprocess.run(words, capture_output=True, check=False, env=variables)
+    done = subprocess.run(words, capture_output=True, check=False, env=variables, timeout=_GIT_S)
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
 
 

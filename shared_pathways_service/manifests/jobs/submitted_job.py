@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shared_pathways_service.api.job_requests import JobRequest
@@ -49,6 +49,8 @@ _MODULE: Final = "shared_pathways_service.cli.pod_job_runner"
 FINAL_CODE: Final = 126
 #: The same, and a program that cannot be run, or does not exist.
 FINAL_CODES: Final = (FINAL_CODE, 127)
+#: Bytes of a command as it is shown; all annotations of an object together have 256 KiB.
+_SHOWN_COMMAND: Final = 4096
 _FAILURES: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 
 
@@ -96,7 +98,7 @@ def submitted_job(inputs: ProxyJobInputs, request: JobRequest, image: str) -> di
     }
     job["metadata"]["labels"][names.LABEL_KIND] = names.KIND_JOB
     job["metadata"]["annotations"] |= {
-        names.ANNOTATION_COMMAND: json.dumps(list(request.command)),
+        names.ANNOTATION_COMMAND: _shown(request.command),
         names.ANNOTATION_WORKDIR: request.workdir,
     }
     return job
@@ -130,6 +132,28 @@ def cancel_patch(uid: str) -> dict[str, Any]:
         "metadata": {"uid": uid, "annotations": {names.ANNOTATION_CANCELLED: "true"}},
         "spec": {"activeDeadlineSeconds": 1},
     }
+
+
+def _shown(command: Sequence[str]) -> str:
+    """Returns a command as JSON for display, cut to `_SHOWN_COMMAND` bytes."""
+    text = json.dumps(list(command))
+    if len(text) <= _SHOWN_COMMAND:
+        return text
+    shown: list[str] = []
+    for word in command:
+        if not _fits([*shown, word]):
+            break
+        shown.append(word)
+    cut = command[len(shown)]
+    while not _fits([*shown, cut]):
+        cut = cut[: len(cut) // 2]
+        if not cut:
+            break
+    return json.dumps([*shown, f"{cut}…"])
+
+
+def _fits(words: Sequence[str]) -> bool:
+    return len(json.dumps([*words, "…"])) <= _SHOWN_COMMAND
 
 
 def _program(inputs: ProxyJobInputs, image: str, mounts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.homes.kubernetes import workdir_archive
 from shared_pathways_service.homes.kubernetes.workdir_archive import LARGEST_ARCHIVE, pack
 
 
@@ -73,4 +74,23 @@ def test_too_large_a_directory_is_refused(tmp_path: Path) -> None:
 def test_a_link_that_leads_out_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(InvalidRequestError, match="links within"):
+        pack(tmp_path)
+
+
+def test_a_file_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("")
+    # (It is called just before a file is read.)
+    monkeypatch.setattr(workdir_archive, "_check_link", lambda _, path: path.unlink())
+    with pytest.raises(InvalidRequestError, match=r"train\.py.*No such file") as raised:
+        pack(tmp_path)
+    assert raised.value.field == "workdir"
+
+
+def test_git_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\nexec sleep 60\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(workdir_archive, "_GIT_S", 0.1)
+    with pytest.raises(InvalidRequestError, match=r"git lists within 0\.1 s"):
         pack(tmp_path)

@@ -45,7 +45,8 @@ def submit(
     """Hand a program over to the service, which runs it on slices; print the job's name.
 
     The program outlives this shell. It gets the usual variables, such as PATH and HOME, and those
-    of --env. In a cluster it gets only the latter, and the files of --workdir are sent to it.
+    of --env. In a cluster it gets only the latter, and the files of --workdir are sent to it. There
+    its arguments are visible to everyone who may read Jobs: use --env for secrets.
     """
     home = job_home_of(place)
     request = checked_job(
