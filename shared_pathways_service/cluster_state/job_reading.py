@@ -111,6 +111,9 @@ def _why_ended(pod: Object, report: AttemptReport) -> str:
     """Returns why an attempt ended, in words."""
     if report.refused:
         return report.refused
+    if _terminated(pod):
+        # A proxy that is killed after the end of its program is not the reason.
+        pod = {**pod, "status": {**pod["status"], "initContainerStatuses": ()}}
     found = pod_state(pod, names.JOB_CONTAINER)
     code = found.exit_code
     if code is not None and found.container == names.JOB_CONTAINER and not _is_disrupted(pod):

@@ -58,6 +58,12 @@ def ending(code: int, *, failed_before: int = 0) -> dict[str, Any]:
     return {**found, "metadata": {**found["metadata"], "annotations": count}}
 
 
+def killed_proxy(of: dict[str, Any]) -> dict[str, Any]:
+    """Returns a pod whose proxy did not end in time after its program."""
+    proxy = {"name": "proxy", "state": {"terminated": {"exitCode": 137}}}
+    return {**of, "status": {**of["status"], "initContainerStatuses": [proxy]}}
+
+
 @pytest.mark.parametrize(
     ("of", "pods", "state", "attempt", "code", "reason"),
     [
@@ -95,6 +101,7 @@ def ending(code: int, *, failed_before: int = 0) -> dict[str, Any]:
             "its connection was lost (its container has ended); exit code 1",
         ),
         (job("Failed", failed=1), [ended(126, REFUSED)], "failed", 1, 125, "no slices"),
+        (job("Failed", failed=1), [killed_proxy(ended(7))], "failed", 1, 7, "exit code 7"),
         (job("Failed", failed=1), [], "failed", 1, None, "why"),
         (job(failed=0, cancelled=True), [pod(ready=True)], "running", 1, None, "it is being ended"),
         (job("Failed", failed=1, cancelled=True), [], "cancelled", 1, None, ""),
