@@ -33,6 +33,9 @@ _CALLS = 4
 _OPTIONS = (
     *SERVER_OPTIONS,
     ("grpc.max_receive_message_length", -1),
+    # (Seconds: a proxy whose host is gone keeps this process, and its tenant's arrays, so long.)
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     # A proxy's pings find out whether this process still lives.
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -13,6 +13,9 @@ from shared_pathways_service.flags.servers import ProcessOptions
 __all__ = ["ExecutorOptions"]
 
 
+_UNSPECIFIED = ("0.0.0.0", "::", "[::]")  # noqa: S104 - is refused
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExecutorOptions(ProcessOptions):
     """Options of an executor."""
@@ -48,6 +51,12 @@ class ExecutorOptions(ProcessOptions):
                 "--host_index",
                 self.host_index,
                 f"less than {instance_type.hosts}, the hosts of a {instance_type}",
+            )
+        if self.bind_address in _UNSPECIFIED:
+            raise InvalidRequestError(
+                "--bind_address",
+                self.bind_address,
+                "one address of this host: other executors are told to connect to it",
             )
         most = instance_type.chips_per_host
         if self.devices is not None and not 0 < self.devices <= most:

@@ -13,6 +13,7 @@ from harness.processes import ServerProcess
 from harness.proxy.programs import DOUBLE, sharded_double, sharded_endless
 from harness.proxy.raw import Failed, single, split
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.servers.executor.flags import ExecutorOptions
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.processes import DATA_LOSS, EIGHT, FOUR, address_of
@@ -44,6 +45,13 @@ def test_flags_that_do_not_fit_are_refused(fields: dict[str, Any], field: str) -
     with pytest.raises(InvalidRequestError) as raised:
         ProxyServerOptions(**{**fitting, **fields})
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_an_executor_has_one_address(address: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        ExecutorOptions(instance_type=SLICES[0], bind_address=address)
+    assert raised.value.field == "--bind_address"
 
 
 def test_a_killed_executor_takes_its_slice_and_no_other(

@@ -124,13 +124,19 @@ class ExecutorLink:
                         _settle(waiting, report)
         except grpc.RpcError as error:
             reason = f"the executor at {self.address} is gone: {_details(error)}"
+        except Exception as error:  # noqa: BLE001 - otherwise all would wait for ever
+            reason = f"a report of the executor at {self.address} cannot be handled: {error}"
+            self._stream.cancel()
         with self._lock:
             self._lost = lost = StatusError(Code.DATA_LOSS, reason)
             left, self._waiting = self._waiting, {}
-        for future in left.values():
-            future.set_exception(lost.copy())
-        if not self._is_closed:
-            self._on_lost(self, reason)
+        try:
+            # Before those that wait, so that what fails then is said to be lost with its slice.
+            if not self._is_closed:
+                self._on_lost(self, reason)
+        finally:
+            for future in left.values():
+                future.set_exception(lost.copy())
 
 
 def first_error(asked: Sequence[futures.Future[Any]]) -> None:
