@@ -10,6 +10,7 @@ from shared_pathways_service.api.job_requests import JobState, JobStatus
 from shared_pathways_service.cluster_state.job_ends import AttemptReport
 from shared_pathways_service.cluster_state.pods import condition, exit_code_of, pod_state
 from shared_pathways_service.cluster_state.proxy_jobs import known_proxy
+from shared_pathways_service.cluster_state.readiness import is_over
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.jobs.submitted_job import FINAL_CODES
@@ -154,9 +155,7 @@ def _container(pod: Object | None) -> Mapping[str, Any]:
 
 
 def _has_ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded") or bool(
-        _terminated(pod)
-    )
+    return is_over(pod) or bool(_terminated(pod))
 
 
 def _has_failed(pod: Object) -> bool:

@@ -108,7 +108,7 @@ class ClusterJobs:
 
         async def wait(api: KubeApi) -> JobStatus:
             job = await self._job(api, name)
-            status = job_status(job, await self._pods(api, job), home=self.name)
+            status = await self._state(api, job)
             return await self._ended(api, job, status, timeout_s) if status.is_active else status
 
         return self._run(wait)
@@ -140,7 +140,9 @@ class ClusterJobs:
         return sorted(found, key=lambda status: status.submitted)
 
     async def _status(self, api: KubeApi, name: str) -> JobStatus:
-        job = await self._job(api, name)
+        return await self._state(api, await self._job(api, name))
+
+    async def _state(self, api: KubeApi, job: Object) -> JobStatus:
         return job_status(job, await self._pods(api, job), home=self.name)
 
     async def _job(self, api: KubeApi, name: str) -> Object:
@@ -166,7 +168,7 @@ class ClusterJobs:
 
     async def _cancel(self, api: KubeApi, name: str) -> JobStatus:
         job = await self._job(api, name)
-        status = job_status(job, await self._pods(api, job), home=self.name)
+        status = await self._state(api, job)
         if not status.is_active:
             return status
         path, uid = item("jobs", self._namespace, name), str(job["metadata"]["uid"])

@@ -10,6 +10,7 @@ from typing import Any
 from shared_pathways_service.api.job_requests import JobStatus
 from shared_pathways_service.cluster_state.job_reading import pods_in_order
 from shared_pathways_service.cluster_state.log_cursor import LogCursor
+from shared_pathways_service.cluster_state.readiness import is_over
 from shared_pathways_service.homes.job_home import OnStatus
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
@@ -73,7 +74,7 @@ class JobOutput:
                     on_status(status)
                 last = status
                 ordered = pods_in_order(pods)
-                ended |= {_uid(pod) for pod in ordered if _phase(pod) in ("Succeeded", "Failed")}
+                ended |= {_uid(pod) for pod in ordered if is_over(pod)}
                 ended |= shown.keys() - {_uid(pod) for pod in ordered}
                 if not shown:
                     ignored = {_uid(pod) for pod in ordered[:-1]}

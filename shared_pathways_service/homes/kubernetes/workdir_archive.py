@@ -81,8 +81,8 @@ def _names_in(directory: Path) -> Sequence[str]:
     at = (git, "-C", str(directory))
     listed = _answer(*at, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is None or _answer(*at, "check-ignore", ".") is not None:
-        # Not in a repository, or ignored by the one around it as a whole: git reads .gitignore
-        # nevertheless, if it is told of an empty one.
+        # Not in a repository, or ignored by the one around it as a whole: with an empty repository,
+        # git applies the directory's .gitignore.
         with tempfile.TemporaryDirectory() as empty:
             _answer(*at, "init", "--quiet", "--bare", empty)
             where = (f"--git-dir={empty}", f"--work-tree={directory}")
