@@ -5,6 +5,7 @@ python -m benchmarks.proxy.clients KIND [ARGUMENT…]
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -47,7 +48,7 @@ def _dispatch(jax: Any) -> dict[str, float]:
     mesh = Mesh(np.array(jax.devices()), ("x",))
     split = jax.device_put(np.zeros(8, np.float32), NamedSharding(mesh, PartitionSpec("x")))
     return {
-        "sync_us": _median(lambda: step(scalar).block_until_ready(), 500) * 1e6,
+        "sync_us": median_seconds(lambda: step(scalar).block_until_ready(), 500) * 1e6,
         "async_1": _chain(step, scalar, 4000),
         "async_8": _chain(step, split, 1500),
     }
@@ -61,7 +62,7 @@ def fetch(address: str) -> dict[str, float]:
 
     step = jax.jit(lambda x: x + 1)
     scalar = step(jnp.zeros(()))
-    return {"fetch_us": _median(lambda: np.asarray(step(scalar)), 300) * 1e6}
+    return {"fetch_us": median_seconds(lambda: np.asarray(step(scalar)), 300) * 1e6}
 
 
 def tenant(address: str, start: str) -> dict[str, float]:
@@ -90,13 +91,13 @@ def transfers(address: str, transfer_dir: str = "") -> dict[str, float]:
 
     large = np.random.default_rng(0).random(LARGE // 4, np.float32)
     on_device = jax.device_put(large)
-    up = _median(lambda: jax.device_put(large).block_until_ready(), 9)
+    up = median_seconds(lambda: jax.device_put(large).block_until_ready(), 9)
     step = jax.jit(lambda x: x + 1)
     scalar = step(np.float32(0)).block_until_ready()
     # A copy each time: an array keeps what was fetched of it. And a program between two of them, as
     # every loop has one: until the next one JAX lets go of nothing that was brought here.
     copies = [on_device.copy().block_until_ready() for _ in range(9 + 1)]
-    down = _median(
+    down = median_seconds(
         lambda: np.asarray(copies.pop()), 9, between=lambda: step(scalar).block_until_ready()
     )
     return {"up": LARGE / MIB / up, "down": LARGE / MIB / down}
@@ -104,6 +105,15 @@ def transfers(address: str, transfer_dir: str = "") -> dict[str, float]:
 
 def streams(socket: str) -> dict[str, float]:
     """The same bytes over bare gRPC, in MB/s."""
+    with raw_streams(socket) as (take, bring):
+        up = median_seconds(take, 9)
+        down = median_seconds(bring, 9)
+    return {"up": LARGE / MIB / up, "down": LARGE / MIB / down}
+
+
+@contextlib.contextmanager
+def raw_streams(socket: str) -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+    """Yields what moves the bytes of a large array over bare gRPC: up, and down."""
     import grpc
 
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -119,9 +129,7 @@ def streams(socket: str) -> dict[str, float]:
         def bring_all() -> None:
             assert sum(map(len, bring(str(LARGE).encode()))) == LARGE // DOWN_CHUNK * DOWN_CHUNK
 
-        up = _median(lambda: take(chunks()), 9)
-        down = _median(bring_all, 9)
-    return {"up": LARGE / MIB / up, "down": LARGE / MIB / down}
+        yield lambda: take(chunks()), bring_all
 
 
 def files(directory: str) -> dict[str, float]:
@@ -137,7 +145,7 @@ def files(directory: str) -> dict[str, float]:
             file.write(large)
         path.unlink()
 
-    return {"up": LARGE / MIB / _median(write, 9)}
+    return {"up": LARGE / MIB / median_seconds(write, 9)}
 
 
 def arrays(address: str, server: str) -> dict[str, float]:
@@ -176,7 +184,7 @@ def _chain(step: Callable[[Any], Any], x: Any, count: int) -> float:
     return count / (time.perf_counter() - begin)
 
 
-def _median(
+def median_seconds(
     action: Callable[[], object], count: int, between: Callable[[], object] = lambda: None
 ) -> float:
     """Returns the median seconds of one call, after a first one; `between` is not timed."""

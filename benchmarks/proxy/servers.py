@@ -2,15 +2,18 @@
 
     python -m benchmarks.proxy.servers null SOCKET [TRANSPORT]   the proxy's, and next to nothing
     python -m benchmarks.proxy.servers stream SOCKET             bare gRPC streams of bytes
+    python -m benchmarks.proxy.servers relay SOCKET SINK...      the same, from and to such servers
 
 Each prints a line when it serves.
 """
 
 from __future__ import annotations
 
+import itertools
+import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -94,7 +97,6 @@ def _null_handler(session: Any) -> Any:
 
 def serve_stream(socket: str) -> None:
     """Takes bytes, and brings as many as it is asked for."""
-    import grpc
 
     def take(messages: Iterator[bytes], _context: Any) -> bytes:
         return str(sum(map(len, messages))).encode()
@@ -103,6 +105,43 @@ def serve_stream(socket: str) -> None:
         chunk = bytes(DOWN_CHUNK)
         for _ in range(int(request) // DOWN_CHUNK):
             yield chunk
+
+    _serve_bytes(socket, take, bring)
+
+
+def serve_relay(socket: str, *sinks: str) -> None:
+    """Does the same with bytes that the servers on other sockets take and bring, in equal parts."""
+    import grpc
+
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    channels = [grpc.insecure_channel(f"unix:{sink}", options=options) for sink in sinks]
+    takes: list[Any] = [channel.stream_unary("/raw/Take") for channel in channels]
+    brings: list[Any] = [channel.unary_stream("/raw/Bring") for channel in channels]
+
+    def take(messages: Iterator[bytes], _context: Any) -> bytes:
+        parts: list[queue.SimpleQueue[bytes | None]] = [queue.SimpleQueue() for _ in takes]
+        calls = [sink.future(iter(part.get, None)) for sink, part in zip(takes, parts, strict=True)]
+        for chunk, part in zip(messages, itertools.cycle(parts), strict=False):
+            part.put(chunk)
+        for part in parts:
+            part.put(None)
+        return str(sum(int(call.result()) for call in calls)).encode()
+
+    def bring(request: bytes, _context: Any) -> Iterator[bytes]:
+        part = str(int(request) // len(brings)).encode()
+        for chunks in zip(*[sink(part) for sink in brings], strict=True):
+            yield from chunks
+
+    _serve_bytes(socket, take, bring)
+
+
+def _serve_bytes(
+    socket: str,
+    take: Callable[[Iterator[bytes], Any], bytes],
+    bring: Callable[[bytes, Any], Iterator[bytes]],
+) -> None:
+    """Serves the two methods of bare streams."""
+    import grpc
 
     server = grpc.server(
         futures.ThreadPoolExecutor(4),
@@ -120,6 +159,6 @@ def serve_stream(socket: str) -> None:
 
 
 if __name__ == "__main__":
-    {"null": serve_null, "stream": serve_stream}[sys.argv[1]](*sys.argv[2:])
+    {"null": serve_null, "stream": serve_stream, "relay": serve_relay}[sys.argv[1]](*sys.argv[2:])
     print("ready", flush=True)
     threading.Event().wait()

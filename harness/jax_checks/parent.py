@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.processes import DEADLINE_S, KIND, REPOSITORY, ServerProcess
@@ -21,7 +21,11 @@ RunCheck = Callable[[str], str]
 
 @contextlib.contextmanager
 def child_on_a_proxy(
-    module: str, *, python: str = sys.executable, proxys_python: str = sys.executable
+    module: str,
+    *,
+    python: str = sys.executable,
+    proxys_python: str = sys.executable,
+    proxys_flags: Sequence[str] = (),
 ) -> Iterator[RunCheck]:
     """Runs `python -m module ADDRESS`, which answers as `child` does, and its proxy.
 
@@ -29,9 +33,10 @@ def child_on_a_proxy(
       module: Of the child.
       python: The child's.
       proxys_python: Of another environment, with another release of JAX, for instance.
+      proxys_flags: More flags of the proxy.
     """
     root = Path(tempfile.mkdtemp(prefix="sps"))
-    flags = [f"--server_socket={root / 's'}", f"--virtual_slices={KIND},{KIND}"]
+    flags = [f"--server_socket={root / 's'}", f"--virtual_slices={KIND},{KIND}", *proxys_flags]
     with ServerProcess(_PROXY, flags, python=proxys_python) as proxy:
         assert proxy.ready is not None
         with child_that_answers(module, f"unix:{root / 's'}", python=python) as run:

@@ -1,0 +1,1 @@
+"""The speed of the distributed engine, with executors as processes of this machine."""

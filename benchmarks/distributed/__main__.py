@@ -1,0 +1,248 @@
+"""The distributed engine's speed, each figure with its limit from the same run.
+
+    python -m benchmarks.distributed [--rounds 5] [--short] [--only WORD…] [--out FILE]
+
+All proxies, their executors and their clients run during the whole benchmark, and take turns: in
+each round each figure and its limit are measured one after the other, in alternating order. What is
+printed are the medians of all rounds, of the ratios too. Machines are shared and noisy: only the
+ratios mean much. All processes share one machine, so executors have no cores of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.distributed.clients import raw_fetch, raw_upload
+from benchmarks.proxy.running import less, running_proxy
+from harness.own_service import ROOT, write_result
+from harness.proxy.executors import running_executors
+from shared_pathways_service.api.topology import InstanceType
+
+#: Slices of one, two and four hosts, each with four devices.
+ONE, TWO, FOUR = "tpuv6e:2x2", "tpuv6e:2x4", "tpuv6e:4x4"
+Measure = Callable[[int], float]
+
+
+class Setting:
+    """Processes that are started when they are first needed, and end with `stack`."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+
+    @functools.cached_property
+    def local(self) -> Client:
+        return self._client(ONE, ONE, is_distributed=False)
+
+    @functools.cached_property
+    def one(self) -> Client:
+        return self._client(ONE, ONE)
+
+    @functools.cached_property
+    def two(self) -> Client:
+        return self._client(TWO)
+
+    @functools.cached_property
+    def four(self) -> Client:
+        return self._client(FOUR)
+
+    @functools.cached_property
+    def relay(self) -> str:
+        """The socket of a process that stands for a proxy of four executors."""
+        sinks = [self._stack.enter_context(less("stream")) for _ in range(4)]
+        return self._stack.enter_context(less("relay", *sinks))
+
+    @functools.cached_property
+    def stream(self) -> str:
+        """The socket of a process that stands for an executor, for another one."""
+        return self._stack.enter_context(less("stream"))
+
+    def _client(self, *slices: str, is_distributed: bool = True) -> Client:
+        flags = [f"--virtual_slices={','.join(slices)}"]
+        if is_distributed:
+            hosts = [
+                (f"--instance_type={name}", f"--host_index={host}")
+                for name in slices
+                for host in range(InstanceType.parse(name).hosts)
+            ]
+            flags += self._stack.enter_context(running_executors(*hosts)).proxys_flags
+        proxy = self._stack.enter_context(running_proxy(*flags))
+        return self._stack.enter_context(running_client(proxy.address))
+
+
+class Client:
+    """A process with JAX on one proxy."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._answer()  # that it is ready
+
+    def ask(self, name: str, count: int) -> float:
+        """Returns the figure of a measurement."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{name} {count}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"a client ended with {self._process.wait()}")
+        return line.strip()
+
+
+@contextlib.contextmanager
+def running_client(address: str) -> Iterator[Client]:
+    """Runs a client of the proxy at an address."""
+    command = [sys.executable, "-m", "benchmarks.distributed.clients", address]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
+        try:
+            yield Client(process)
+        finally:
+            process.kill()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+      figure: The measured quantity and its unit.
+      limit: The quantity with which it is compared.
+      wanted: The ratio, at the least.
+      count: How often a round repeats what is measured; and in the short form.
+      measure: Returns the figure.
+      measure_limit: Returns its limit.
+    """
+
+    figure: str
+    limit: str
+    wanted: float
+    count: tuple[int, int]
+    measure: Callable[[Setting, int], float]
+    measure_limit: Callable[[Setting, int], float]
+
+
+def against_local(figure: str, name: str, count: tuple[int, int]) -> Row:
+    """Returns a row that compares one slice of one host with the local engine."""
+    return Row(
+        figure,
+        "local engine",
+        0.6,
+        count,
+        lambda setting, count: setting.one.ask(name, count),
+        lambda setting, count: setting.local.ask(name, count),
+    )
+
+
+def against_one(executors: int, client: Callable[[Setting], Client]) -> Row:
+    """Returns a row that compares programs per second and executor with those of one executor."""
+    return Row(
+        f"executes/s times executors, {executors} executors",
+        "one executor",
+        0.8,
+        (400, 20),
+        lambda setting, count: executors * client(setting).ask("executes_slice", count),
+        lambda setting, count: setting.one.ask("executes_slice", count),
+    )
+
+
+ROWS: Mapping[str, Row] = {
+    "executes_one": against_local("executes/s, 1 device of 4", "executes_one", (2000, 20)),
+    "executes_slice": against_local("executes/s, 4 devices", "executes_slice", (1000, 20)),
+    "dispatched": against_local("executes/s, each 100th result is read", "dispatched", (15, 2)),
+    "steps": against_local("training steps/s, each loss is read, 4 devices", "steps", (200, 5)),
+    "upload": Row(
+        "host to devices of 4 hosts, MB/s",
+        "raw gRPC by 1 to 4",
+        0.5,
+        (3, 1),
+        lambda setting, count: setting.four.ask("upload", count),
+        lambda setting, count: raw_upload(setting.relay, count),
+    ),
+    "fetch": Row(
+        "devices of 4 hosts to host, MB/s",
+        "raw gRPC from 4 by 1",
+        0.5,
+        (3, 1),
+        lambda setting, count: setting.four.ask("fetch", count),
+        lambda setting, count: raw_fetch(setting.relay, count),
+    ),
+    "reshard": Row(
+        "slice to slice, MB/s",
+        "raw gRPC",
+        0.5,
+        (3, 1),
+        lambda setting, count: setting.one.ask("reshard", count),
+        lambda setting, count: raw_upload(setting.stream, count),
+    ),
+    "executors_2": against_one(2, lambda setting: setting.two),
+    "executors_4": against_one(4, lambda setting: setting.four),
+}
+
+
+def measure(rows: Mapping[str, Row], rounds: int, is_short: bool) -> dict[str, list[list[float]]]:
+    """Returns for each row the pairs of its figure and its limit."""
+    found: dict[str, list[list[float]]] = {name: [] for name in rows}
+    with contextlib.ExitStack() as stack:
+        setting = Setting(stack)
+        for number in range(rounds):
+            for name, row in rows.items():
+                count = row.count[is_short]
+                order = [(0, row.measure), (1, row.measure_limit)]
+                pair = [0.0, 0.0]
+                for index, of in order if number % 2 else reversed(order):
+                    pair[index] = of(setting, count)
+                found[name].append(pair)
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.distributed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--short", action="store_true", help="few repetitions, and no aims: does it run?"
+    )
+    parser.add_argument("--only", choices=ROWS, nargs="*", help="rows; all of them if omitted")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows = {name: ROWS[name] for name in arguments.only or ROWS}
+    found = measure(rows, arguments.rounds, arguments.short)
+    missed = 0
+    result: dict[str, object] = {"load": os.getloadavg()[0]}
+    print(f"{'':50}{'median':>9}{'limit':>9}  {'':20}{'ratio':>7}{'wanted':>10}")
+    for name, row in rows.items():
+        value, limit = (statistics.median(column) for column in zip(*found[name], strict=True))
+        ratio = statistics.median(value / limit for value, limit in found[name])
+        well = ratio >= row.wanted
+        missed += not well
+        wanted = f">= {row.wanted:g}{'' if well else ' !'}"
+        print(f"{row.figure:50}{value:9,.0f}{limit:9,.0f}  {row.limit:20}{ratio:7.2f}{wanted:>10}")
+        result[name] = {
+            "figure": row.figure,
+            "median": value,
+            "limit": {"of": row.limit, "median": limit},
+            "ratio": ratio,
+            "wanted": f">= {row.wanted:g}",
+            "rounds": found[name],
+        }
+    write_result("distributed", result, arguments.out)
+    return int(missed > 0 and not arguments.short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
