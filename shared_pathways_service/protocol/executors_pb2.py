@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0shared_pathways_service/protocol/executors.proto\x12\x1ashared_pathways_service.v1\"Q\n\x10\x45xecutorCommands\x12=\n\x08\x63ommands\x18\x01 \x03(\x0b\x32+.shared_pathways_service.v1.ExecutorCommand\"N\n\x0f\x45xecutorReports\x12;\n\x07reports\x18\x01 \x03(\x0b\x32*.shared_pathways_service.v1.ExecutorReport\"\xe4\x06\n\x0f\x45xecutorCommand\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06\x63lient\x18\x02 \x01(\x04\x12\x36\n\x04open\x18\x03 \x01(\x0b\x32&.shared_pathways_service.v1.OpenClientH\x00\x12\x33\n\x03put\x18\x04 \x01(\x0b\x32$.shared_pathways_service.v1.PutArrayH\x00\x12\x37\n\x05\x66\x65tch\x18\x05 \x01(\x0b\x32&.shared_pathways_service.v1.FetchArrayH\x00\x12\x37\n\x05split\x18\x06 \x01(\x0b\x32&.shared_pathways_service.v1.SplitArrayH\x00\x12\x35\n\x04join\x18\x07 \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12\x36\n\x05\x61\x64opt\x18\x08 \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12\x35\n\x04\x63opy\x18\t \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12<\n\x0breinterpret\x18\n \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12;\n\x07reshard\x18\x0b \x01(\x0b\x32(.shared_pathways_service.v1.ReshardArrayH\x00\x12\x30\n\x04\x66ree\x18\x0c \x01(\x0b\x32 .shared_pathways_service.v1.FreeH\x00\x12=\n\x07\x63ompile\x18\r \x01(\x0b\x32*.shared_pathways_service.v1.CompileProgramH\x00\x12?\n\x08\x64\x65scribe\x18\x0e \x01(\x0b\x32+.shared_pathways_service.v1.DescribeProgramH\x00\x12=\n\x0bmake_runner\x18\x0f \x01(\x0b\x32&.shared_pathways_service.v1.MakeRunnerH\x00\x12\x35\n\x03run\x18\x10 \x01(\x0b\x32&.shared_pathways_service.v1.RunProgramH\x00\x42\t\n\x07\x63ommand\"\\\n\nOpenClient\x12\x0f\n\x07\x64\x65vices\x18\x01 \x03(\r\x12\x0b\n\x03own\x18\x02 \x03(\r\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\r\x12\r\n\x05nodes\x18\x05 \x01(\r\"B\n\x11\x45xecutorArraySpec\x12\x0c\n\x04kind\x18\x01 \x01(\x05\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x10\n\x08sharding\x18\x03 \x01(\x0c\"f\n\x08PutArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\x12;\n\x04spec\x18\x02 \x01(\x0b\x32-.shared_pathways_service.v1.ExecutorArraySpec\x12\x0e\n\x06shards\x18\x03 \x03(\x0c\"\x1b\n\nFetchArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\"*\n\nSplitArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\x12\r\n\x05parts\x18\x02 \x03(\x04\"f\n\tMakeArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\x12;\n\x04spec\x18\x02 \x01(\x0b\x32-.shared_pathways_service.v1.ExecutorArraySpec\x12\r\n\x05parts\x18\x03 \x03(\x04\"f\n\x0cReshardArray\x12\x33\n\x04make\x18\x01 \x01(\x0b\x32%.shared_pathways_service.v1.MakeArray\x12\x0c\n\x04held\x18\x02 \x01(\x0c\x12\x13\n\x0bheld_client\x18\x03 \x01(\x04\"9\n\x04\x46ree\x12\x0e\n\x06\x61rrays\x18\x01 \x03(\x04\x12\x10\n\x08programs\x18\x02 \x03(\x04\x12\x0f\n\x07runners\x18\x03 \x03(\x04\"h\n\x0e\x43ompileProgram\x12\x0f\n\x07program\x18\x01 \x01(\x04\x12\x0c\n\x04text\x18\x02 \x01(\x0c\x12\x0f\n\x07options\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65vices\x18\x04 \x03(\r\x12\x15\n\ris_serialized\x18\x05 \x01(\x08\"\x9b\x01\n\x0f\x44\x65scribeProgram\x12\x0f\n\x07program\x18\x01 \x01(\x04\x12>\n\x04what\x18\x02 \x01(\x0e\x32\x30.shared_pathways_service.v1.DescribeProgram.What\"7\n\x04What\x12\t\n\x05\x43OSTS\x10\x00\x12\x08\n\x04TEXT\x10\x01\x12\x0e\n\nSERIALIZED\x10\x02\x12\n\n\x06MEMORY\x10\x03\"m\n\nMakeRunner\x12\x0f\n\x07program\x18\x01 \x01(\x04\x12\x0e\n\x06runner\x18\x02 \x01(\x04\x12>\n\x07results\x18\x03 \x03(\x0b\x32-.shared_pathways_service.v1.ExecutorArraySpec\"@\n\nRunProgram\x12\x0e\n\x06runner\x18\x01 \x01(\x04\x12\x11\n\targuments\x18\x02 \x03(\x04\x12\x0f\n\x07results\x18\x03 \x03(\x04\"\xb2\x01\n\x0e\x45xecutorReport\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06pieces\x18\x04 \x03(\x0c\x12\x37\n\x05\x66\x61\x63ts\x18\x05 \x01(\x0b\x32(.shared_pathways_service.v1.ProgramFacts\x12\x18\n\x0b\x64\x65scription\x18\x06 \x01(\x0cH\x00\x88\x01\x01\x42\x0e\n\x0c_description\"\x9c\x03\n\x0cProgramFacts\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\x0c\x12\x0e\n\x06memory\x18\x03 \x01(\x0c\x12\x12\n\ncode_bytes\x18\x04 \x01(\x03\x12\x0f\n\x07\x61liased\x18\x05 \x03(\r\x12@\n\nparameters\x18\x06 \x01(\x0b\x32\'.shared_pathways_service.v1.OpShardingsH\x00\x88\x01\x01\x12=\n\x07results\x18\x07 \x01(\x0b\x32\'.shared_pathways_service.v1.OpShardingsH\x01\x88\x01\x01\x12\x1b\n\x13result_memory_kinds\x18\x08 \x03(\t\x12>\n\x11parameter_layouts\x18\t \x01(\x0b\x32#.shared_pathways_service.v1.Layouts\x12;\n\x0eresult_layouts\x18\n \x01(\x0b\x32#.shared_pathways_service.v1.LayoutsB\r\n\x0b_parametersB\n\n\x08_results\" \n\x0bOpShardings\x12\x11\n\tshardings\x18\x01 \x03(\x0c\")\n\x07Layouts\x12\x0f\n\x07layouts\x18\x01 \x03(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t2s\n\tExecutors\x12\x66\n\x05\x44rive\x12,.shared_pathways_service.v1.ExecutorCommands\x1a+.shared_pathways_service.v1.ExecutorReports(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0shared_pathways_service/protocol/executors.proto\x12\x1ashared_pathways_service.v1\"Q\n\x10\x45xecutorCommands\x12=\n\x08\x63ommands\x18\x01 \x03(\x0b\x32+.shared_pathways_service.v1.ExecutorCommand\"N\n\x0f\x45xecutorReports\x12;\n\x07reports\x18\x01 \x03(\x0b\x32*.shared_pathways_service.v1.ExecutorReport\"\x9b\x07\n\x0f\x45xecutorCommand\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06\x63lient\x18\x02 \x01(\x04\x12\x36\n\x04open\x18\x03 \x01(\x0b\x32&.shared_pathways_service.v1.OpenClientH\x00\x12\x33\n\x03put\x18\x04 \x01(\x0b\x32$.shared_pathways_service.v1.PutArrayH\x00\x12\x37\n\x05\x66\x65tch\x18\x05 \x01(\x0b\x32&.shared_pathways_service.v1.FetchArrayH\x00\x12\x37\n\x05split\x18\x06 \x01(\x0b\x32&.shared_pathways_service.v1.SplitArrayH\x00\x12\x35\n\x04join\x18\x07 \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12\x36\n\x05\x61\x64opt\x18\x08 \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12\x35\n\x04\x63opy\x18\t \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12<\n\x0breinterpret\x18\n \x01(\x0b\x32%.shared_pathways_service.v1.MakeArrayH\x00\x12;\n\x07reshard\x18\x0b \x01(\x0b\x32(.shared_pathways_service.v1.ReshardArrayH\x00\x12\x30\n\x04\x66ree\x18\x0c \x01(\x0b\x32 .shared_pathways_service.v1.FreeH\x00\x12=\n\x07\x63ompile\x18\r \x01(\x0b\x32*.shared_pathways_service.v1.CompileProgramH\x00\x12?\n\x08\x64\x65scribe\x18\x0e \x01(\x0b\x32+.shared_pathways_service.v1.DescribeProgramH\x00\x12=\n\x0bmake_runner\x18\x0f \x01(\x0b\x32&.shared_pathways_service.v1.MakeRunnerH\x00\x12\x35\n\x03run\x18\x10 \x01(\x0b\x32&.shared_pathways_service.v1.RunProgramH\x00\x12\x35\n\x04meet\x18\x11 \x01(\x0b\x32%.shared_pathways_service.v1.MeetHostsH\x00\x42\t\n\x07\x63ommand\"\x0b\n\tMeetHosts\"z\n\nOpenClient\x12\x0f\n\x07\x64\x65vices\x18\x01 \x03(\r\x12\x0b\n\x03own\x18\x02 \x03(\r\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\r\x12\r\n\x05nodes\x18\x05 \x01(\r\x12\x1c\n\x14\x63ollective_timeout_s\x18\x06 \x01(\r\"B\n\x11\x45xecutorArraySpec\x12\x0c\n\x04kind\x18\x01 \x01(\x05\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x10\n\x08sharding\x18\x03 \x01(\x0c\"f\n\x08PutArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\x12;\n\x04spec\x18\x02 \x01(\x0b\x32-.shared_pathways_service.v1.ExecutorArraySpec\x12\x0e\n\x06shards\x18\x03 \x03(\x0c\"\x1b\n\nFetchArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\"*\n\nSplitArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\x12\r\n\x05parts\x18\x02 \x03(\x04\"f\n\tMakeArray\x12\r\n\x05\x61rray\x18\x01 \x01(\x04\x12;\n\x04spec\x18\x02 \x01(\x0b\x32-.shared_pathways_service.v1.ExecutorArraySpec\x12\r\n\x05parts\x18\x03 \x03(\x04\"f\n\x0cReshardArray\x12\x33\n\x04make\x18\x01 \x01(\x0b\x32%.shared_pathways_service.v1.MakeArray\x12\x0c\n\x04held\x18\x02 \x01(\x0c\x12\x13\n\x0bheld_client\x18\x03 \x01(\x04\"J\n\x04\x46ree\x12\x0e\n\x06\x61rrays\x18\x01 \x03(\x04\x12\x10\n\x08programs\x18\x02 \x03(\x04\x12\x0f\n\x07runners\x18\x03 \x03(\x04\x12\x0f\n\x07\x63lients\x18\x04 \x03(\x04\"h\n\x0e\x43ompileProgram\x12\x0f\n\x07program\x18\x01 \x01(\x04\x12\x0c\n\x04text\x18\x02 \x01(\x0c\x12\x0f\n\x07options\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65vices\x18\x04 \x03(\r\x12\x15\n\ris_serialized\x18\x05 \x01(\x08\"\x9b\x01\n\x0f\x44\x65scribeProgram\x12\x0f\n\x07program\x18\x01 \x01(\x04\x12>\n\x04what\x18\x02 \x01(\x0e\x32\x30.shared_pathways_service.v1.DescribeProgram.What\"7\n\x04What\x12\t\n\x05\x43OSTS\x10\x00\x12\x08\n\x04TEXT\x10\x01\x12\x0e\n\nSERIALIZED\x10\x02\x12\n\n\x06MEMORY\x10\x03\"m\n\nMakeRunner\x12\x0f\n\x07program\x18\x01 \x01(\x04\x12\x0e\n\x06runner\x18\x02 \x01(\x04\x12>\n\x07results\x18\x03 \x03(\x0b\x32-.shared_pathways_service.v1.ExecutorArraySpec\"@\n\nRunProgram\x12\x0e\n\x06runner\x18\x01 \x01(\x04\x12\x11\n\targuments\x18\x02 \x03(\x04\x12\x0f\n\x07results\x18\x03 \x03(\x04\"\xc5\x01\n\x0e\x45xecutorReport\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06pieces\x18\x04 \x03(\x0c\x12\x37\n\x05\x66\x61\x63ts\x18\x05 \x01(\x0b\x32(.shared_pathways_service.v1.ProgramFacts\x12\x18\n\x0b\x64\x65scription\x18\x06 \x01(\x0cH\x00\x88\x01\x01\x12\x11\n\tis_broken\x18\x07 \x01(\x08\x42\x0e\n\x0c_description\"\x9c\x03\n\x0cProgramFacts\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\x0c\x12\x0e\n\x06memory\x18\x03 \x01(\x0c\x12\x12\n\ncode_bytes\x18\x04 \x01(\x03\x12\x0f\n\x07\x61liased\x18\x05 \x03(\r\x12@\n\nparameters\x18\x06 \x01(\x0b\x32\'.shared_pathways_service.v1.OpShardingsH\x00\x88\x01\x01\x12=\n\x07results\x18\x07 \x01(\x0b\x32\'.shared_pathways_service.v1.OpShardingsH\x01\x88\x01\x01\x12\x1b\n\x13result_memory_kinds\x18\x08 \x03(\t\x12>\n\x11parameter_layouts\x18\t \x01(\x0b\x32#.shared_pathways_service.v1.Layouts\x12;\n\x0eresult_layouts\x18\n \x01(\x0b\x32#.shared_pathways_service.v1.LayoutsB\r\n\x0b_parametersB\n\n\x08_results\" \n\x0bOpShardings\x12\x11\n\tshardings\x18\x01 \x03(\x0c\")\n\x07Layouts\x12\x0f\n\x07layouts\x18\x01 \x03(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t2s\n\tExecutors\x12\x66\n\x05\x44rive\x12,.shared_pathways_service.v1.ExecutorCommands\x1a+.shared_pathways_service.v1.ExecutorReports(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,41 +36,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECUTORREPORTS']._serialized_start=163
   _globals['_EXECUTORREPORTS']._serialized_end=241
   _globals['_EXECUTORCOMMAND']._serialized_start=244
-  _globals['_EXECUTORCOMMAND']._serialized_end=1112
-  _globals['_OPENCLIENT']._serialized_start=1114
-  _globals['_OPENCLIENT']._serialized_end=1206
-  _globals['_EXECUTORARRAYSPEC']._serialized_start=1208
-  _globals['_EXECUTORARRAYSPEC']._serialized_end=1274
-  _globals['_PUTARRAY']._serialized_start=1276
-  _globals['_PUTARRAY']._serialized_end=1378
-  _globals['_FETCHARRAY']._serialized_start=1380
-  _globals['_FETCHARRAY']._serialized_end=1407
-  _globals['_SPLITARRAY']._serialized_start=1409
-  _globals['_SPLITARRAY']._serialized_end=1451
-  _globals['_MAKEARRAY']._serialized_start=1453
-  _globals['_MAKEARRAY']._serialized_end=1555
-  _globals['_RESHARDARRAY']._serialized_start=1557
-  _globals['_RESHARDARRAY']._serialized_end=1659
-  _globals['_FREE']._serialized_start=1661
-  _globals['_FREE']._serialized_end=1718
-  _globals['_COMPILEPROGRAM']._serialized_start=1720
-  _globals['_COMPILEPROGRAM']._serialized_end=1824
-  _globals['_DESCRIBEPROGRAM']._serialized_start=1827
-  _globals['_DESCRIBEPROGRAM']._serialized_end=1982
-  _globals['_DESCRIBEPROGRAM_WHAT']._serialized_start=1927
-  _globals['_DESCRIBEPROGRAM_WHAT']._serialized_end=1982
-  _globals['_MAKERUNNER']._serialized_start=1984
-  _globals['_MAKERUNNER']._serialized_end=2093
-  _globals['_RUNPROGRAM']._serialized_start=2095
-  _globals['_RUNPROGRAM']._serialized_end=2159
-  _globals['_EXECUTORREPORT']._serialized_start=2162
-  _globals['_EXECUTORREPORT']._serialized_end=2340
-  _globals['_PROGRAMFACTS']._serialized_start=2343
-  _globals['_PROGRAMFACTS']._serialized_end=2755
-  _globals['_OPSHARDINGS']._serialized_start=2757
-  _globals['_OPSHARDINGS']._serialized_end=2789
-  _globals['_LAYOUTS']._serialized_start=2791
-  _globals['_LAYOUTS']._serialized_end=2832
-  _globals['_EXECUTORS']._serialized_start=2834
-  _globals['_EXECUTORS']._serialized_end=2949
+  _globals['_EXECUTORCOMMAND']._serialized_end=1167
+  _globals['_MEETHOSTS']._serialized_start=1169
+  _globals['_MEETHOSTS']._serialized_end=1180
+  _globals['_OPENCLIENT']._serialized_start=1182
+  _globals['_OPENCLIENT']._serialized_end=1304
+  _globals['_EXECUTORARRAYSPEC']._serialized_start=1306
+  _globals['_EXECUTORARRAYSPEC']._serialized_end=1372
+  _globals['_PUTARRAY']._serialized_start=1374
+  _globals['_PUTARRAY']._serialized_end=1476
+  _globals['_FETCHARRAY']._serialized_start=1478
+  _globals['_FETCHARRAY']._serialized_end=1505
+  _globals['_SPLITARRAY']._serialized_start=1507
+  _globals['_SPLITARRAY']._serialized_end=1549
+  _globals['_MAKEARRAY']._serialized_start=1551
+  _globals['_MAKEARRAY']._serialized_end=1653
+  _globals['_RESHARDARRAY']._serialized_start=1655
+  _globals['_RESHARDARRAY']._serialized_end=1757
+  _globals['_FREE']._serialized_start=1759
+  _globals['_FREE']._serialized_end=1833
+  _globals['_COMPILEPROGRAM']._serialized_start=1835
+  _globals['_COMPILEPROGRAM']._serialized_end=1939
+  _globals['_DESCRIBEPROGRAM']._serialized_start=1942
+  _globals['_DESCRIBEPROGRAM']._serialized_end=2097
+  _globals['_DESCRIBEPROGRAM_WHAT']._serialized_start=2042
+  _globals['_DESCRIBEPROGRAM_WHAT']._serialized_end=2097
+  _globals['_MAKERUNNER']._serialized_start=2099
+  _globals['_MAKERUNNER']._serialized_end=2208
+  _globals['_RUNPROGRAM']._serialized_start=2210
+  _globals['_RUNPROGRAM']._serialized_end=2274
+  _globals['_EXECUTORREPORT']._serialized_start=2277
+  _globals['_EXECUTORREPORT']._serialized_end=2474
+  _globals['_PROGRAMFACTS']._serialized_start=2477
+  _globals['_PROGRAMFACTS']._serialized_end=2889
+  _globals['_OPSHARDINGS']._serialized_start=2891
+  _globals['_OPSHARDINGS']._serialized_end=2923
+  _globals['_LAYOUTS']._serialized_start=2925
+  _globals['_LAYOUTS']._serialized_end=2966
+  _globals['_EXECUTORS']._serialized_start=2968
+  _globals['_EXECUTORS']._serialized_end=3083
 # @@protoc_insertion_point(module_scope)

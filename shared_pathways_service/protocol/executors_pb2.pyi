@@ -6,8 +6,14 @@ How a proxy drives an executor: the process that owns the devices of one host fo
 An executor serves one stream, of one proxy, and ends with it. The call's metadata has the
 executor's token. The proxy numbers its commands from 1 up, and can send a command before it has
 the reports of earlier ones: it also chooses the numbers of clients, arrays, programs and runners.
-A command whose argument failed fails with the same status. Programs of one client run in the
+A command waits for the earlier commands that make what it uses: clients, arrays, programs and
+runners. If one of these failed, it fails with the same status. Programs of one client run in the
 order of their commands; everything else is done as soon as its arguments are there.
+
+Hosts that have run different programs of a client would take each other's data for their own. So
+once a program over several hosts has failed on a host, that host runs no more of its client, and
+its report says so. The proxy makes the same devices another client; arrays of the old one are
+arguments of its programs, too.
 
 Devices have the proxy's numbers.
 """
@@ -88,6 +94,7 @@ class ExecutorCommand(_message.Message):
     DESCRIBE_FIELD_NUMBER: _builtins.int
     MAKE_RUNNER_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    MEET_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """0: no report"""
     client: _builtins.int
@@ -119,6 +126,8 @@ class ExecutorCommand(_message.Message):
     def make_runner(self) -> Global___MakeRunner: ...
     @_builtins.property
     def run(self) -> Global___RunProgram: ...
+    @_builtins.property
+    def meet(self) -> Global___MeetHosts: ...
     def __init__(
         self,
         *,
@@ -138,16 +147,36 @@ class ExecutorCommand(_message.Message):
         describe: Global___DescribeProgram | None = ...,
         make_runner: Global___MakeRunner | None = ...,
         run: Global___RunProgram | None = ...,
+        meet: Global___MeetHosts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "join", b"join", "make_runner", b"make_runner", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "join", b"join", "make_runner", b"make_runner", "number", b"number", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
 Global___ExecutorCommand: _TypeAlias = ExecutorCommand  # noqa: Y015
+
+@_typing.final
+class MeetHosts(_message.Message):
+    """Does nothing, and reports that a client can be opened. The hosts of a client are told to open it
+    only once all of them have reported: JAX ends a process that waits for another one in vain.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeetHosts: _TypeAlias = MeetHosts  # noqa: Y015
 
 @_typing.final
 class OpenClient(_message.Message):
@@ -160,10 +189,13 @@ class OpenClient(_message.Message):
     COORDINATOR_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    COLLECTIVE_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     coordinator: _builtins.str
     """where the hosts find each other; empty: this one has all devices"""
     node: _builtins.int
     nodes: _builtins.int
+    collective_timeout_s: _builtins.int
+    """of the first client: it holds for all of them"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ascending"""
@@ -180,10 +212,11 @@ class OpenClient(_message.Message):
         coordinator: _builtins.str = ...,
         node: _builtins.int = ...,
         nodes: _builtins.int = ...,
+        collective_timeout_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "devices", b"devices", "node", b"node", "nodes", b"nodes", "own", b"own"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collective_timeout_s", b"collective_timeout_s", "coordinator", b"coordinator", "devices", b"devices", "node", b"node", "nodes", b"nodes", "own", b"own"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -356,22 +389,28 @@ class Free(_message.Message):
     ARRAYS_FIELD_NUMBER: _builtins.int
     PROGRAMS_FIELD_NUMBER: _builtins.int
     RUNNERS_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def arrays(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def programs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def runners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def clients(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """only of one host: JAX may end a process that drops another one"""
+
     def __init__(
         self,
         *,
         arrays: _abc.Iterable[_builtins.int] | None = ...,
         programs: _abc.Iterable[_builtins.int] | None = ...,
         runners: _abc.Iterable[_builtins.int] | None = ...,
+        clients: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "programs", b"programs", "runners", b"runners"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "clients", b"clients", "programs", b"programs", "runners", b"runners"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -518,11 +557,14 @@ class ExecutorReport(_message.Message):
     PIECES_FIELD_NUMBER: _builtins.int
     FACTS_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    IS_BROKEN_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     code: _builtins.int
     """absl's; 0: done"""
     message: _builtins.str
     description: _builtins.bytes
+    is_broken: _builtins.bool
+    """the client of this command runs no more programs over several hosts"""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """of a fetched array, in C order"""
@@ -540,10 +582,11 @@ class ExecutorReport(_message.Message):
         pieces: _abc.Iterable[_builtins.bytes] | None = ...,
         facts: Global___ProgramFacts | None = ...,
         description: _builtins.bytes | None = ...,
+        is_broken: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "description", b"description", "facts", b"facts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "code", b"code", "description", b"description", "facts", b"facts", "message", b"message", "number", b"number", "pieces", b"pieces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "code", b"code", "description", b"description", "facts", b"facts", "is_broken", b"is_broken", "message", b"message", "number", b"number", "pieces", b"pieces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015

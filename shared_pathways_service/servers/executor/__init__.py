@@ -4,7 +4,7 @@
 - `executor_service`: the stream of the proxy
 - `executor_commands`: decides what runs when
 - `opened_clients`: carries out a command on some devices
-- `held_arrays`: arrays by number, also before they are there
+- `held`: what the proxy has here, by number, also before it is there
 
 It is started for a grant, ends with its proxy's stream, and keeps nothing: the next tenant gets
 another process.

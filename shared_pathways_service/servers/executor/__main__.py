@@ -26,7 +26,6 @@ from shared_pathways_service.servers.serving.process import (
     exit_with_parent,
     report_ready,
 )
-from shared_pathways_service.servers.xla.coordination import bound_collectives
 
 #: A stream, and others that are refused.
 _CALLS = 4
@@ -46,8 +45,7 @@ def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
     token = read_token(options.token_file)
     if options.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
-    bound_collectives()
-    # Only now: XLA reads its flags once.
+    # Only now: JAX is slow to load, and the limit holds for it as well.
     from shared_pathways_service.servers.executor.executor_commands import Commands  # noqa: PLC0415
     from shared_pathways_service.servers.executor.executor_service import ExecutorService  # noqa: PLC0415
     from shared_pathways_service.servers.xla import xla_internals  # noqa: PLC0415

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
 from shared_pathways_service.protocol import executors_pb2 as pb
-from shared_pathways_service.servers.devices.interface import Executable
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
     from_exception,
 )
-from shared_pathways_service.servers.executor.held_arrays import HeldArray, when_settled
+from shared_pathways_service.servers.executor.held import Held, when_settled
 from shared_pathways_service.servers.executor.opened_clients import (
+    BrokenClientError,
     OpenedClient,
-    Runner,
     description,
     facts,
 )
+from shared_pathways_service.servers.xla.coordination import bound_collectives
 
 __all__ = ["Commands"]
 
@@ -28,6 +28,8 @@ __all__ = ["Commands"]
 _THREADS = 4
 
 Report = Callable[[pb.ExecutorReport], None]
+#: A field of `Free`, and a number.
+_Name = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ class _Job:
     client: int
     kind: str
     body: Any
-    uses: Sequence[HeldArray]
-    makes: Sequence[HeldArray]
+    #: Its client, and what its body names, in this order: program or runner, arrays.
+    uses: Sequence[Held]
+    makes: Sequence[Held]
 
 
 class Commands:
@@ -53,16 +56,14 @@ class Commands:
         self._own_devices = own_devices
         self._host = host
         self._report = report
-        self._clients: dict[int, OpenedClient] = {}
         self._runs: dict[int, futures.ThreadPoolExecutor] = {}
         self._compiling = futures.ThreadPoolExecutor(1, "compile")
         # A client opens once the other hosts do, in any order: each gets a thread.
         self._opening = futures.ThreadPoolExecutor(32, "open")
         self._others = futures.ThreadPoolExecutor(_THREADS, "command")
-        self._arrays: dict[int, HeldArray] = {}
-        self._programs: dict[int, Executable] = {}
-        self._runners: dict[int, Runner] = {}
+        self._held: dict[_Name, Held] = {}
         self._carry_out: Mapping[str, Callable[[_Job, pb.ExecutorReport], None]] = {
+            "meet": lambda _job, _report: None,
             "open": self._open,
             "put": self._put,
             "fetch": self._fetch,
@@ -85,27 +86,45 @@ class Commands:
             self._free(command.free)
             return
         body = getattr(command, kind) if kind else None
-        makes = [self._new(number) for number in _made(kind, body)]
-        unknown = [number for number in _used(kind, body) if number not in self._arrays]
-        uses = [self._arrays[number] for number in _used(kind, body) if not unknown]
+        if kind == "open":
+            # Now, on one thread: XLA reads its flags with the first client.
+            bound_collectives(body.collective_timeout_s)
+        names = list(_used(kind, body, command.client))
+        unknown = [name for name in names if name not in self._held]
+        uses = [self._held[name] for name in names if not unknown]
+        makes = [self._new(name) for name in _made(kind, body, command.client)]
         job = _Job(command.number, command.client, kind, body, uses, makes)
         if unknown or kind not in self._carry_out:
-            what = f"no array {unknown[0]}" if unknown else "a command that is not known here"
-            self._fail(job, StatusError(Code.INTERNAL, what))
+            self._refuse(job, unknown)
         elif kind == "run":
             # (Its thread waits for the arguments, so that the next program does not overtake it.)
             self._queue(job).submit(self._run_in_order, job)
         else:
             threads = {
+                "meet": self._opening,
                 "open": self._opening,
                 "compile": self._compiling,
                 "describe": self._compiling,
             }.get(kind, self._others)
             when_settled(uses, lambda: _submit(threads, self._do, job))
 
-    def _new(self, number: int) -> HeldArray:
-        made = self._arrays[number] = HeldArray()
+    def _new(self, name: _Name) -> Held:
+        made = self._held[name] = Held()
         return made
+
+    def _refuse(self, job: _Job, unknown: Sequence[_Name]) -> None:
+        what = "a command that is not known here"
+        if unknown:
+            kind, number = unknown[0]
+            what = f"{kind.removesuffix('s')} {number} does not exist"
+        error = StatusError(Code.INTERNAL, what)
+        client = self._held.get(("clients", job.client))
+        if job.kind != "run" or client is None:
+            self._fail(job, error)
+            return
+        # In order: programs before it may still run.
+        refused = dataclasses.replace(job, uses=(client, _failed(error)))
+        self._queue(job).submit(self._run_in_order, refused)
 
     def _queue(self, job: _Job) -> futures.ThreadPoolExecutor:
         found = self._runs.get(job.client)
@@ -136,70 +155,86 @@ class Commands:
         if job.number:
             report = pb.ExecutorReport(number=job.number, code=error.code.value)
             report.message = error.message
+            report.is_broken = isinstance(error, BrokenClientError)
             self._report(report)
 
     def _free(self, body: pb.Free) -> None:
-        for numbers, held in (
-            (body.arrays, self._arrays),
-            (body.programs, self._programs),
-            (body.runners, self._runners),
-        ):
-            for number in numbers:
-                held.pop(number, None)
+        # (Commands before this one refer to what they use.)
+        for field in ("arrays", "programs", "runners", "clients"):
+            for number in getattr(body, field):
+                self._held.pop((field, number), None)
+        for number in body.clients:
+            threads = self._runs.pop(number, None)
+            if threads is not None:
+                threads.shutdown(wait=False)
 
     # ---- one method for each command
 
     def _open(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        self._clients[job.client] = OpenedClient(job.body, self._own_devices, self._host)
+        job.makes[0].fill(OpenedClient(job.body, self._own_devices, self._host))
 
     def _put(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        job.makes[0].fill(*self._client(job).put(job.body))
+        job.makes[0].fill(_client(job).put(job.body))
 
     def _fetch(self, job: _Job, report: pb.ExecutorReport) -> None:
-        report.pieces.extend(self._client(job).fetch(job.uses[0].get()))
+        report.pieces.extend(_client(job).fetch(job.uses[1].get()))
 
     def _split(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        whole = job.uses[0]
-        parts = self._client(job).split(whole.get())
-        assert whole.spec is not None
+        parts = _client(job).split(job.uses[1].get())
         for held, part in zip(job.makes, parts, strict=True):
-            held.fill(whole.spec, part)
+            held.fill(part)
 
     def _make(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        parts = [held.get() for held in job.uses]
-        job.makes[0].fill(*self._client(job).make(job.kind, job.body, parts))
+        parts = [held.get() for held in job.uses[1:]]
+        job.makes[0].fill(_client(job).make(job.kind, job.body, parts))
 
     def _reshard(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        parts = [held.get() for held in job.uses]
-        place = self._clients[job.body.held_client].placing(job.body.held)
-        job.makes[0].fill(*self._client(job).reshard(job.body.make, place, parts))
+        parts = [held.get() for held in job.uses[2:]]
+        place = job.uses[1].get().placing(job.body.held)
+        job.makes[0].fill(_client(job).reshard(job.body.make, place, parts))
 
     def _compile(self, job: _Job, report: pb.ExecutorReport) -> None:
-        made = self._client(job).compile(job.body)
-        report.facts.CopyFrom(facts(made))
-        self._programs[job.body.program] = made
+        made = _client(job).compile(job.body)
+        report.facts.CopyFrom(facts(made.executable))
+        job.makes[0].fill(made)
 
     def _describe(self, job: _Job, report: pb.ExecutorReport) -> None:
-        described = description(self._program(job), job.body.what)
+        described = description(job.uses[1].get().executable, job.body.what)
         if described is not None:
             report.description = described
 
     def _make_runner(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        made = self._client(job).runner(self._program(job), job.body.results)
-        self._runners[job.body.runner] = made
+        made = _client(job).runner(job.uses[1].get(), job.body.results)
+        job.makes[0].fill(made)
 
     def _run(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        arguments = [held.get() for held in job.uses]
-        runner = self._runners[job.body.runner]
-        results = runner.run(arguments)
-        for held, array, spec in zip(job.makes, results, runner.results, strict=True):
-            held.fill(spec, array)
+        client = _client(job)
+        spans_hosts = client.spans_hosts
+        try:
+            runner = job.uses[1].get()
+            spans_hosts = runner.program.spans_hosts
+            results = client.run(runner, [held.get() for held in job.uses[2:]])
+        except Exception as error:
+            if not spans_hosts:
+                raise
+            # Other hosts may have run it, and gone on: their next data is not for the next program
+            # here.
+            client.break_down()
+            failure = from_exception(error)
+            raise BrokenClientError(failure.code, failure.message) from error
+        for held, array in zip(job.makes, results, strict=True):
+            held.fill(array)
 
-    def _client(self, job: _Job) -> OpenedClient:
-        return self._clients[job.client]
 
-    def _program(self, job: _Job) -> Executable:
-        return self._programs[job.body.program]
+def _client(job: _Job) -> OpenedClient:
+    client: OpenedClient = job.uses[0].get()
+    return client
+
+
+def _failed(error: StatusError) -> Held:
+    held = Held()
+    held.fail(error)
+    return held
 
 
 def _submit(
@@ -208,23 +243,38 @@ def _submit(
     threads.submit(function, job)
 
 
-def _made(kind: str, body: Any) -> Sequence[int]:
-    """Returns the numbers of the arrays that a command makes."""
-    if kind in {"put", "join", "adopt", "copy", "reinterpret"}:
-        return (body.array,)
-    if kind == "reshard":
-        return (body.make.array,)
-    if kind == "split":
-        return tuple(body.parts)
-    return tuple(body.results) if kind == "run" else ()
+def _made(kind: str, body: Any, client: int) -> Iterable[_Name]:
+    """Returns the names of what a command makes."""
+    if kind == "open":
+        return (("clients", client),)
+    if kind == "compile":
+        return (("programs", body.program),)
+    if kind == "make_runner":
+        return (("runners", body.runner),)
+    if kind in {"put", "join", "adopt", "copy", "reinterpret", "reshard"}:
+        return _arrays((body.make.array if kind == "reshard" else body.array,))
+    several = {"split": "parts", "run": "results"}.get(kind)
+    return _arrays(getattr(body, several) if several else ())
 
 
-def _used(kind: str, body: Any) -> Sequence[int]:
-    """Returns the numbers of the arrays that a command uses."""
+def _used(kind: str, body: Any, client: int) -> Iterable[_Name]:
+    """Returns the names of what a command uses, its client first."""
+    if kind in {"", "meet", "open"}:
+        return
+    yield ("clients", client)
     if kind in {"join", "adopt", "copy", "reinterpret"}:
-        return tuple(body.parts)
-    if kind == "reshard":
-        return tuple(body.make.parts)
-    if kind in {"fetch", "split"}:
-        return (body.array,)
-    return tuple(body.arguments) if kind == "run" else ()
+        yield from _arrays(body.parts)
+    elif kind == "reshard":
+        yield ("clients", body.held_client)
+        yield from _arrays(body.make.parts)
+    elif kind in {"fetch", "split"}:
+        yield from _arrays((body.array,))
+    elif kind in {"describe", "make_runner"}:
+        yield ("programs", body.program)
+    elif kind == "run":
+        yield ("runners", body.runner)
+        yield from _arrays(body.arguments)
+
+
+def _arrays(numbers: Iterable[int]) -> Iterable[_Name]:
+    return [("arrays", number) for number in numbers]

@@ -24,14 +24,18 @@ from shared_pathways_service.servers.xla.platforms import CPU
 from shared_pathways_service.servers.xla.shardings import Placing, Placings
 from shared_pathways_service.servers.xla.xla import XlaClient
 
-__all__ = ["HeldSpec", "OpenedClient", "Runner", "description", "facts"]
+__all__ = ["BrokenClientError", "OpenedClient", "Program", "Runner", "description", "facts"]
 
 #: The most bytes of one report: protobuf's limit is 2 GiB.
 _MOST_BYTES = 1 << 30
 
 
+class BrokenClientError(StatusError):
+    """A program failed, or did not run, so that its client runs no more over several hosts."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class HeldSpec:
+class _Spec:
     """An `ArraySpec`."""
 
     kind: int
@@ -40,16 +44,38 @@ class HeldSpec:
     placing: Placing
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Runner:
-    """A program with the specs of its results."""
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PlacedArray:
+    """The pieces here of an array, with the client that they belong to."""
 
+    client: OpenedClient
+    spec: _Spec
+    array: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A compiled program, and whether other hosts run it as well."""
+
+    executable: Executable
+    spans_hosts: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Runner:
+    """A program's way to run."""
+
+    program: Program
     run: Callable[[list[Any]], list[Any]]
-    results: Sequence[HeldSpec]
+    results: Sequence[_Spec]
 
 
 class OpenedClient:
-    """Some devices of the proxy, of which this process has all or a part."""
+    """Some devices of the proxy, of which this process has all or a part.
+
+    Attributes:
+      spans_hosts: Whether others have a part.
+    """
 
     def __init__(self, command: pb.OpenClient, own_devices: int, host: str) -> None:
         if not 0 < len(command.own) <= own_devices:
@@ -59,68 +85,121 @@ class OpenedClient:
             if command.coordinator
             else CPU
         )
+        self.spans_hosts = bool(command.coordinator)
+        self._own = frozenset(command.own)
+        self._is_broken = False
         self._client = XlaClient(command.devices, platform)
         # Whatever their slices are: here all belong to this client.
         self._placings = Placings(
             [0] * (max(command.devices) + 1), make=lambda _ids, _slices: self._client
         )
-        self._specs: dict[bytes, HeldSpec] = {}
+        self._specs: dict[bytes, _Spec] = {}
 
     def placing(self, sharding: bytes) -> Placing:
         """Returns the place of a serialised xla.ifrt.ShardingProto."""
         return self._placings.from_wire(core_pb2.ShardingProto.FromString(sharding))
 
-    def put(self, body: pb.PutArray) -> tuple[HeldSpec, Any]:
+    # ---- arrays
+
+    def put(self, body: pb.PutArray) -> PlacedArray:
         """Makes an array of bytes."""
         spec = self._spec(body.spec)
         shape = spec.placing.shard_shape(spec.shape)
         # (Not frombuffer, which refuses empty arrays.)
         shards = [np.ndarray(shape, spec.dtype, buffer=data) for data in body.shards]
-        return spec, self._client.put(spec, shards)
+        return PlacedArray(self, spec, self._client.put(spec, shards))
 
-    def fetch(self, array: Any) -> list[bytes]:
+    def fetch(self, array: PlacedArray) -> list[bytes]:
         """Returns the bytes of the pieces here."""
-        pieces = self._client.fetch(array)
+        pieces = self._client.fetch(array.array)
         if sum(piece.nbytes for piece in pieces) > _MOST_BYTES:
             raise StatusError(
                 Code.UNIMPLEMENTED, f"the pieces of an array on a host exceed {_MOST_BYTES} bytes"
             )
         return [np.ascontiguousarray(piece).tobytes() for piece in pieces]
 
-    def split(self, array: Any) -> list[Any]:
-        """Returns an array of each piece here."""
-        return list(self._client.parts(array))
+    def split(self, array: PlacedArray) -> list[PlacedArray]:
+        """Returns an array of each piece here; they belong to the client of the whole."""
+        owner, spec = array.client, array.spec
+        device_ids = [i for i in spec.placing.device_ids if i in owner._own]  # noqa: SLF001
+        shape = spec.placing.shard_shape(spec.shape)
+        return [
+            PlacedArray(owner, _Spec(spec.kind, spec.dtype, shape, owner._single(i, spec)), part)  # noqa: SLF001
+            for i, part in zip(device_ids, self._client.parts(array.array), strict=True)
+        ]
 
-    def make(self, method: str, body: pb.MakeArray, parts: Sequence[Any]) -> tuple[HeldSpec, Any]:
-        """Makes an array of pieces, by the client's method of this name."""
+    def make(self, method: str, body: pb.MakeArray, parts: Sequence[PlacedArray]) -> PlacedArray:
+        """Makes an array of pieces, by the client's method of this name.
+
+        Another client's pieces are adopted: nothing ever writes to either, so they can share
+        memory.
+        """
         spec = self._spec(body.spec)
-        return spec, getattr(self._client, method)(spec, parts)
+        if method in {"join", "copy"} and any(part.client is not self for part in parts):
+            method = "adopt"
+        made = getattr(self._client, method)(spec, [part.array for part in parts])
+        return PlacedArray(self, spec, made)
 
     def reshard(
-        self, body: pb.MakeArray, held: Placing, parts: Sequence[Any]
-    ) -> tuple[HeldSpec, Any]:
+        self, body: pb.MakeArray, held: Placing, parts: Sequence[PlacedArray]
+    ) -> PlacedArray:
         """Makes an array of the content of another, all of whose pieces are here."""
         spec = self._spec(body.spec)
-        return spec, self._client.reshard(spec, held, parts)
+        made = self._client.reshard(spec, held, [part.array for part in parts])
+        return PlacedArray(self, spec, made)
 
-    def compile(self, body: pb.CompileProgram) -> Executable:
+    # ---- programs
+
+    def compile(self, body: pb.CompileProgram) -> Program:
         """Compiles a program, or loads it."""
         options = _jax.CompileOptions.ParseFromString(body.options)
         devices = tuple(body.devices)
         self._client.assign(options, devices)
         make = self._client.load if body.is_serialized else self._client.compile
-        return make(body.text, devices, options)
+        return Program(make(body.text, devices, options), not self._own.issuperset(devices))
 
-    def runner(self, executable: Executable, results: Sequence[pb.ExecutorArraySpec]) -> Runner:
+    def runner(self, program: Program, results: Sequence[pb.ExecutorArraySpec]) -> Runner:
         """Prepares a program for runs."""
         specs = [self._spec(spec) for spec in results]
-        return Runner(executable.runner(specs), specs)
+        return Runner(program, program.executable.runner(specs), specs)
 
-    def _spec(self, message: pb.ExecutorArraySpec) -> HeldSpec:
+    def run(self, runner: Runner, arguments: Sequence[PlacedArray]) -> list[PlacedArray]:
+        """Runs a program to its end; arguments of other clients of the same devices are adopted.
+
+        Raises:
+          BrokenClientError: This client has run no program over several hosts since one failed.
+        """
+        if runner.program.spans_hosts and self._is_broken:
+            raise BrokenClientError(
+                Code.UNAVAILABLE, "an earlier program over these hosts failed on one of them"
+            )
+        results = runner.run([self._at_home(argument) for argument in arguments])
+        return [
+            PlacedArray(self, spec, array)
+            for spec, array in zip(runner.results, results, strict=True)
+        ]
+
+    def break_down(self) -> None:
+        """Refuses programs over several hosts from now on."""
+        self._is_broken = True
+
+    def _at_home(self, array: PlacedArray) -> Any:
+        if array.client is self:
+            return array.array
+        spec = array.spec
+        home = _Spec(
+            spec.kind, spec.dtype, spec.shape, self._placings.from_wire(spec.placing.proto)
+        )
+        return self._client.adopt(home, self._client.parts(array.array))
+
+    def _single(self, device_id: int, spec: _Spec) -> Placing:
+        return self._placings.single(device_id, spec.placing.memory_kind)
+
+    def _spec(self, message: pb.ExecutorArraySpec) -> _Spec:
         key = message.SerializeToString()
         found = self._specs.get(key)
         if found is None:
-            found = HeldSpec(
+            found = _Spec(
                 message.kind,
                 dtype_of(message.kind),
                 tuple(message.shape),

@@ -1,4 +1,4 @@
-"""Arrays by number, also before they are there."""
+"""What a proxy has on this executor, by number, also before it is there."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shared_pathways_service.servers.devices.interface import ArraySpec
 from shared_pathways_service.servers.devices.status_errors import StatusError
 
-__all__ = ["HeldArray", "when_settled"]
+__all__ = ["Held", "when_settled"]
 
 
-class HeldArray:
-    """An array, or the error for which there is none; settles once. Thread-safe."""
+class Held:
+    """A client, array, program or runner, or the error for which there is none. Thread-safe.
 
-    __slots__ = ("_array", "_callbacks", "_error", "_lock", "_settled", "spec")
+    It settles once.
+    """
+
+    __slots__ = ("_callbacks", "_error", "_lock", "_settled", "_value")
 
     def __init__(self) -> None:
-        self.spec: ArraySpec | None = None
-        self._array: Any = None
+        self._value: Any = None
         self._error: StatusError | None = None
         self._settled = False
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
 
-    def fill(self, spec: ArraySpec, array: Any) -> None:
-        """Settles with an array."""
-        self.spec, self._array = spec, array
+    def fill(self, value: Any) -> None:
+        """Settles with a value."""
+        self._value = value
         self._settle()
 
     def fail(self, error: StatusError) -> None:
@@ -37,10 +38,10 @@ class HeldArray:
             self._settle()
 
     def get(self) -> Any:
-        """Returns the array; raises the error. Only once it is settled."""
+        """Returns the value; raises the error. Only once it is settled."""
         if self._error is not None:
             raise self._error.copy()
-        return self._array
+        return self._value
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """Calls back once, on the thread that settles it, or now."""
@@ -58,9 +59,9 @@ class HeldArray:
             callback()
 
 
-def when_settled(arrays: Sequence[HeldArray], then: Callable[[], None]) -> None:
+def when_settled(held: Sequence[Held], then: Callable[[], None]) -> None:
     """Calls `then` once, when all are settled."""
-    left = len(arrays) + 1
+    left = len(held) + 1
     lock = threading.Lock()
 
     def one() -> None:
@@ -71,6 +72,6 @@ def when_settled(arrays: Sequence[HeldArray], then: Callable[[], None]) -> None:
                 return
         then()
 
-    for array in arrays:
-        array.call_when_settled(one)
+    for each in held:
+        each.call_when_settled(one)
     one()
