@@ -14,6 +14,7 @@ from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import shows
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.executor.executor_commands import Commands
+from shared_pathways_service.servers.serving.batches import batches
 
 __all__ = ["ExecutorService"]
 
@@ -75,12 +76,5 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()
         # (The end of the stream ends this as well: the queue gets None.)
-        while (report := reports.get()) is not None:
-            message = pb.ExecutorReports(reports=[report])
-            while len(message.reports) < _MOST and not reports.empty():
-                report = reports.get()
-                if report is None:
-                    yield message
-                    return
-                message.reports.append(report)
-            yield message
+        for batch in batches(reports, _MOST, pb.ExecutorReport.ByteSize):
+            yield pb.ExecutorReports(reports=batch)

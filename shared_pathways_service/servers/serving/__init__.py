@@ -4,5 +4,6 @@
 - `listening`: sockets and ports
 - `admission`, `connections`: limits of calls and connections
 - `turns`: timeouts that ignore time in which the process was stopped
+- `batches`: queued items as messages of streams
 - `last_requests_file`: the record of requests that survives a crash
 """

@@ -8,44 +8,49 @@ token.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
+import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxlib import _jax, xla_client
 
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 
-__all__ = ["COLLECTIVE_TIMEOUT_S", "Coordinator", "CpuOfSeveral", "bound_collectives"]
+__all__ = ["JOIN_S", "Coordinator", "CpuOfSeveral", "bound_collectives"]
 
-#: Seconds for which a process waits for the others in a collective; then its program fails.
-COLLECTIVE_TIMEOUT_S = 5
-#: Seconds for all processes to find each other.
-_JOIN_S = 30
+#: Seconds for all processes to find each other; then jaxlib ends those that still wait.
+JOIN_S = 30
 _HEARTBEAT_S = 10
 _SHUTDOWN_S = 5
-#: Seconds for devices of one process to wait for each other; then XLA ends the process.
+#: Seconds, in addition to those for other processes, for devices of one process to wait for each
+#: other; then XLA ends the process.
 _TERMINATE_S = 60
 _ATTEMPTS = 10
 
 
-def bound_collectives() -> None:
+@functools.cache
+def bound_collectives(seconds: int) -> None:
     """Bounds the waits in collectives; call it before XLA reads its flags.
 
-    Without this a program hangs if another process of it has ended.
+    Without this a program hangs if another process of it hangs.
+
+    Args:
+      seconds: The time for which a process waits for the others; then its program fails.
     """
     flags = (
-        f"--xla_cpu_collective_timeout_seconds={COLLECTIVE_TIMEOUT_S}",
-        f"--xla_cpu_collective_call_terminate_timeout_seconds={_TERMINATE_S}",
+        f"--xla_cpu_collective_timeout_seconds={seconds}",
+        f"--xla_cpu_collective_call_terminate_timeout_seconds={seconds + _TERMINATE_S}",
     )
     os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()
 
 
 class Coordinator:
-    """The coordination service of one set of processes; lives as long as this process.
+    """The coordination service of one set of processes.
 
-    (Clients of a service that has ended end their processes.)
+    It must live as long as one of them: clients of a service that has ended end their processes.
 
     Attributes:
       address: Where the processes find it.
@@ -53,10 +58,10 @@ class Coordinator:
 
     def __init__(self, host: str, processes: int) -> None:
         for attempt in range(_ATTEMPTS):
-            self.address = _free_address(host)
             try:
+                self.address = _free_address(host)
                 self._service = _jax.get_distributed_runtime_service(
-                    self.address, processes, _HEARTBEAT_S, _JOIN_S, _SHUTDOWN_S, True
+                    self.address, processes, _HEARTBEAT_S, JOIN_S, _SHUTDOWN_S, True
                 )
             except Exception as error:  # the port was taken meanwhile
                 if attempt == _ATTEMPTS - 1:
@@ -65,6 +70,13 @@ class Coordinator:
                     ) from error
             else:
                 return
+
+    def close(self) -> None:
+        """Ends the service, once all its processes have ended; does not wait for that."""
+        # (It waits for calls of hosts that have not closed their connections.)
+        threading.Thread(
+            target=self._service.shutdown, name="coordination-ends", daemon=True
+        ).start()
 
 
 def _free_address(host: str) -> str:
@@ -87,6 +99,8 @@ class CpuOfSeveral:
     """
 
     name = "cpu"
+    #: Never dropped: jaxlib may end the process with one of these, also with one that has failed.
+    _kept: ClassVar[list[Any]] = []
 
     def __init__(self, coordinator: str, node: int, nodes: int, own: int, host: str) -> None:
         self._coordinator = coordinator
@@ -94,21 +108,21 @@ class CpuOfSeveral:
         self._nodes = nodes
         self._own = own
         self._host = host
-        self._coordination: Any = None
 
     def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
         """Waits for the other processes, and makes a client.
 
-        When the service has ended, jaxlib ends this process.
+        When the service has ended, or the others do not come in time, jaxlib ends this process.
         """
-        self._coordination = coordination = _jax.get_distributed_runtime_client(
+        coordination = _jax.get_distributed_runtime_client(
             self._coordinator,
             self._node,
-            init_timeout=_JOIN_S,
+            init_timeout=JOIN_S,
             shutdown_timeout=_SHUTDOWN_S,
             heartbeat_timeout=_HEARTBEAT_S,
             shutdown_on_destruction=False,
         )
+        self._kept.append(coordination)
         coordination.connect()
         client = xla_client.make_cpu_client(
             distributed_client=coordination,
@@ -117,6 +131,7 @@ class CpuOfSeveral:
             collectives=_jax.make_gloo_tcp_collectives(coordination, hostname=self._host),
             num_devices=self._own,
         )
+        self._kept.append(client)
         devices = sorted(client.devices(), key=lambda device: device.id)
         if len(devices) != len(device_ids):
             raise StatusError(

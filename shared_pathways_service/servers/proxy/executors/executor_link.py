@@ -15,6 +15,7 @@ from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.serving.batches import batches
 
 __all__ = ["ExecutorLink", "first_error", "new_number"]
 
@@ -39,8 +40,9 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-#: What a finalizer frees: the field of `Free`, and the number.
+#: What a finalizer frees: the field of `Free`, and the number; and about its size.
 _Freed = tuple[str, int]
+_FREED_BYTES = 8
 
 
 class ExecutorLink:
@@ -49,18 +51,30 @@ class ExecutorLink:
     All waits end with the executor: it counts as lost when its stream breaks, or when its host does
     not answer for some seconds.
 
+    Args:
+      token: The executor's token; None: it requires none.
+      on_lost: Called when the executor is lost, with the reason.
+      on_broken: Called with the number of a client that runs no more programs over several hosts,
+        before those that wait for the report of the program.
+
     Attributes:
       address: The executor's address.
     """
 
     def __init__(
-        self, address: str, token: str | None, on_lost: Callable[[ExecutorLink, str], None]
+        self,
+        address: str,
+        token: str | None,
+        on_lost: Callable[[ExecutorLink, str], None],
+        on_broken: Callable[[int], None],
     ) -> None:
         self.address = address
         self._on_lost = on_lost
+        self._on_broken = on_broken
         self._queue: queue.SimpleQueue[pb.ExecutorCommand | _Freed | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._waiting: dict[int, futures.Future[pb.ExecutorReport]] = {}
+        # By the number of the command, with its client.
+        self._waiting: dict[int, tuple[int, futures.Future[pb.ExecutorReport]]] = {}
         self._numbers = itertools.count(1)
         self._lost: StatusError | None = None
         self._is_closed = False
@@ -70,6 +84,11 @@ class ExecutorLink:
         )
         self._thread = threading.Thread(target=self._read, name="executor-reports", daemon=True)
         self._thread.start()
+
+    @property
+    def lost(self) -> StatusError | None:
+        """Why the executor is lost; None if it is not."""
+        return self._lost
 
     def tell(self, command: pb.ExecutorCommand) -> None:
         """Sends a command whose failure is that of what it makes."""
@@ -83,7 +102,7 @@ class ExecutorLink:
                 future.set_exception(self._lost.copy())
                 return future
             command.number = next(self._numbers)
-            self._waiting[command.number] = future
+            self._waiting[command.number] = (command.client, future)
             self._queue.put(command)
         return future
 
@@ -100,28 +119,18 @@ class ExecutorLink:
         self._channel.close()
 
     def _messages(self) -> Iterator[pb.ExecutorCommands]:
-        while True:
-            item = self._queue.get()
+        for batch in batches(self._queue, _MOST, _size):
             message = pb.ExecutorCommands()
-            while item is not None:
+            for item in batch:
                 _add(message, item)
-                if self._queue.empty() or len(message.commands) >= _MOST:
-                    break
-                item = self._queue.get()
-            if message.commands:
-                yield message
-            if item is None:
-                return
+            yield message
 
     def _read(self) -> None:
         reason = "the executor has ended"
         try:
             for message in self._stream:
                 for report in message.reports:
-                    with self._lock:
-                        waiting = self._waiting.pop(report.number, None)
-                    if waiting is not None:
-                        _settle(waiting, report)
+                    self._take(report)
         except grpc.RpcError as error:
             reason = f"the executor at {self.address} is gone: {_details(error)}"
         except Exception as error:  # noqa: BLE001 - otherwise all would wait for ever
@@ -135,19 +144,42 @@ class ExecutorLink:
             if not self._is_closed:
                 self._on_lost(self, reason)
         finally:
-            for future in left.values():
+            for _, future in left.values():
                 future.set_exception(lost.copy())
 
+    def _take(self, report: pb.ExecutorReport) -> None:
+        with self._lock:
+            client, waiting = self._waiting.pop(report.number, (0, None))
+        if report.is_broken:
+            self._on_broken(client)
+        if waiting is not None:
+            _settle(waiting, report)
 
-def first_error(asked: Sequence[futures.Future[Any]]) -> None:
-    """Waits until all have ended well, or one has failed, and raises its error."""
-    done, _ = futures.wait(asked, return_when=futures.FIRST_EXCEPTION)
+
+def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = None) -> None:
+    """Waits until all have ended well, or one has failed, and raises its error.
+
+    Args:
+      asked: What was asked of executors.
+      timeout_s: The seconds after which DEADLINE_EXCEEDED is raised; None: all waits end with the
+        executors.
+    """
+    done, left = futures.wait(asked, timeout_s, return_when=futures.FIRST_EXCEPTION)
     for future in done:
         error = future.exception()
         if isinstance(error, StatusError):
             raise error.copy()
         if error is not None:
             raise error
+    if left:
+        raise StatusError(
+            Code.DEADLINE_EXCEEDED,
+            f"{len(left)} of {len(asked)} executors did not answer within {timeout_s:g} s",
+        )
+
+
+def _size(item: pb.ExecutorCommand | _Freed) -> int:
+    return item.ByteSize() if isinstance(item, pb.ExecutorCommand) else _FREED_BYTES
 
 
 def _add(message: pb.ExecutorCommands, item: pb.ExecutorCommand | _Freed) -> None:
