@@ -1,6 +1,8 @@
 """The engine `distributed`: devices of other processes, the executors.
 
 - `executors`: all executors of this proxy
+- `opened_sets`: which of them have opened clients of which slices
+- `host_addresses`: where they find each other
 - `executor_client`, `executor_programs`: `DeviceClient` and `Executable` on executors
 - `remote_arrays`: arrays on executors
 - `executor_link`: the stream to an executor

@@ -15,10 +15,13 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
     first_error,
-    new_number,
 )
 from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
-from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
+from shared_pathways_service.servers.proxy.executors.remote_arrays import (
+    Memory,
+    RemoteArray,
+    spec_message,
+)
 from shared_pathways_service.servers.xla.resharding import recut
 from shared_pathways_service.servers.xla.xla import XlaClient
 
@@ -33,18 +36,23 @@ _IN_ONE_ORDER = threading.Lock()
 
 
 class ExecutorClient:
-    """Devices of one or more executors, which have opened the client of this number.
+    """Devices of one or more executors.
 
     Shardings, compile options and layouts are those of placeholders, devices of this process.
 
     Args:
-      number: The client's number in executors.
       device_ids: The devices, ascending.
       link_of: The executor of each device.
+      number: Returns the number of these devices' client in executors, which first open it if they
+        must; another one after a program over several of them has failed. Arrays and programs of
+        an earlier client remain valid.
     """
 
     def __init__(
-        self, number: int, device_ids: Sequence[int], link_of: Mapping[int, ExecutorLink]
+        self,
+        device_ids: Sequence[int],
+        link_of: Mapping[int, ExecutorLink],
+        number: Callable[[], int],
     ) -> None:
         self.number = number
         self._link_of = link_of
@@ -61,10 +69,16 @@ class ExecutorClient:
         """Returns the executor of each piece of an array."""
         return tuple(self._link_of[i] for i in spec.placing.device_ids)
 
-    def ask(self, links: Sequence[ExecutorLink], **body: Any) -> list[pb.ExecutorReport]:
+    def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
+        """Returns the executors of some devices, each once."""
+        return tuple(dict.fromkeys(self._link_of[i] for i in device_ids))
+
+    def ask(
+        self, client: int, links: Sequence[ExecutorLink], **body: Any
+    ) -> list[pb.ExecutorReport]:
         """Sends a command to executors, and waits for all their reports, or an error."""
         with _IN_ONE_ORDER if len(links) > 1 else contextlib.nullcontext():
-            asked = [link.ask(pb.ExecutorCommand(client=self.number, **body)) for link in links]
+            asked = [link.ask(pb.ExecutorCommand(client=client, **body)) for link in links]
         first_error(asked)
         return [future.result() for future in asked]
 
@@ -82,17 +96,18 @@ class ExecutorClient:
             )
         message = spec_message(spec)
         self._ask_each(
+            array.client,
             {
                 link: {"put": pb.PutArray(array=array.number, spec=message, shards=pieces)}
                 for link, pieces in data.items()
-            }
+            },
         )
         return array
 
     def fetch(self, array: RemoteArray) -> list[np.ndarray]:
         """Receives each piece from its executor."""
         links = list(dict.fromkeys(array.links))
-        reports = self.ask(links, fetch=pb.FetchArray(array=array.number))
+        reports = self.ask(array.client, links, fetch=pb.FetchArray(array=array.number))
         pieces = {link: iter(report.pieces) for link, report in zip(links, reports, strict=True)}
         # (Not frombuffer, which refuses empty arrays.)
         return [
@@ -110,7 +125,7 @@ class ExecutorClient:
     def adopt(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Makes an array of another client's pieces; those of other executors pass through here."""
         if self._are_here(spec, parts):
-            return self._make("adopt", spec, parts, [part.memory[0] for part in parts])
+            return self._make("adopt", spec, parts, _views(parts))
         return self.put(spec, self._fetched(parts))
 
     def copy(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
@@ -121,7 +136,7 @@ class ExecutorClient:
 
     def reinterpret(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Makes an array of the pieces' own memory."""
-        return self._make("reinterpret", spec, parts, [part.memory[0] for part in parts])
+        return self._make("reinterpret", spec, parts, _views(parts))
 
     def reshard(self, spec: ArraySpec, held: Place, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Cuts the new pieces out of the old ones: on an executor that has all, otherwise here."""
@@ -136,45 +151,43 @@ class ExecutorClient:
             held=held.proto.SerializeToString(),
             held_client=parts[0].client,
         )
-        self.ask(list(links), reshard=body)
+        self.ask(array.client, list(links), reshard=body)
         return array
 
     def is_deleted(self, array: RemoteArray) -> bool:
-        """Whether the array was donated to a program."""
+        """Whether a piece of the array was donated to a program."""
         return array.is_deleted
 
     def addresses(self, array: RemoteArray) -> list[int]:
         """Returns a number for the memory of each piece."""
         if array.is_deleted:
             raise RuntimeError("the array has been deleted")
-        return [id(memory) for memory in array.memory]
+        return [id(memory.origin) for memory in array.memory]
 
-    def _new(self, spec: ArraySpec, memory: Sequence[object] | None = None) -> RemoteArray:
+    def _new(self, spec: ArraySpec, memory: Sequence[Memory] | None = None) -> RemoteArray:
         shape = spec.placing.shard_shape(spec.shape)
-        return RemoteArray(self.number, self.links_of(spec), spec.dtype, shape, memory)
+        return RemoteArray(self.number(), self.links_of(spec), spec.dtype, shape, memory)
 
     def _make(
         self,
         method: str,
         spec: ArraySpec,
         parts: Sequence[RemoteArray],
-        memory: Sequence[object] | None = None,
+        memory: Sequence[Memory] | None = None,
     ) -> RemoteArray:
         array = self._new(spec, memory)
         self._ask_each(
+            array.client,
             {
                 link: {method: _make_message(array, spec, [p for p in parts if p.links[0] is link])}
                 for link in dict.fromkeys(array.links)
-            }
+            },
         )
         return array
 
-    def _ask_each(self, bodies: Mapping[ExecutorLink, dict[str, Any]]) -> None:
+    def _ask_each(self, client: int, bodies: Mapping[ExecutorLink, dict[str, Any]]) -> None:
         first_error(
-            [
-                link.ask(pb.ExecutorCommand(client=self.number, **body))
-                for link, body in bodies.items()
-            ]
+            [link.ask(pb.ExecutorCommand(client=client, **body)) for link, body in bodies.items()]
         )
 
     def _are_here(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> bool:
@@ -219,16 +232,23 @@ class ExecutorClient:
     def _compiled(
         self, text: bytes, device_ids: Sequence[int], options: Any, *, is_serialized: bool
     ) -> RemoteExecutable:
-        body = pb.CompileProgram(
-            program=new_number(),
-            text=text,
-            options=options.SerializeAsString(),
-            devices=device_ids,
-            is_serialized=is_serialized,
+        return RemoteExecutable(
+            self,
+            pb.CompileProgram(
+                text=text,
+                options=options.SerializeAsString(),
+                devices=device_ids,
+                is_serialized=is_serialized,
+            ),
         )
-        links = list(dict.fromkeys(self._link_of[i] for i in device_ids))
-        reports = self.ask(links, compile=body)
-        return RemoteExecutable(self, links, body.program, reports[0].facts)
+
+
+def _views(parts: Sequence[RemoteArray]) -> list[Memory]:
+    """Returns the memory of arrays that share others', but are not donated with them.
+
+    (As XLA does not own their memory, it copies it for a program that takes it.)
+    """
+    return [Memory(part.memory[0].origin) for part in parts]
 
 
 def _make_message(

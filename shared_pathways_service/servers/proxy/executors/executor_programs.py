@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,45 +17,66 @@ __all__ = ["RemoteExecutable"]
 
 
 class _Client(Protocol):
-    number: int
+    def number(self) -> int:
+        """Returns the client's number in executors; opens it first if there is none."""
 
-    def ask(self, links: Sequence[ExecutorLink], **body: Any) -> list[pb.ExecutorReport]:
+    def ask(
+        self, client: int, links: Sequence[ExecutorLink], **body: Any
+    ) -> list[pb.ExecutorReport]:
         """Sends a command to executors, and waits for their reports."""
 
     def links_of(self, spec: ArraySpec) -> tuple[ExecutorLink, ...]:
         """Returns the executor of each piece."""
 
+    def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
+        """Returns the executors of some devices, each once."""
 
-class RemoteExecutable:
-    """An `Executable`, compiled on each executor that has devices of it.
 
-    Args:
-      client: Its client.
+class _Compiled:
+    """A program that executors have compiled; they drop it when nothing refers to this.
+
+    Attributes:
+      client: The number of the client that it belongs to.
       links: The executors.
       number: Its number there.
       facts: What the first of them says of it.
     """
 
-    def __init__(
-        self,
-        client: _Client,
-        links: Sequence[ExecutorLink],
-        number: int,
-        facts: pb.ProgramFacts,
-    ) -> None:
+    def __init__(self, client: _Client, body: pb.CompileProgram) -> None:
+        self.client = client.number()
+        self.links = client.hosts(body.devices)
+        self.number = new_number()
+        command = pb.CompileProgram()
+        command.CopyFrom(body)
+        command.program = self.number
+        # (If some have compiled it and others failed, it is freed on all.)
+        self.facts = client.ask(self.client, self.links, compile=command)[0].facts
+
+    def __del__(self) -> None:
+        for link in getattr(self, "links", ()):
+            link.free("programs", self.number)
+
+
+class RemoteExecutable:
+    """An `Executable`, compiled on each executor that has devices of it.
+
+    It is compiled again when its executors have opened another client.
+
+    Args:
+      client: Its client.
+      body: The command that compiles it, without a number.
+    """
+
+    def __init__(self, client: _Client, body: pb.CompileProgram) -> None:
         self._client = client
-        self._links = links
-        self._number = number
-        self._facts = facts
+        self._body = body
+        self._lock = threading.Lock()
+        self._compiled = _Compiled(client, body)
+        self._facts = facts = self._compiled.facts
         self.name = facts.name
         self.fingerprint = facts.fingerprint
         self.memory = xla_pb2.CompiledMemoryStatsProto.FromString(facts.memory)
         self.code_bytes = facts.code_bytes
-
-    def __del__(self) -> None:
-        """Frees the program."""
-        for link in self._links:
-            link.free("programs", self._number)
 
     def parameter_shardings(self) -> list[bytes] | None:
         """Returns the shardings in tiles."""
@@ -102,64 +124,93 @@ class RemoteExecutable:
 
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Any]], list[Any]]:
         """Returns a function that runs the program on all its executors, to its end."""
-        client = self._client
-        links = self._links
-        runner = _Runner(client, links, self, results)
-        aliased = self.aliased_parameters()
-        kinds = [
-            (client.links_of(spec), spec.dtype, spec.placing.shard_shape(spec.shape))
-            for spec in results
-        ]
-
-        def run(arguments: list[Any]) -> list[Any]:
-            made = [RemoteArray(client.number, on, dtype, shape) for on, dtype, shape in kinds]
-            body = pb.RunProgram(
-                runner=runner.number,
-                arguments=[argument.number for argument in arguments],
-                results=[array.number for array in made],
-            )
-            client.ask(links, run=body)
-            for index in aliased:
-                arguments[index].is_deleted = True
-            return made
-
-        return run
+        return _Runs(self._client, self._current, results, self.aliased_parameters())
 
     def _described(self, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
-        describe = pb.DescribeProgram(program=self._number, what=what)
-        (report,) = self._client.ask(self._links[:1], describe=describe)
+        compiled = self._current()
+        describe = pb.DescribeProgram(program=compiled.number, what=what)
+        (report,) = self._client.ask(compiled.client, compiled.links[:1], describe=describe)
         return report.description if report.HasField("description") else None
 
-    @property
-    def number(self) -> int:
-        """Its number in executors."""
-        return self._number
+    def _current(self) -> _Compiled:
+        """Returns the program of the executors' present client."""
+        compiled = self._compiled
+        if compiled.client == self._client.number():
+            return compiled
+        with self._lock:
+            if self._compiled.client != self._client.number():
+                self._compiled = _Compiled(self._client, self._body)
+            return self._compiled
 
 
 class _Runner:
-    """A program's way to run, on executors."""
+    """A compiled program's way to run; executors drop it when nothing refers to this.
+
+    Attributes:
+      compiled: The program.
+      number: Its number in executors.
+      kinds: For each result the executor of each piece, its type, and the shape of a piece.
+    """
+
+    def __init__(self, client: _Client, compiled: _Compiled, results: Sequence[ArraySpec]) -> None:
+        self.compiled = compiled
+        self.number = new_number()
+        self.kinds = [
+            (client.links_of(spec), spec.dtype, spec.placing.shard_shape(spec.shape))
+            for spec in results
+        ]
+        make = pb.MakeRunner(
+            program=compiled.number,
+            runner=self.number,
+            results=[spec_message(spec) for spec in results],
+        )
+        client.ask(compiled.client, compiled.links, make_runner=make)
+
+    def __del__(self) -> None:
+        for link in self.compiled.links:
+            link.free("runners", self.number)
+
+
+class _Runs:
+    """Runs a program with the executors' present client."""
 
     def __init__(
         self,
         client: _Client,
-        links: Sequence[ExecutorLink],
-        program: RemoteExecutable,
+        current: Callable[[], _Compiled],
         results: Sequence[ArraySpec],
+        aliased: frozenset[int],
     ) -> None:
-        self.number = new_number()
-        self._links = links
-        # (It lives as long as its runner.)
-        self._program = program
-        make = pb.MakeRunner(
-            program=program.number,
-            runner=self.number,
-            results=[spec_message(spec) for spec in results],
-        )
-        client.ask(links, make_runner=make)
+        self._client = client
+        self._current = current
+        self._results = results
+        self._aliased = aliased
+        self._lock = threading.Lock()
+        self._runner = _Runner(client, current(), results)
 
-    def __del__(self) -> None:
-        for link in self._links:
-            link.free("runners", self.number)
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        """Runs the program on these arrays; returns its results."""
+        runner = self._present()
+        compiled = runner.compiled
+        made = [RemoteArray(compiled.client, on, dtype, shape) for on, dtype, shape in runner.kinds]
+        body = pb.RunProgram(
+            runner=runner.number,
+            arguments=[argument.number for argument in arguments],
+            results=[array.number for array in made],
+        )
+        self._client.ask(compiled.client, compiled.links, run=body)
+        for index in self._aliased:
+            arguments[index].donate()
+        return made
+
+    def _present(self) -> _Runner:
+        runner, compiled = self._runner, self._current()
+        if runner.compiled is compiled:
+            return runner
+        with self._lock:
+            if self._runner.compiled is not compiled:
+                self._runner = _Runner(self._client, compiled, self._results)
+            return self._runner
 
 
 def _layouts(layouts: pb.Layouts) -> list[str]:

@@ -9,7 +9,22 @@ from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.interface import ArraySpec
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink, new_number
 
-__all__ = ["RemoteArray", "spec_message"]
+__all__ = ["Memory", "RemoteArray", "spec_message"]
+
+
+class Memory:
+    """A stand-in for the memory of a piece.
+
+    Attributes:
+      is_donated: Whether a program has taken it.
+      origin: The same object for all that may be the same memory.
+    """
+
+    __slots__ = ("is_donated", "origin")
+
+    def __init__(self, origin: Memory | None = None) -> None:
+        self.is_donated = False
+        self.origin: Memory = origin or self
 
 
 class RemoteArray:
@@ -20,11 +35,10 @@ class RemoteArray:
       links: The executor of each piece.
       number: The array's number there.
       shape: The shape of each piece.
-      memory: A stand-in for the memory of each piece, the same object for the same memory.
-      is_deleted: Whether its memory was donated to a program.
+      memory: The memory of each piece, the same object for arrays that a donation of one ends.
     """
 
-    __slots__ = ("_parts", "client", "dtype", "is_deleted", "links", "memory", "number", "shape")
+    __slots__ = ("_parts", "client", "dtype", "links", "memory", "number", "shape")
 
     def __init__(
         self,
@@ -32,16 +46,25 @@ class RemoteArray:
         links: Sequence[ExecutorLink],
         dtype: Any,
         shape: tuple[int, ...],
-        memory: Sequence[object] | None = None,
+        memory: Sequence[Memory] | None = None,
     ) -> None:
         self.client = client
         self.links = links
         self.number = new_number()
         self.dtype = dtype
         self.shape = shape
-        self.memory = [object() for _ in links] if memory is None else memory
-        self.is_deleted = False
+        self.memory = [Memory() for _ in links] if memory is None else memory
         self._parts: list[RemoteArray] | None = None
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether a program has taken the memory of a piece."""
+        return any(memory.is_donated for memory in self.memory)
+
+    def donate(self) -> None:
+        """Notes that a program has taken the memory, and so that of all arrays that share it."""
+        for memory in self.memory:
+            memory.is_donated = True
 
     def __del__(self) -> None:
         """Frees the data."""
