@@ -19,6 +19,8 @@ AGING_S = 3600.0
 RECOVERING_S = 20.0
 #: Seconds that a program may go on running on a lost slice before its proxy is ended.
 LOST_PROGRAM_GRACE_S = 30.0
+#: Seconds for which a host waits for others in a program over several hosts.
+COLLECTIVE_TIMEOUT_S = 60
 #: Seconds between two reports of a proxy's counters to the resource manager.
 PROXY_COUNTERS_S = 10.0
 #: Seconds that a service which connect() started lives after its last client.

@@ -67,6 +67,12 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         "virtual slice, then of the second one, and so on.",
     )
     executor_token_file: str = flag("", help="Send the token in this file to the executors.")
+    collective_timeout_s: int = flag(
+        constants.COLLECTIVE_TIMEOUT_S,
+        parse=positive_int,
+        help="With --engine=distributed, fail a program if one of its hosts has waited so long for "
+        "the others in a collective.",
+    )
     transport: str = flag(
         "auto",
         parse=choice(*TRANSPORTS),

@@ -256,7 +256,8 @@ def _executors(options: ProxyServerOptions) -> Executors | None:
     if options.engine == "local":
         return None
     token = read_token(options.executor_token_file, field="--executor_token_file")
-    return Executors(options.executors, hosts_of(options.instance_types()), token)
+    hosts = hosts_of(options.instance_types())
+    return Executors(options.executors, hosts, token, options.collective_timeout_s)
 
 
 def _keep_memory() -> None:

@@ -25,6 +25,8 @@ __all__ = ["DeviceInfo", "Engine"]
 #: Copies of at least this size are made by a helper thread.
 _LARGE = 1 << 20
 _HELPERS = 4
+#: With executors each may wait for a host that hangs, until it counts as lost.
+_HELPERS_THAT_WAIT = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,9 +75,12 @@ class Engine:
             ),
         )
         self.compiler = Compiler(self.placings, xla_flags, compile_cache)
+        self.compiler.computes_here = executors is None
         self.compiler.place = last.place("")
         self.compilations = self.compiler.turns = Compilations(self.compiler.place)
-        self._helpers = futures.ThreadPoolExecutor(_HELPERS, thread_name_prefix="helper")
+        self._helpers = futures.ThreadPoolExecutor(
+            _HELPERS if executors is None else _HELPERS_THAT_WAIT, thread_name_prefix="helper"
+        )
 
     def open_executors(self) -> None:
         """Opens the client of each slice on its executors, if there are any.
@@ -86,8 +91,9 @@ class Engine:
         if self._executors is None:
             return
         for index, name in enumerate(self.slices.instance_types):
+            device_ids = [device.id for device in self.devices if device.slice_index == index]
             try:
-                self.placings.client((index,))
+                self._executors.open(device_ids, (index,))
             except StatusError as error:
                 raise SharedPathwaysError(
                     f"virtual slice {index} ({name}) has no executors: {error.message}",
@@ -109,11 +115,20 @@ class Engine:
                 self.slices.unplace(index, generation, reason)
 
     def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
-        """Runs a function that copies `nbytes`: at once if small, else on a helper thread."""
-        if nbytes < _LARGE:
+        """Runs a function that copies `nbytes`: at once if it is short, else on a helper thread.
+
+        It is short if the copy is small and in this process. The thread that reads a session's
+        requests must not wait for executors.
+        """
+        if nbytes < _LARGE and self.computes_here:
             function()
         else:
             self.run_aside(function)
+
+    @property
+    def computes_here(self) -> bool:
+        """Whether the devices are in this process, and not in executors."""
+        return self._executors is None
 
     def run_aside(self, function: Callable[[], None]) -> None:
         """Runs a function that ends on its own on a helper thread."""

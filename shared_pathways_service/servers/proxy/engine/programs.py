@@ -54,6 +54,7 @@ class Compiler:
       place: Records what is compiled.
       ffi_names: Functions of the user's own libraries that programs may call.
       turns: Lets other programs compile while one waits for its client.
+      computes_here: Whether programs run in this process: elsewhere none is quick.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Compiler:
         self.place: Place | None = None
         self.ffi_names: frozenset[str] = frozenset()
         self.turns: Turns | None = None
+        self.computes_here = True
         self.compiled = 0
         self.compile_ns = 0
 
@@ -85,7 +87,8 @@ class Compiler:
         checker = None if mark is None else CallbackChecker(len(mark.names), len(device_ids))
         # Over several devices XLA waits on threads of its own.
         calls_back = frozenset() if mark is None else CALLBACK_NAMES
-        quick = len(device_ids) == 1 and program_costs.is_quick(module, calls_back)
+        is_short = self.computes_here and len(device_ids) == 1
+        quick = is_short and program_costs.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
         check = functools.partial(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.opened_sets import OpenedSets
@@ -31,7 +32,7 @@ class Executors:
         addresses: Sequence[str],
         host_of: Sequence[int],
         token: str | None,
-        collective_timeout_s: int,
+        collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
     ) -> None:
         self._watching = threading.Lock()
         self._lost: list[tuple[ExecutorLink, str]] = []
@@ -50,6 +51,14 @@ class Executors:
             lost, self._lost = self._lost, []
         for link, reason in lost:
             on_lost(self._devices_of(link), reason)
+
+    def open(self, device_ids: Sequence[int], slices: tuple[int, ...]) -> None:
+        """Opens the client of some devices now, not with its first use.
+
+        Raises:
+          StatusError: An executor cannot be used.
+        """
+        self._sets.number(slices, device_ids, self._link_of)
 
     def client(self, device_ids: Sequence[int], slices: tuple[int, ...]) -> ExecutorClient:
         """Returns a client of some devices; a `MakeClient`. It is opened with its first use."""

@@ -53,6 +53,7 @@ def derive(
                 output.client = view_of.client
         return run()
 
+    engine = session.engine
     Operation(
         name,
         run_and_share,
@@ -60,7 +61,8 @@ def derive(
         outputs=outputs,
         epochs=tuple(epochs),
         session_id=session.session_id,
-        runner=lambda function: function(),
+        # (Nothing is copied, and nothing waits for the pieces of a value.)
+        runner=lambda function: function() if view_of is not None else engine.run_soon(function, 0),
     ).start()
     return outputs
 

@@ -177,23 +177,68 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
         else:
             call.answer()
 
-    def look() -> None:
-        try:
-            error = value.failure()
-            if error is not None:
-                raise error.copy()
-            spec = value.known_spec()
-            # Now, before a program that takes the memory may run: XLA never overwrites memory in
-            # use.
-            pieces = value.fetch()
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
-            failed(raised)
-            return
+    def copy_soon(pieces: Sequence[np.ndarray]) -> None:
+        spec = value.known_spec()
         nbytes = math.prod(spec.shape) * spec.dtype.itemsize if len(pieces) > 1 else 0
         session.engine.run_soon(lambda: copy(spec, pieces), nbytes)
 
-    value.when_settled(look)
+    if session.engine.computes_here:
+        value.when_settled(lambda: _fetch_here(value, copy_soon, failed))
+    else:
+        _fetch_aside(session, value, copy_soon, failed)
     return True
+
+
+def _fetch_here(
+    value: Value,
+    use: Callable[[Sequence[np.ndarray]], None],
+    fail: Callable[[Exception], None],
+) -> None:
+    """Fetches a settled value's pieces."""
+    try:
+        error = value.failure()
+        if error is not None:
+            raise error.copy()
+        value.known_spec()
+        # Now, before a program that takes the memory may run: XLA never overwrites memory in use.
+        pieces = value.fetch()
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
+        fail(raised)
+        return
+    use(pieces)
+
+
+def _fetch_aside(
+    session: Session,
+    value: Value,
+    use: Callable[[Sequence[np.ndarray]], None],
+    fail: Callable[[Exception], None],
+) -> None:
+    """Fetches a value's pieces from executors; a program that takes the memory waits for that."""
+    fetched: list[Sequence[np.ndarray]] = []
+
+    def run() -> Sequence[Any]:
+        fetched.append(value.fetch())
+        return ()
+
+    operation = Operation(
+        "device to host",
+        run,
+        inputs=[value],
+        outputs=(),
+        epochs=value.epochs,
+        session_id=session.session_id,
+        runner=session.engine.run_aside,
+    )
+
+    def ended() -> None:
+        if operation.error is not None:
+            fail(operation.error.copy())
+        else:
+            use(fetched.pop())
+
+    operation.add_callback(ended)
+    operation.start()
 
 
 def _to_host(
