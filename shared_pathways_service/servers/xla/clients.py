@@ -6,11 +6,16 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent import futures
 
 import jax
 
 from shared_pathways_service.servers.devices.interface import DeviceClient
-from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+)
 
 __all__ = ["Clients", "MakeClient", "forget_cached"]
 
@@ -36,6 +41,7 @@ class Clients:
         self._slice_of = tuple(slice_of)
         self._drop_cached = drop_cached
         self._lock = threading.Lock()
+        self._making: dict[tuple[int, ...], futures.Future[DeviceClient]] = {}
         self._of_one: dict[tuple[int, ...], DeviceClient] = {}
         self._of_several: weakref.WeakValueDictionary[tuple[int, ...], DeviceClient] = (
             weakref.WeakValueDictionary()
@@ -44,27 +50,59 @@ class Clients:
     def get(self, slices: tuple[int, ...]) -> DeviceClient:
         """Returns the client of a set of slices, ascending."""
         with self._lock:
-            clients = self._of_one if len(slices) == 1 else self._of_several
-            found = clients.get(slices)
-            if found is None:
+            found = self._known(slices)
+            if found is not None:
+                return found
+            making = self._making.get(slices)
+            is_first = making is None
+            if making is None:
                 if len(slices) > 1:
                     self._make_room()
-                ids = [i for i, index in enumerate(self._slice_of) if index in slices]
-                found = clients[slices] = self._make(ids, slices)
-            return found
+                making = self._making[slices] = futures.Future()
+        if is_first:
+            # Without the lock, so that one that is slow to make delays no other.
+            self._make_for_all(slices, making)
+        error = making.exception()
+        if error is not None:
+            raise from_exception(error).copy()
+        return making.result()
+
+    def _known(self, slices: tuple[int, ...]) -> DeviceClient | None:
+        clients = self._of_one if len(slices) == 1 else self._of_several
+        return clients.get(slices)
+
+    def _make_for_all(self, slices: tuple[int, ...], making: futures.Future[DeviceClient]) -> None:
+        ids = [i for i, index in enumerate(self._slice_of) if index in slices]
+        try:
+            made = self._make(ids, slices)
+        except BaseException as error:  # noqa: BLE001 - all that wait raise it
+            with self._lock:
+                del self._making[slices]
+            making.set_exception(from_exception(error).copy())
+            return
+        with self._lock:
+            del self._making[slices]
+            if len(slices) == 1:
+                self._of_one[slices] = made
+            else:
+                self._of_several[slices] = made
+        making.set_result(made)
 
     def _make_room(self) -> None:
-        if len(self._of_several) < _MOST_SETS:
+        if self._count() < _MOST_SETS:
             return
         self._drop_cached()
         # Reference cycles hold XLA's threads as well.
         gc.collect()
-        if len(self._of_several) >= _MOST_SETS:
+        if self._count() >= _MOST_SETS:
             raise StatusError(
                 Code.RESOURCE_EXHAUSTED,
                 f"arrays and programs lie on {_MOST_SETS} different sets of several slices; one "
                 "more can be used once those of another set are dropped",
             )
+
+    def _count(self) -> int:
+        return len(self._of_several) + sum(len(slices) > 1 for slices in self._making)
 
 
 def forget_cached() -> None:
