@@ -1,0 +1,152 @@
+"""The order of a proxy's commands, on a client that only records them."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.processes import DEADLINE_S
+from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.executor import executor_commands
+from shared_pathways_service.servers.executor.executor_commands import Commands
+
+CLIENT, PROGRAM, RUNNER, ARRAY, RESULT = range(1, 6)
+
+
+class Client:
+    """Programs of these texts: `one host`, `two hosts`, `no program`."""
+
+    def __init__(self, command: pb.OpenClient, _own_devices: int, _host: str) -> None:
+        self.spans_hosts = bool(command.coordinator)
+        self.is_broken = False
+
+    def put(self, body: pb.PutArray) -> bytes:
+        return b"".join(body.shards)
+
+    def fetch(self, array: bytes) -> list[bytes]:
+        return [array]
+
+    def compile(self, body: pb.CompileProgram) -> SimpleNamespace:
+        if body.text == b"no program":
+            raise StatusError(Code.INVALID_ARGUMENT, "it is no program")
+        return SimpleNamespace(spans_hosts=body.text == b"two hosts", executable=None)
+
+    def runner(self, program: SimpleNamespace, _results: Any) -> SimpleNamespace:
+        return SimpleNamespace(program=program)
+
+    def run(self, _runner: SimpleNamespace, arguments: Sequence[bytes]) -> list[bytes]:
+        if arguments == [b"bad"]:
+            raise StatusError(Code.UNKNOWN, "Gloo failed")
+        return [2 * argument for argument in arguments]
+
+    def break_down(self) -> None:
+        self.is_broken = True
+
+
+class Proxy:
+    """Sends commands without waiting, and then receives the report of each."""
+
+    def __init__(self) -> None:
+        self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
+        self._commands = Commands(1, "host", self._reports.put)
+        self._sent = 0
+        self._received: dict[int, pb.ExecutorReport] = {}
+
+    def send(self, **body: Any) -> int:
+        self._sent += 1
+        self._commands.take(pb.ExecutorCommand(number=self._sent, client=CLIENT, **body))
+        return self._sent
+
+    def free(self, **numbers: Sequence[int]) -> None:
+        self._commands.take(pb.ExecutorCommand(free=pb.Free(**numbers)))
+
+    def report(self, number: int) -> pb.ExecutorReport:
+        while number not in self._received:
+            report = self._reports.get(timeout=DEADLINE_S)
+            self._received[report.number] = report
+        return self._received[number]
+
+    def prepare(self, text: bytes, coordinator: str = "") -> None:
+        """Opens a client, and compiles a program."""
+        self.send(open=pb.OpenClient(coordinator=coordinator, collective_timeout_s=7))
+        self.send(compile=pb.CompileProgram(program=PROGRAM, text=text))
+        self.send(make_runner=pb.MakeRunner(program=PROGRAM, runner=RUNNER))
+
+    def run(self, argument: int = ARRAY, result: int = RESULT) -> int:
+        return self.send(run=pb.RunProgram(runner=RUNNER, arguments=[argument], results=[result]))
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
+    bounds: list[int] = []
+    monkeypatch.setattr(executor_commands, "OpenedClient", Client)
+    monkeypatch.setattr(executor_commands, "facts", lambda _executable: pb.ProgramFacts())
+    monkeypatch.setattr(executor_commands, "bound_collectives", bounds.append)
+    return Proxy()
+
+
+def put(data: bytes, array: int = ARRAY) -> pb.PutArray:
+    return pb.PutArray(array=array, shards=[data])
+
+
+def test_what_is_freed_remains_for_the_commands_before(proxy: Proxy) -> None:
+    proxy.prepare(b"one host")
+    proxy.send(put=put(b"a"))
+    proxy.run()
+    proxy.free(programs=[PROGRAM], runners=[RUNNER], arrays=[ARRAY])
+    fetched = proxy.report(proxy.send(fetch=pb.FetchArray(array=RESULT)))
+    assert (fetched.code, list(fetched.pieces)) == (0, [b"aa"])
+    for number, text in (
+        (proxy.run(), f"runner {RUNNER} does not exist"),
+        (proxy.send(fetch=pb.FetchArray(array=ARRAY)), f"array {ARRAY} does not exist"),
+        (proxy.send(describe=pb.DescribeProgram(program=PROGRAM)), f"program {PROGRAM} does not"),
+    ):
+        report = proxy.report(number)
+        assert report.code == Code.INTERNAL
+        assert text in report.message
+
+
+def test_a_freed_client_is_gone_after_the_commands_before(proxy: Proxy) -> None:
+    proxy.prepare(b"one host")
+    proxy.send(put=put(b"a"))
+    ran = proxy.run()
+    proxy.free(clients=[CLIENT])
+    assert proxy.report(ran).code == 0
+    report = proxy.report(proxy.send(put=put(b"a", 9)))
+    assert f"client {CLIENT} does not exist" in report.message
+
+
+def test_a_command_fails_as_what_it_uses(proxy: Proxy) -> None:
+    proxy.prepare(b"no program")
+    proxy.send(put=put(b"a"))
+    report = proxy.report(proxy.run())
+    assert (report.code, report.message) == (Code.INVALID_ARGUMENT, "it is no program")
+    assert not report.is_broken
+
+
+def test_hosts_report_that_they_can_open_a_client_before_they_have_one(proxy: Proxy) -> None:
+    assert proxy.report(proxy.send(meet=pb.MeetHosts())).code == 0
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        lambda proxy: proxy.send(put=put(b"bad")),
+        lambda proxy: None,
+        lambda proxy: proxy.free(runners=[RUNNER]),
+    ],
+)
+@pytest.mark.parametrize(("text", "breaks"), [(b"two hosts", True), (b"one host", False)])
+def test_a_program_that_fails_on_a_host_breaks_the_client_if_others_run_it(
+    proxy: Proxy, fail: Callable[[Proxy], object], text: bytes, breaks: bool
+) -> None:
+    proxy.prepare(text, "10.0.0.1:99" if breaks else "")
+    fail(proxy)
+    report = proxy.report(proxy.run())
+    assert report.code in {Code.UNKNOWN, Code.INTERNAL}
+    assert report.is_broken is breaks
