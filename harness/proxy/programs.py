@@ -9,7 +9,14 @@ from jaxlib import xla_client
 
 from shared_pathways_service.protocol.ifrt import core_pb2
 
-__all__ = ["DOUBLE", "ENDLESS", "compile_options", "sharded_double", "sharded_endless"]
+__all__ = [
+    "DOUBLE",
+    "ENDLESS",
+    "compile_options",
+    "sharded_double",
+    "sharded_endless",
+    "sharded_sum",
+]
 
 ENDLESS = """
 module @endless {
@@ -48,6 +55,22 @@ module @sharded_double attributes {{mhlo.num_partitions = {devices} : i32}} {{
   }}
 }}
 """
+
+
+def sharded_sum(devices: int, attributes: str = "") -> str:
+    """As `sharded_double`, but adds the sum of all elements to each: the devices exchange data."""
+    return (
+        sharded_double(devices, attributes)
+        .replace("@sharded_double", "@sharded_sum")
+        .replace(
+            "%n = stablehlo.add %x, %x : tensor<8xf32>",
+            """%zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    %all = stablehlo.broadcast_in_dim %sum, dims = [] : (tensor<f32>) -> tensor<8xf32>
+    %n = stablehlo.add %x, %all : tensor<8xf32>""",
+        )
+    )
 
 
 def sharded_endless(devices: int) -> str:

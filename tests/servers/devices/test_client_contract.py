@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from harness.processes import ServerProcess
-from harness.proxy.programs import compile_options, sharded_double
+from harness.proxy.executors import running_executors
+from harness.proxy.programs import compile_options, sharded_double, sharded_sum
 from harness.proxy.raw import split
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.devices.interface import (
@@ -21,10 +19,10 @@ from shared_pathways_service.servers.devices.interface import (
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.executors.executors import Executors
+from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray
 from shared_pathways_service.servers.xla.shardings import Placing, Placings
 from tests.servers.proxy.xla.option_bytes import override
 
-EXECUTOR = "shared_pathways_service.servers.executor"
 Kind = core_pb2.DTypeProto
 EIGHT = np.arange(8, dtype=np.float32)
 
@@ -41,24 +39,17 @@ def placings(request: pytest.FixtureRequest) -> Iterator[Placings]:
         yield Placings(SLICE_OF)
         return
     host_of = HOST_OF[request.param]
-    with contextlib.ExitStack() as stack:
-        token_file = stack.enter_context(tempfile.NamedTemporaryFile("w"))
-        token_file.write("a-token")
-        token_file.flush()
-        flags = ["--instance_type=tpuv6e1t:2x4", f"--token_file={token_file.name}"]
-        flags.append(f"--devices={len(host_of) // len(set(host_of))}")
-        processes = [
-            stack.enter_context(ServerProcess(EXECUTOR, flags)) for _ in sorted(set(host_of))
-        ]
-        addresses = [f"127.0.0.1:{(process.ready or {})['port']}" for process in processes]
+    per_host = len(host_of) // len(set(host_of))
+    flags = ["--instance_type=tpuv6e1t:2x4", f"--devices={per_host}"]
+    with running_executors(*[flags] * len(set(host_of))) as running:
         lost: list[str] = []
-        executors = Executors(addresses, host_of, "a-token")
+        executors = Executors(running.addresses, host_of, running.token)
         executors.watch(lambda _, reason: lost.append(reason))
         yield Placings(SLICE_OF, make=executors.client)
         executors.close()
         assert not lost
         # An executor ends with its proxy.
-        assert [process.wait() for process in processes] == [0] * len(processes)
+        assert [process.wait() for process in running.processes] == [0] * len(running.processes)
 
 
 def floats(placing: Placing, shape: tuple[int, ...] = (8,)) -> Spec:
@@ -151,12 +142,15 @@ def test_another_sharding(placings: Placings, devices: tuple[int, ...]) -> None:
 
 
 def compiled(
-    placings: Placings, devices: tuple[int, ...], attributes: str = ""
+    placings: Placings,
+    devices: tuple[int, ...],
+    attributes: str = "",
+    program: Callable[[int, str], str] = sharded_double,
 ) -> tuple[DeviceClient, Executable]:
     client = placings.client(placings.slices(devices))
     options = core_pb2.XlaCompileOptionsProto.FromString(compile_options(devices)).compile_options
-    program = sharded_double(len(devices), attributes)
-    return client, client.compile(program, devices, client.options(options, devices))
+    text = program(len(devices), attributes)
+    return client, client.compile(text, devices, client.options(options, devices))
 
 
 def some(shardings: list[bytes] | None) -> list[bytes]:
@@ -179,6 +173,53 @@ def test_a_program_over_some_devices(placings: Placings, devices: tuple[int, ...
         (result,) = run([array])
         assert content(spec, result).tolist() == (2 * EIGHT).tolist()
     assert not client.is_deleted(array)
+
+
+@pytest.mark.parametrize("devices", [(0, 1), (2, 1, 0, 3), (4, 5), (3, 4)])
+def test_devices_exchange_data(placings: Placings, devices: tuple[int, ...]) -> None:
+    _, executable = compiled(placings, devices, program=sharded_sum)
+    spec = floats(placings.from_wire(split(devices)))
+    run = executable.runner([spec])
+    array = put(spec, EIGHT)
+    for _ in range(2):
+        (result,) = run([array])
+        assert content(spec, result).tolist() == (EIGHT + 28).tolist()
+
+
+def fail_on_one_host(array: object) -> bool:
+    """Has programs that take an array fail on one of its hosts; False if there is no host."""
+    if not isinstance(array, RemoteArray):
+        return False
+    array.links[0].free("arrays", array.number)
+    return True
+
+
+# (Over the hosts of a slice, and over those of both.)
+@pytest.mark.parametrize("devices", [(0, 1, 2, 3), (1, 4)])
+def test_programs_run_after_one_has_failed_on_one_of_its_hosts(
+    placings: Placings, devices: tuple[int, ...]
+) -> None:
+    client, executable = compiled(placings, devices, program=sharded_sum)
+    spec = floats(placings.from_wire(split(devices)))
+    run = executable.runner([spec])
+    kept, bad = put(spec, EIGHT), put(spec, EIGHT)
+    expected = (EIGHT + 28).tolist()
+    (before,) = run([kept])
+    if fail_on_one_host(bad):
+        with pytest.raises(StatusError, match="does not exist"):
+            run([bad])
+    # Arrays of before are still there: for the program, and for everything else.
+    (after,) = run([kept])
+    assert content(spec, after).tolist() == content(spec, before).tolist() == expected
+    (of_before,) = run([before])
+    assert content(spec, of_before).tolist() == (EIGHT + 28 + 28 + 8 * 28).tolist()
+    joined = client.join(spec, client.parts(before))
+    assert content(spec, joined).tolist() == expected
+    (of_joined,) = run([joined])
+    assert content(spec, of_joined).tolist() == content(spec, of_before).tolist()
+    copied = client.copy(spec, client.parts(kept))
+    assert content(spec, copied).tolist() == EIGHT.tolist()
+    assert "sharded_sum" in executable.text()
 
 
 def test_what_is_known_of_a_program(placings: Placings) -> None:
@@ -205,6 +246,18 @@ def test_a_donated_argument_is_gone(placings: Placings) -> None:
     (result,) = executable.runner([spec])([array])
     assert client.is_deleted(array)
     assert content(spec, result).tolist() == (2 * EIGHT).tolist()
+
+
+def test_arrays_that_share_the_memory_of_a_donated_one_are_gone(placings: Placings) -> None:
+    client, executable = compiled(placings, (0, 1), ", tf.aliasing_output = 0 : i32")
+    spec = floats(placings.from_wire(split((0, 1))))
+    run = executable.runner([spec])
+    # A whole by its pieces, pieces by their whole, and another whole of the same pieces.
+    array = put(spec, EIGHT.copy())
+    parts = client.parts(array)
+    joined, another = client.join(spec, parts), client.join(spec, parts)
+    run([joined])
+    assert all(map(client.is_deleted, [joined, another, *parts]))
 
 
 def test_a_program_that_is_loaded_again(placings: Placings) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
+import signal
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.processes import ServerProcess
-from harness.proxy.programs import DOUBLE, sharded_double, sharded_endless
+from harness.processes import DEADLINE_S
+from harness.proxy.executors import running_executors
+from harness.proxy.programs import DOUBLE, sharded_double, sharded_endless, sharded_sum
 from harness.proxy.raw import Failed, single, split
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.executor.flags import ExecutorOptions
+from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.processes import DATA_LOSS, EIGHT, FOUR, address_of
 
-EXECUTOR = "shared_pathways_service.servers.executor"
 #: The first slice has two hosts, the second one has one.
 SLICES = ("tpuv6e:2x4", "tpuv6e:2x2")
 
@@ -54,53 +56,68 @@ def test_an_executor_has_one_address(address: str) -> None:
     assert raised.value.field == "--bind_address"
 
 
+#: Each with its index among the hosts of its slice; the last one is a slice more.
+HOSTS = ((SLICES[0], 0), (SLICES[0], 1), (SLICES[1], 0), (SLICES[1], 0))
+
+
+def refusal(address: str, token: str) -> StatusError:
+    """Returns the error of a stream that an executor refuses."""
+    link = ExecutorLink(address, token, lambda _link, _reason: None, lambda _client: None)
+    try:
+        error = link.ask(pb.ExecutorCommand(meet=pb.MeetHosts())).exception(DEADLINE_S)
+    finally:
+        link.close()
+    assert isinstance(error, StatusError)
+    return error
+
+
 def test_a_killed_executor_takes_its_slice_and_no_other(
-    start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
+    start_proxy: StartProxy, connect: MakeClient
 ) -> None:
-    token_file = tmp_path / "token"
-    token_file.write_text("a-token")
-    token_file.chmod(0o600)
-    with contextlib.ExitStack() as stack:
-        executors = [
-            stack.enter_context(
-                ServerProcess(
-                    EXECUTOR,
-                    [
-                        f"--instance_type={instance_type}",
-                        f"--host_index={host}",
-                        f"--token_file={token_file}",
-                    ],
-                )
-            )
-            for instance_type, host in ((SLICES[0], 0), (SLICES[0], 1), (SLICES[1], 0))
-        ]
-        addresses = ",".join(f"127.0.0.1:{(e.ready or {})['port']}" for e in executors)
-        proxy = start_proxy(
-            "--engine=distributed",
-            f"--executors={addresses}",
-            f"--executor_token_file={token_file}",
-            slices=",".join(SLICES),
-        )
+    flags = [[f"--instance_type={type_}", f"--host_index={index}"] for type_, index in HOSTS]
+    with running_executors(*flags) as running:
+        executors = running.processes
+        wrong = refusal(running.addresses[0], "another-token")
+        assert "the token is not this executor's" in wrong.message
+        proxy = start_proxy(*running.proxys_flags, slices=",".join((*SLICES, SLICES[1])))
+        # (It has its stream once the proxy serves.)
+        second = refusal(running.addresses[0], running.token)
+        assert "this executor has its proxy" in second.message
+        assert wrong.code is second.code is Code.DATA_LOSS
         client = connect(address_of(proxy))
         # Over the hosts of one slice, and over both slices.
         for devices in ((3, 4), (7, 8)):
             program = client.compile(sharded_double(2), devices)
             (result,) = client.execute(program, [client.put(EIGHT, split(devices))])
             np.testing.assert_array_equal(client.fetch(result), 2 * EIGHT)
+        double = client.compile(DOUBLE, (8,))
         kept, lost = client.put(FOUR, single(8)), client.put(FOUR, single(0))
+        # A host that hangs delays no other slice (in the same session, and whatever waits for it).
+        executors[0].signal(signal.SIGSTOP)
+        for _ in range(8):
+            client.put(FOUR, single(0))
+        (result,) = client.execute(double, [kept])
+        np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
+        executors[0].signal(signal.SIGCONT)
         endless = client.compile(sharded_endless(2), (7, 8))
-        (running,) = client.execute(endless, [client.put(FOUR, split((7, 8)))])
+        (running_on_both,) = client.execute(endless, [client.put(FOUR, split((7, 8)))])
         executors[1].kill()
-        for array in (running, lost):
+        for array in (running_on_both, lost):
             with pytest.raises(Failed, match="virtual slice 0") as raised:
                 client.fetch(array)
             assert raised.value.code == DATA_LOSS
         # The program that spans both still computes on the other slice's host.
-        double = client.compile(DOUBLE, (8,))
         (result,) = client.execute(double, [kept])
         np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
         np.testing.assert_array_equal(client.fetch(kept), FOUR)
+        # Sets of slices that are used for the first time: no host waits for the lost one.
+        with pytest.raises(Failed, match="executor") as raised:
+            client.compile(sharded_double(2), (7, 12))
+        assert raised.value.code == DATA_LOSS
+        program = client.compile(sharded_sum(2), (8, 12))
+        (result,) = client.execute(program, [client.put(EIGHT, split((8, 12)))])
+        np.testing.assert_array_equal(client.fetch(result), EIGHT + 28)
         # Executors end with their proxy, by the end of the stream or by jaxlib, which aborts.
         proxy.kill()
-        executors[0].wait()
-        executors[2].wait()
+        for executor in executors:
+            executor.wait()

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from collections.abc import Sequence
+from concurrent import futures
 
 import psutil
 import pytest
 
+from harness.processes import DEADLINE_S
 from harness.proxy.programs import compile_options, sharded_double
 from harness.proxy.raw import split
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.devices.interface import DeviceClient
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.xla import clients
 from shared_pathways_service.servers.xla.shardings import Placings
+from shared_pathways_service.servers.xla.xla import XlaClient
 from tests.servers.proxy.conftest import wait_until
 
 MOST = 3
@@ -56,3 +62,31 @@ def test_sets_in_use_are_limited_and_stay(placings: Placings) -> None:
     assert placings.single(4).client is placings.client((4,))
     del program
     placings.from_wire(split(PAIRS[MOST]))
+
+
+def test_a_client_that_is_slow_to_make_delays_only_its_own_users() -> None:
+    started, go_on = threading.Event(), threading.Event()
+    made: list[tuple[int, ...]] = []
+
+    def make(device_ids: Sequence[int], slices: tuple[int, ...]) -> DeviceClient:
+        made.append(slices)
+        if slices == (0,):
+            started.set()
+            assert go_on.wait(DEADLINE_S)
+        if slices == (1,):
+            raise StatusError(Code.UNAVAILABLE, "not now")
+        return XlaClient(device_ids)
+
+    placings = Placings(range(5), make=make)
+    with futures.ThreadPoolExecutor(2) as threads:
+        slow = [threads.submit(placings.client, (0,)) for _ in range(2)]
+        assert started.wait(DEADLINE_S)
+        assert placings.client((2,)) is placings.client((2,))
+        # One that cannot be made is tried again.
+        for _ in range(2):
+            with pytest.raises(StatusError, match="not now"):
+                placings.client((1,))
+        go_on.set()
+        first, second = (future.result(DEADLINE_S) for future in slow)
+    assert first is second
+    assert made == [(0,), (2,), (1,), (1,)]
