@@ -4,7 +4,7 @@
 - `executor_service`: the stream of the proxy
 - `executor_commands`: decides what runs when
 - `opened_clients`: carries out a command on some devices
-- `held`: what the proxy has here, by number, also before it is there
+- `held`: clients, arrays, programs and runners, also before they are there
 
 It is started for a grant, ends with its proxy's stream, and keeps nothing: the next tenant gets
 another process.

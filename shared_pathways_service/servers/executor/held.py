@@ -1,4 +1,4 @@
-"""What a proxy has on this executor, by number, also before it is there."""
+"""Clients, arrays, programs and runners of a proxy, also before they are there."""
 
 from __future__ import annotations
 

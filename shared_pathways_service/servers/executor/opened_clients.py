@@ -131,14 +131,15 @@ class OpenedClient:
     def make(self, method: str, body: pb.MakeArray, parts: Sequence[PlacedArray]) -> PlacedArray:
         """Makes an array of pieces, by the client's method of this name.
 
-        Another client's pieces are adopted: nothing ever writes to either, so they can share
-        memory.
+        Methods for pieces of the client itself also take those of an earlier one.
         """
         spec = self._spec(body.spec)
+        arrays = [part.array for part in parts]
         if method in {"join", "copy"} and any(part.client is not self for part in parts):
+            if method == "copy":
+                arrays = [np.array(array) for array in arrays]
             method = "adopt"
-        made = getattr(self._client, method)(spec, [part.array for part in parts])
-        return PlacedArray(self, spec, made)
+        return PlacedArray(self, spec, getattr(self._client, method)(spec, arrays))
 
     def reshard(
         self, body: pb.MakeArray, held: Placing, parts: Sequence[PlacedArray]
@@ -186,10 +187,8 @@ class OpenedClient:
     def _at_home(self, array: PlacedArray) -> Any:
         if array.client is self:
             return array.array
-        spec = array.spec
-        home = _Spec(
-            spec.kind, spec.dtype, spec.shape, self._placings.from_wire(spec.placing.proto)
-        )
+        placing = self._placings.from_wire(array.spec.placing.proto)
+        home = dataclasses.replace(array.spec, placing=placing)
         return self._client.adopt(home, self._client.parts(array.array))
 
     def _single(self, device_id: int, spec: _Spec) -> Placing:

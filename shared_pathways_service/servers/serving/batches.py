@@ -17,7 +17,7 @@ BATCH_BYTES = 64 << 20
 def batches(
     items: queue.SimpleQueue[T | None], most: int, size_of: Callable[[T], int]
 ) -> Iterator[list[T]]:
-    """Yields queued items in their order, those that are there at a time together.
+    """Yields queued items in order; items that wait at the same time form one batch.
 
     Args:
       items: The queue; None ends it.

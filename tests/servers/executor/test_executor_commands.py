@@ -94,7 +94,7 @@ def put(data: bytes, array: int = ARRAY) -> pb.PutArray:
     return pb.PutArray(array=array, shards=[data])
 
 
-def test_what_is_freed_remains_for_the_commands_before(proxy: Proxy) -> None:
+def test_freed_numbers_remain_for_earlier_commands(proxy: Proxy) -> None:
     proxy.prepare(b"one host")
     proxy.send(put=put(b"a"))
     proxy.run()
@@ -111,7 +111,7 @@ def test_what_is_freed_remains_for_the_commands_before(proxy: Proxy) -> None:
         assert text in report.message
 
 
-def test_a_freed_client_is_gone_after_the_commands_before(proxy: Proxy) -> None:
+def test_a_freed_client_remains_for_earlier_commands(proxy: Proxy) -> None:
     proxy.prepare(b"one host")
     proxy.send(put=put(b"a"))
     ran = proxy.run()
@@ -121,7 +121,7 @@ def test_a_freed_client_is_gone_after_the_commands_before(proxy: Proxy) -> None:
     assert f"client {CLIENT} does not exist" in report.message
 
 
-def test_a_command_fails_as_what_it_uses(proxy: Proxy) -> None:
+def test_a_command_fails_like_the_command_that_it_depends_on(proxy: Proxy) -> None:
     proxy.prepare(b"no program")
     proxy.send(put=put(b"a"))
     report = proxy.report(proxy.run())

@@ -22,7 +22,7 @@ def all_batches(*items: bytes, most: int = 9) -> list[list[bytes]]:
     return list(batches(queue_of(*items, None), most, len))
 
 
-def test_what_waits_forms_one_message() -> None:
+def test_waiting_items_form_one_message() -> None:
     assert all_batches(b"a", b"bb", b"c") == [[b"a", b"bb", b"c"]]
     assert all_batches() == []
 
@@ -43,7 +43,7 @@ def test_a_message_has_so_many_bytes_unless_one_item_has_more(
     ]
 
 
-def test_nothing_waits_for_a_full_message() -> None:
+def test_a_message_does_not_wait_for_more_items() -> None:
     items = queue_of(b"a")
     made: Iterator[list[bytes]] = batches(items, 9, len)
     assert next(made) == [b"a"]

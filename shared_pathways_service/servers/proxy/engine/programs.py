@@ -85,12 +85,9 @@ class Compiler:
         main = mlir.main_types(module)
         mark = take_mark(module)
         checker = None if mark is None else CallbackChecker(len(mark.names), len(device_ids))
-        # Over several devices XLA waits on threads of its own.
-        calls_back = frozenset() if mark is None else CALLBACK_NAMES
-        is_short = self.computes_here and len(device_ids) == 1
-        quick = is_short and program_costs.is_quick(module, calls_back)
         slices = self._placings.slices(device_ids)
         client = self._placings.client(slices)
+        quick = self._is_quick(module, device_ids, mark)
         check = functools.partial(
             check_program,
             platform=client.platform,
@@ -134,6 +131,12 @@ class Compiler:
             quick=quick,
             callbacks=callbacks,
         )
+
+    def _is_quick(self, module: Any, device_ids: Sequence[int], mark: CallbackMark | None) -> bool:
+        # Over several devices XLA waits on threads of its own.
+        if len(device_ids) > 1 or not self.computes_here:
+            return False
+        return program_costs.is_quick(module, frozenset() if mark is None else CALLBACK_NAMES)
 
     def _executable(
         self,

@@ -1,7 +1,7 @@
 """The engine `distributed`: devices of other processes, the executors.
 
 - `executors`: all executors of this proxy
-- `opened_sets`: which of them have opened clients of which slices
+- `opened_sets`: the clients that they have opened, one for each set of slices
 - `host_addresses`: where they find each other
 - `executor_client`, `executor_programs`: `DeviceClient` and `Executable` on executors
 - `remote_arrays`: arrays on executors

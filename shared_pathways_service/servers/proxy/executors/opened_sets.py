@@ -1,4 +1,4 @@
-"""Which executors have opened clients of which slices; opens them, also again."""
+"""The clients that executors have opened: one for each set of slices, until it is broken."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_set_is_opened_once_all_its_hosts_have_met(hosts: Hosts) -> None:
     assert {(o.coordinator, o.collective_timeout_s) for o in opened} == {("10.0.0.1:99", 7)}
 
 
-def test_a_host_alone_has_nobody_to_meet(hosts: Hosts) -> None:
+def test_a_set_of_one_host_needs_no_service(hosts: Hosts) -> None:
     hosts.number(1, 2)
     assert hosts.second.kinds == ["open"]
     assert not hosts.second.commands[0].open.coordinator
