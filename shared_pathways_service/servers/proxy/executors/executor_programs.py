@@ -198,9 +198,12 @@ class _Runs:
             arguments=[argument.number for argument in arguments],
             results=[array.number for array in made],
         )
-        self._client.ask(compiled.client, compiled.links, run=body)
-        for index in self._aliased:
-            arguments[index].donate()
+        try:
+            self._client.ask(compiled.client, compiled.links, run=body)
+        finally:
+            # (A program that failed on one host may have taken the memory on another one.)
+            for index in self._aliased:
+                arguments[index].donate()
         return made
 
     def _present(self) -> _Runner:
