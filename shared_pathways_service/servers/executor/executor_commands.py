@@ -108,6 +108,11 @@ class Commands:
             }.get(kind, self._others)
             when_settled(uses, lambda: _submit(threads, self._do, job))
 
+    def close(self) -> None:
+        """Begins nothing more. What runs already ends by itself, and nobody waits for it."""
+        for threads in (self._compiling, self._opening, self._others, *self._runs.values()):
+            threads.shutdown(wait=False, cancel_futures=True)
+
     def _new(self, name: _Name) -> Held:
         made = self._held[name] = Held()
         return made

@@ -72,6 +72,7 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
             except grpc.RpcError:
                 pass  # the stream was broken
             finally:
+                commands.close()
                 reports.put(None)
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()

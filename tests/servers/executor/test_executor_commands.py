@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +65,9 @@ class Proxy:
     def free(self, **numbers: Sequence[int]) -> None:
         self._commands.take(pb.ExecutorCommand(free=pb.Free(**numbers)))
 
+    def close(self) -> None:
+        self._commands.close()
+
     def report(self, number: int) -> pb.ExecutorReport:
         while number not in self._received:
             report = self._reports.get(timeout=DEADLINE_S)
@@ -82,12 +85,14 @@ class Proxy:
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     bounds: list[int] = []
     monkeypatch.setattr(executor_commands, "OpenedClient", Client)
     monkeypatch.setattr(executor_commands, "facts", lambda _executable: pb.ProgramFacts())
     monkeypatch.setattr(executor_commands, "bound_collectives", bounds.append)
-    return Proxy()
+    proxy = Proxy()
+    yield proxy
+    proxy.close()
 
 
 def put(data: bytes, array: int = ARRAY) -> pb.PutArray:
