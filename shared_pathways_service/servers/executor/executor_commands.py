@@ -85,7 +85,7 @@ class Commands:
         if kind == "free":
             self._free(command.free)
             return
-        body = getattr(command, kind) if kind else None
+        body: Any = getattr(command, kind) if kind else None
         if kind == "open":
             # Now, on one thread: XLA reads its flags with the first client.
             bound_collectives(body.collective_timeout_s)

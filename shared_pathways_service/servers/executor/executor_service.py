@@ -77,5 +77,9 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()
         # (The end of the stream ends this as well: the queue gets None.)
-        for batch in batches(reports, _MOST, pb.ExecutorReport.ByteSize):
+        for batch in batches(reports, _MOST, _size):
             yield pb.ExecutorReports(reports=batch)
+
+
+def _size(report: pb.ExecutorReport) -> int:
+    return report.ByteSize()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["BATCH_BYTES", "batches"]
 
@@ -15,12 +15,12 @@ BATCH_BYTES = 64 << 20
 
 
 def batches(
-    items: queue.SimpleQueue[T | None], most: int, size_of: Callable[[T], int]
+    items: queue.SimpleQueue[Any], most: int, size_of: Callable[[T], int]
 ) -> Iterator[list[T]]:
     """Yields queued items in order; items that wait at the same time form one batch.
 
     Args:
-      items: The queue; None ends it.
+      items: The queue, of T; None ends it. (mypy cannot infer T from a union with None.)
       most: The most items of a batch.
       size_of: Returns the bytes of an item.
     """

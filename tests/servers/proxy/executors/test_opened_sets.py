@@ -86,7 +86,7 @@ def test_a_set_is_opened_once_all_its_hosts_have_met(hosts: Hosts) -> None:
     assert hosts.number(0, 1) == number
     assert hosts.first.kinds == hosts.second.kinds == ["meet", "open"]
     opened = [executor.commands[-1].open for executor in (hosts.first, hosts.second)]
-    assert [(o.own, o.node, o.nodes) for o in opened] == [([0], 0, 2), ([1], 1, 2)]
+    assert [(list(o.own), o.node, o.nodes) for o in opened] == [([0], 0, 2), ([1], 1, 2)]
     assert {(o.coordinator, o.collective_timeout_s) for o in opened} == {("10.0.0.1:99", 7)}
 
 
