@@ -23,6 +23,8 @@ from shared_pathways_service.scheduling.book.holdings import (
 from shared_pathways_service.scheduling.book.invariants import validate
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
+    ExecutorEnded,
+    ExecutorServing,
     Instruction,
     ProxyReported,
     ResourceManagerEvent,
@@ -38,6 +40,7 @@ from shared_pathways_service.scheduling.book.persisted import Restored
 from shared_pathways_service.scheduling.book.records import Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.speaker import Speaker
+from shared_pathways_service.scheduling.executor_assignments import ExecutorAssignments
 from shared_pathways_service.scheduling.policies.backfill import Backfill
 from shared_pathways_service.scheduling.policies.cordon import Cordons
 from shared_pathways_service.scheduling.policies.idleness import Idleness
@@ -107,6 +110,7 @@ class ResourceManagerCore:
         for policy in self._policies:
             ledger.changes.subscribe(policy.consumes)
         self._workers = Workers(config, ledger, speaker, deadlines)
+        self._executors = ExecutorAssignments(ledger, speaker, self._workers)
         self._tenants = Tenants(config, ledger, speaker, deadlines, self._policies)
         self._recovery = Recovery(
             config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
@@ -118,6 +122,8 @@ class ResourceManagerCore:
             WorkerBeat: self._workers.beat,
             WorkerJoined: self._joined,
             WorkerEnded: self._workers.ended,
+            ExecutorServing: self._executors.serving,
+            ExecutorEnded: self._executors.ended,
             TenantAsked: self._asked,
             ProxyReported: self._tenants.reported,
             TenantStreamEnded: self._tenants.stream_ended,
@@ -267,6 +273,7 @@ class ResourceManagerCore:
                 for returned in self._returned:
                     self._carry_out(returned(tenant))
                 self._tenants.returned(tenant, event, recovering=recovering)
+                self._executors.greet(tenant)
                 self._greet(tenant)
             else:
                 self._tenants.turn_away(event, tenant)
@@ -300,6 +307,7 @@ class ResourceManagerCore:
                 while (refusal := refuse()) is not None:
                     self._carry_out(refusal)
                     self._place()
+            self._executors.settle()
         self._queue_notices.send()
 
     def _place(self) -> None:

@@ -54,13 +54,13 @@ class Workers:
 
     def beat(self, event: WorkerBeat) -> None:
         """Notes that a worker is alive."""
-        worker = self._find(event.slice_id, event.host_index, event.incarnation)
+        worker = self.find(event.slice_id, event.host_index, event.incarnation)
         if worker is not None:
             worker.beat_at = self._ledger.now
 
     def ended(self, event: WorkerEnded) -> None:
         """Notes that a worker is dead."""
-        worker = self._find(event.slice_id, event.host_index, event.incarnation)
+        worker = self.find(event.slice_id, event.host_index, event.incarnation)
         if worker is not None:
             self._unseat(worker, f"is gone: {event.reason}" if event.reason else "is gone")
 
@@ -125,6 +125,7 @@ class Workers:
         self._ledger.void(into, math.inf if event.welcomed_at is None else event.welcomed_at)
         first = into.empty
         into.workers[event.host_index] = worker
+        self._ledger.hosts_changed(into)
         self._speaker.say(
             WelcomeWorker(
                 into.id, event.host_index, event.incarnation, self._ledger.last_generation
@@ -153,7 +154,8 @@ class Workers:
             name = f"worker {event.host_index} of {into.id}"
             self.lose(into, f"{name} was replaced while the resource manager was away")
 
-    def _find(self, slice_id: str, host_index: int, incarnation: str) -> Worker | None:
+    def find(self, slice_id: str, host_index: int, incarnation: str) -> Worker | None:
+        """Returns an admitted worker; None: it is not known, or was replaced."""
         found = self._ledger.slices.get(slice_id)
         if found is None or not 0 <= host_index < len(found.workers):
             return None

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.holdings import StatusReport
+from shared_pathways_service.scheduling.book.persisted import Persist
 from tests.scheduling.harness import SMALL, Rm
 
 _GHOST = "ghost"
@@ -33,9 +35,12 @@ class ClaimsMachine(RuleBasedStateMachine):
     rm: Rm
 
     @initialize(
-        slices=st.integers(2, 4), spares=st.integers(0, 1), grace_s=st.sampled_from([3, 30])
+        slices=st.integers(2, 4),
+        spares=st.integers(0, 1),
+        grace_s=st.sampled_from([3, 30]),
+        executors=st.booleans(),
     )
-    def begin(self, slices: int, spares: int, grace_s: float) -> None:
+    def begin(self, slices: int, spares: int, grace_s: float, executors: bool) -> None:
         self.rm = Rm(
             slices,
             spares=spares,
@@ -43,7 +48,10 @@ class ClaimsMachine(RuleBasedStateMachine):
             tenant_ttl_s=15.0,
             hung_after_s=math.inf,
             recovering_s=20.0,
+            executors=executors,
         )
+        self.assigned: dict[str, int] = {}  # what a worker's process runs an executor for
+        self.adopted: set[tuple[str, int]] = set()  # placements that were only claimed
         self.names = [f"slice-{index}" for index in range(slices)]
         self.lives = dict.fromkeys(self.names, 1)
         self.up = set(self.names)
@@ -252,12 +260,27 @@ class ClaimsMachine(RuleBasedStateMachine):
                     proxy.asks = dataclasses.replace(proxy.asks, running=False)
                 case m.RefuseTenant():
                     self.proxies.pop(one.tenant, None)
+                case Persist():
+                    self.adopted.update(
+                        (decision.slice, decision.generation)
+                        for decision in one.decisions
+                        if decision.kind == DecisionKind.CLAIMED
+                    )
+                case m.AssignWorker():
+                    self.judge_assignment(one)
                 case _:
                     pass
         self.judge()
         return said
 
     # ---- whether that was right
+
+    def judge_assignment(self, one: m.AssignWorker) -> None:
+        """An executor whose placement is only claimed has not been ended meanwhile."""
+        before = self.assigned.get(one.incarnation)
+        if (one.slice_id, one.generation) in self.adopted:
+            assert before in (None, one.generation), f"{one.slice_id}: its arrays are gone"
+        self.assigned[one.incarnation] = one.generation
 
     def judge(self) -> None:
         """Who is there believes what is so, and no two believe that they hold one slice."""

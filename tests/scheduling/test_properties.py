@@ -14,7 +14,7 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import SliceMark
 from shared_pathways_service.scheduling.event_log import replay
-from tests.scheduling.world import LARGE, SMALL, Proxy, World
+from tests.scheduling.world import LARGE, SMALL, Proxy, Worker, World
 
 _TIMES = st.sampled_from([0.0, 0.5, 1.0, 5.0, 12.0, 16.0, 35.0])
 
@@ -30,6 +30,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         grace_s=st.sampled_from([0.0, 3.0, 30.0]),
         aging_s=st.sampled_from([None, 10.0, 3600.0]),
         idle_s=st.sampled_from([None, (8.0, 0.0), (20.0, 5.0), (40.0, 30.0)]),
+        executors=st.booleans(),
     )
     def begin(
         self,
@@ -40,6 +41,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         grace_s: float,
         aging_s: float | None,
         idle_s: tuple[float, float] | None,
+        executors: bool,
     ) -> None:
         slices = {SMALL: small, LARGE: 2}
         config = RmConfig(
@@ -50,6 +52,7 @@ class ResourceManagerMachine(RuleBasedStateMachine):
             aging_s=aging_s,
             idle_release_s=None if idle_s is None else idle_s[0],
             idle_warning_s=0.0 if idle_s is None else idle_s[1],
+            executors=executors,
         )
         self.world = World(config)
         if ready:
@@ -103,6 +106,28 @@ class ResourceManagerMachine(RuleBasedStateMachine):
                 self.world.start_worker(key)
             elif not worker.connected:
                 self.world.connect_worker(key)
+
+    @property
+    def hosting(self) -> list[Worker]:
+        """Workers whose executor runs."""
+        known = self.world.workers.values()
+        return [one for one in known if one.running and one.executor and not one.ended]
+
+    @precondition(lambda self: self.hosting)
+    @rule()
+    def executors_serve(self) -> None:
+        for worker in self.hosting:
+            worker.serves = True
+            self.world.report_executor(worker)
+
+    @precondition(lambda self: self.hosting)
+    @rule(data=st.data(), serves=st.booleans())
+    def executor_serves_or_ends(self, data: st.DataObject, serves: bool) -> None:
+        worker = data.draw(st.sampled_from(self.hosting))
+        worker.serves = serves
+        if not serves:
+            self.world.executors.fail(worker)
+        self.world.report_executor(worker)
 
     # ---- operators
 

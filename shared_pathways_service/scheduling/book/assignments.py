@@ -49,6 +49,9 @@ class Assignments(Journal):
         self.held_generations: set[int] = set()
         self.has_unplaced = False
         self.changes = Publisher(self.pools.values())
+        self._has_executors = config.executors
+        #: Slices with another holder, or other workers, since they were last taken.
+        self._changed_hosts: dict[Slice, None] = {}
 
     # ---- slices
 
@@ -101,6 +104,17 @@ class Assignments(Journal):
         else:
             self.marks[marked.id] = mark
         self.write_mark(marked)
+
+    def hosts_changed(self, about: Slice) -> None:
+        """Notes that a slice's holder, its workers, or their executors changed."""
+        if self._has_executors:
+            self._changed_hosts[about] = None
+
+    def take_changed_hosts(self) -> tuple[Slice, ...]:
+        """Returns the slices of `hosts_changed` since the last call."""
+        taken = tuple(self._changed_hosts)
+        self._changed_hosts.clear()
+        return taken
 
     def void(self, about: Slice, until: float) -> None:
         """Invalidates claims for a slice with generations up to `until`."""
@@ -159,6 +173,7 @@ class Assignments(Journal):
         self.held_generations.add(generation)
         onto.since = onto.held_since = self.now
         onto.relied_on = onto.incarnations
+        self.hosts_changed(onto)
         pool.held += 1
         self._touch(pool)
         pool.holders[tenant] = pool.holders.get(tenant, 0) + 1
@@ -190,6 +205,7 @@ class Assignments(Journal):
             self._count_withdrawn(pool, held.is_withdrawn)
         held.since = self.now
         held.relied_on = ()
+        self.hosts_changed(held)
         pool.held -= 1
         self._touch(pool)
         pool.holders[tenant] -= 1

@@ -58,6 +58,7 @@ class RmConfig:
       limits: The limits of a tenant and of a team.
       users_verified: Tenants' users are those of the API server. A tenant without a team counts as
         a team of its user, because it could avoid the limits of teams otherwise.
+      executors: Workers run executors: each is assigned the holder of its slice.
       state_lost: The service may not be new and its former state is unknown: it is recovered from
         tenants' and workers' reports. `Restored.state_lost` does the same.
     """
@@ -75,6 +76,7 @@ class RmConfig:
     idle_warning_s: float = 0.0
     limits: Limits = dataclasses.field(default_factory=Limits)
     users_verified: bool = False
+    executors: bool = False
     state_lost: bool = False
 
     def __post_init__(self) -> None:

@@ -60,6 +60,9 @@ class Worker:
     pid: int
     beat_at: float
     alive: bool = True
+    #: The generation that it is assigned (0: no executor), and that of its executor that serves.
+    assigned: int | None = None
+    serves: int = 0
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -12,6 +12,7 @@ from shared_pathways_service.scheduling.book.persisted import (
 from shared_pathways_service.scheduling.book.states import (
     SliceMark,
 )
+from tests.scheduling.world.executors import Executors
 from tests.scheduling.world.facts import Facts
 from tests.scheduling.world.parties import Placing, Proxy, Worker
 
@@ -19,8 +20,9 @@ from tests.scheduling.world.parties import Placing, Proxy, Worker
 class Delivery:
     """Delivers each instruction, and judges whether it may be given at all."""
 
-    def __init__(self, world: Facts) -> None:
+    def __init__(self, world: Facts, executors: Executors) -> None:
         self._world = world
+        self._executors = executors
 
     def carry_out(self, one: m.Instruction) -> None:
         world = self._world
@@ -36,14 +38,14 @@ class Delivery:
                 worker = self._worker(one)
                 if worker.incarnation == one.incarnation:
                     worker.connected = worker.running = False
+            case m.AssignWorker() | m.NotifyExecutors():
+                self._executors.hear(one)
             case m.RefuseTenant():
                 self._told_refused(one)
             case m.EndTenantStream():
                 assert world.proxies[one.tenant].incarnation != one.incarnation
             case m.Announce():
                 self._hear(one.make())
-            case m.WelcomeTenant():
-                pass
             case _:
                 self._tell(one)
 
@@ -156,6 +158,7 @@ class Delivery:
         if proxy.view.get(one.virtual_index) != (one.slice_id, one.generation):
             return
         del proxy.view[one.virtual_index]
+        proxy.executors.pop(one.virtual_index, None)
         grant = self._world.grants.get(one.tenant)
         is_so = grant and grant.placements.get(one.virtual_index)
         assert is_so != (one.slice_id, one.generation), "unplaced for the proxy, placed on the disk"

@@ -16,6 +16,7 @@ from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import (
     SliceMark,
     SliceState,
+    TenantState,
 )
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from tests.scheduling.books import Books
@@ -89,6 +90,25 @@ class Facts:
             one.instance_type in kinds and one.user == proxy.asks.request.user
             for one in self.reservations.values()
         )
+
+    def judge_restored(self) -> None:
+        """What was written down is so again."""
+        known = {tenant.name: tenant for tenant in self.core.status(self.now).tenants}
+        reserved = {one.reservation for one in self.core.status(self.now).reservations}
+        assert reserved == set(self.reservations.values())
+        assert known.keys() == self.grants.keys()
+        for name, grant in self.grants.items():
+            placed = {
+                one.index: (one.slice_id, one.generation)
+                for one in known[name].slices
+                if one.slice_id
+            }
+            assert placed == dict(grant.placements)
+            state = known[name].state
+            assert (state is TenantState.RUNNING) == grant.running
+            assert (state is TenantState.PREEMPTED) == grant.preempted
+            assert (state is TenantState.IDLE) == (grant.parked is not None)
+            assert bool(known[name].preempting_by) == (grant.notice is not None)
 
 
 def named_tenant(said: str) -> str:

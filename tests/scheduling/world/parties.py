@@ -23,6 +23,10 @@ class Worker:
     connected: bool = False
     stopped: bool = False
     welcomed_at: int | None = None
+    executor: int = 0  # the generation that it runs an executor for, or did until that ended
+    serves: bool = False  # that executor
+    ended: bool = False  # by itself
+    reported: bool = False  # which of these it is, on the present stream
 
 
 @dataclasses.dataclass
@@ -52,6 +56,7 @@ class Proxy:
     idle_count: int | None = None  # of the notice by which it is parked
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    executors: dict[int, int] = dataclasses.field(default_factory=dict)  # index: generation
     queued: m.NotifyQueued | None = None
     refused: m.RefuseTenant | None = None
 

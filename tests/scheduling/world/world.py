@@ -17,15 +17,15 @@ from shared_pathways_service.scheduling.book.persisted import (
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import (
     SliceMark,
-    TenantState,
 )
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.scheduling.event_log import decisions_of, epoch_line, event_line
 from tests.scheduling.books import Books
 from tests.scheduling.harness import events_of
 from tests.scheduling.world.delivery import Delivery
+from tests.scheduling.world.executors import Executors
 from tests.scheduling.world.facts import Facts, check_census, planned_tenants
-from tests.scheduling.world.parties import BEAT_S, Proxy
+from tests.scheduling.world.parties import BEAT_S, Proxy, Worker
 from tests.scheduling.world.queue_rules import QueueRules
 from tests.scheduling.world.slice_rules import SliceRules
 
@@ -38,7 +38,8 @@ class World(Facts):
 
     def __init__(self, config: RmConfig) -> None:
         super().__init__(config)
-        self._delivery = Delivery(self)
+        self.executors = Executors(self)
+        self._delivery = Delivery(self, self.executors)
         self._slice_rules = SliceRules(self)
         self._queue_rules = QueueRules(self)
         self._begin_log(config, Restored())
@@ -52,6 +53,7 @@ class World(Facts):
 
     def start_worker(self, key: str) -> None:
         worker = self.workers[key]
+        self.executors.end(worker)
         worker.incarnation = self.new_name()
         worker.running = True
         worker.stopped = False
@@ -73,6 +75,15 @@ class World(Facts):
                 welcomed_at=worker.welcomed_at,
             )
         )
+        worker.reported = False
+        self.report_executor(worker)
+
+    def report_executor(self, worker: Worker) -> None:
+        """Has a worker report whether its executor serves, or ended by itself."""
+        report = self.executors.report_of(worker)
+        if worker.connected and report is not None:
+            worker.reported = self._is_heard
+            self.do(report)
 
     def disconnect_worker(self, key: str, *, dies: bool) -> None:
         worker = self.workers[key]
@@ -109,7 +120,7 @@ class World(Facts):
         proxy.queued = None
         proxy.parked = False
         proxy.owes = True
-        proxy.view = dict(claims)
+        proxy.view, proxy.executors = dict(claims), {}
         self.do(
             dataclasses.replace(
                 proxy.asks,
@@ -221,29 +232,10 @@ class World(Facts):
             proxy.noticed_until = proxy.warned_until = None
         self._begin_log(config, restored)
         self.core = ResourceManagerCore(config, restored, self.now)
-        self._judge_restored()
+        self.judge_restored()
         self.planned = set()
         self.marked = {one.slice_id: one.mark for one in self.marks.values()}
         self.do(m.Tick())
-
-    def _judge_restored(self) -> None:
-        """What was written down is so again."""
-        known = {tenant.name: tenant for tenant in self.core.status(self.now).tenants}
-        reserved = {one.reservation for one in self.core.status(self.now).reservations}
-        assert reserved == set(self.reservations.values())
-        assert known.keys() == self.grants.keys()
-        for name, grant in self.grants.items():
-            placed = {
-                one.index: (one.slice_id, one.generation)
-                for one in known[name].slices
-                if one.slice_id
-            }
-            assert placed == dict(grant.placements)
-            state = known[name].state
-            assert (state is TenantState.RUNNING) == grant.running
-            assert (state is TenantState.PREEMPTED) == grant.preempted
-            assert (state is TenantState.IDLE) == (grant.parked is not None)
-            assert bool(known[name].preempting_by) == (grant.notice is not None)
 
     def reserve(self, asked: Reservation) -> None:
         """Reserves slices, if that can be."""
@@ -304,6 +296,7 @@ class World(Facts):
         self._slice_rules.judge_reserved(after)
         self._slice_rules.judge_marked(after)
         self.books.judge(after)
+        self.executors.judge(after)
         started = {
             event.tenant: event.placed
             for event in events_of(instructions)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from shared_pathways_service.scheduling.book.messages.core_events import (
     Claim,
+    ExecutorEnded,
+    ExecutorServing,
     ProxyReported,
     ReservationCancelled,
     ReservationMade,
@@ -27,8 +29,10 @@ from shared_pathways_service.scheduling.book.messages.core_events import (
 )
 from shared_pathways_service.scheduling.book.messages.instructions import (
     Announce,
+    AssignWorker,
     EndTenantStream,
     Instruction,
+    NotifyExecutors,
     NotifyIdle,
     NotifyPlaced,
     NotifyPreempting,
@@ -44,8 +48,11 @@ from shared_pathways_service.scheduling.book.messages.instructions import (
 
 __all__ = [
     "Announce",
+    "AssignWorker",
     "Claim",
     "EndTenantStream",
+    "ExecutorEnded",
+    "ExecutorServing",
     "Instruction",
     "ProxyReported",
     "RefusalKind",
@@ -57,6 +64,7 @@ __all__ = [
     "SliceCordoned",
     "SliceDrained",
     "SliceUncordoned",
+    "NotifyExecutors",
     "NotifyIdle",
     "NotifyPlaced",
     "NotifyPreempting",

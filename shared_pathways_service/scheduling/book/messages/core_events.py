@@ -10,6 +10,8 @@ from shared_pathways_service.scheduling.book.reserved import Reservation
 
 __all__ = [
     "Claim",
+    "ExecutorEnded",
+    "ExecutorServing",
     "ProxyReported",
     "ReservationCancelled",
     "ReservationMade",
@@ -76,6 +78,27 @@ class WorkerEnded:
     slice_id: str
     host_index: int
     incarnation: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorServing:
+    """A worker's executor of a generation serves; the server keeps its address and token."""
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorEnded:
+    """A worker's executor of a generation ended although the worker was assigned that one."""
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+    generation: int
     reason: str
 
 
@@ -196,6 +219,8 @@ ResourceManagerEvent = (
     WorkerJoined
     | WorkerBeat
     | WorkerEnded
+    | ExecutorServing
+    | ExecutorEnded
     | TenantAsked
     | TenantActivity
     | ProxyReported

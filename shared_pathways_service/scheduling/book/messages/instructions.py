@@ -16,11 +16,13 @@ from shared_pathways_service.scheduling.book.persisted import Persist
 
 __all__ = [
     "Announce",
+    "AssignWorker",
     "EndTenantStream",
     "Instruction",
     "RefusalKind",
     "RefuseTenant",
     "RefuseWorker",
+    "NotifyExecutors",
     "NotifyIdle",
     "NotifyPlaced",
     "NotifyPreempting",
@@ -70,6 +72,23 @@ class RefuseWorker:
     reason: str
 
 
+@dataclasses.dataclass(kw_only=True, slots=True)
+class AssignWorker:
+    """Tell a worker for which placement it is to run an executor, instead of any other.
+
+    Attributes:
+      tenant: The holder of its slice; empty: none.
+      generation: That of the placement; 0: it is to run no executor.
+    """
+
+    slice_id: str
+    host_index: int
+    incarnation: str
+    instance_type: InstanceType
+    tenant: str
+    generation: int
+
+
 @dataclasses.dataclass(slots=True)
 class WelcomeTenant:
     """The tenant is known from here on."""
@@ -110,6 +129,19 @@ class NotifyUnplaced:
     slice_id: str
     generation: int
     reason: str
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class NotifyExecutors:
+    """Executors serve on all hosts of a placement; the server knows their addresses.
+
+    Sent again to a proxy that came back.
+    """
+
+    tenant: str
+    virtual_index: int
+    slice_id: str
+    generation: int
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -208,11 +240,13 @@ Instruction = (
     Persist
     | WelcomeWorker
     | RefuseWorker
+    | AssignWorker
     | WelcomeTenant
     | NotifyQueued
     | NotifyPlaced
     | NotifyUnplaced
     | NotifyRunning
+    | NotifyExecutors
     | NotifyPreempting
     | NotifyIdle
     | RefuseTenant

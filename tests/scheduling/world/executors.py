@@ -1,0 +1,102 @@
+"""Executors on the hosts of the simulated world: each runs what its worker was assigned last."""
+
+from __future__ import annotations
+
+from shared_pathways_service.scheduling.book import messages as m
+from shared_pathways_service.scheduling.book.holdings import StatusReport
+from tests.scheduling.world.facts import Facts
+from tests.scheduling.world.parties import Worker
+
+
+class Executors:
+    """Carries out assignments, and judges what workers run and what proxies were told of it."""
+
+    def __init__(self, world: Facts) -> None:
+        self._world = world
+        self._over: set[int] = set()  # generations of which an executor has ended
+
+    def end(self, worker: Worker) -> None:
+        """Ends a worker's executor, as it is assigned another one or dies itself."""
+        if worker.executor:
+            self._over.add(worker.executor)
+        worker.executor, worker.serves, worker.ended, worker.reported = 0, False, False, False
+
+    def fail(self, worker: Worker) -> None:
+        """Lets a worker's executor end by itself."""
+        self._over.add(worker.executor)
+        worker.serves, worker.ended, worker.reported = False, True, False
+
+    def report_of(self, worker: Worker) -> m.ExecutorServing | m.ExecutorEnded | None:
+        """Returns what a worker reports of its executor; None: it has nothing to report."""
+        who = worker.slice_id, worker.host, worker.incarnation
+        if worker.ended:
+            self._world.broke[worker.slice_id] = self._world.step + 1
+            return m.ExecutorEnded(
+                slice_id=who[0],
+                host_index=who[1],
+                incarnation=who[2],
+                generation=worker.executor,
+                reason="killed",
+            )
+        if not worker.serves:
+            return None
+        return m.ExecutorServing(
+            slice_id=who[0], host_index=who[1], incarnation=who[2], generation=worker.executor
+        )
+
+    def hear(self, one: m.AssignWorker | m.NotifyExecutors) -> None:
+        if isinstance(one, m.AssignWorker):
+            self._assign(one)
+        else:
+            self._notify(one)
+
+    def _assign(self, one: m.AssignWorker) -> None:
+        world = self._world
+        worker = world.workers[f"{one.slice_id}/{one.host_index}"]
+        assert worker.connected
+        assert worker.incarnation == one.incarnation
+        assert world.core.status(world.now).state == "serving", "assigned while recovering"
+        if one.generation:
+            held = world.grants[one.tenant].placements.values()
+            assert (one.slice_id, one.generation) in held, "assigned before it was on the disk"
+        if worker.executor != one.generation:
+            self.end(worker)
+            worker.executor = one.generation
+
+    def _notify(self, one: m.NotifyExecutors) -> None:
+        proxy = self._world.proxies[one.tenant]
+        assert proxy.connected
+        assert proxy.view.get(one.virtual_index) == (one.slice_id, one.generation)
+        assert all(self._serves(worker, one.generation) for worker in self._hosts(one.slice_id))
+        proxy.executors[one.virtual_index] = one.generation
+
+    def judge(self, after: StatusReport) -> None:
+        """Each host runs what its slice's holder needs; holders know it, and lost none of it."""
+        world = self._world
+        if after.state != "serving" or not world.config.executors:
+            return
+        unreported = {
+            worker.executor
+            for worker in world.workers.values()
+            if worker.ended and not worker.reported
+        }
+        for one in after.slices:
+            wanted = one.generation if one.tenant else 0
+            for seated in one.workers:
+                worker = world.workers[f"{one.id}/{seated.host_index}"]
+                if worker.connected and worker.incarnation == seated.incarnation:
+                    assert worker.executor == wanted, f"{one.id} runs {worker.executor}"
+            if wanted not in unreported:
+                assert wanted not in self._over, f"{one.id} is held, an executor of it has ended"
+        for proxy in world.proxies.values():
+            for index, (slice_id, generation) in proxy.view.items() if proxy.connected else ():
+                hosts = self._hosts(slice_id)
+                if all(self._serves(one, generation) and one.reported for one in hosts):
+                    assert proxy.executors.get(index) == generation, f"{proxy.name} was not told"
+
+    def _hosts(self, slice_id: str) -> list[Worker]:
+        return [one for one in self._world.workers.values() if one.slice_id == slice_id]
+
+    @staticmethod
+    def _serves(worker: Worker, generation: int) -> bool:
+        return worker.connected and worker.serves and worker.executor == generation
