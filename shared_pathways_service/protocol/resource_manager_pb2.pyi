@@ -61,6 +61,7 @@ class WorkerMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
+    EXECUTOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___WorkerHello:
         """first, and only first"""
@@ -71,22 +72,65 @@ class WorkerMessage(_message.Message):
     def bye(self) -> Global___WorkerBye:
         """a worker that ends on purpose says why"""
 
+    @_builtins.property
+    def executor(self) -> Global___ExecutorReport:
+        """Of the executor that the worker was assigned, if the welcome has `takes_executors`: when it
+        serves, when it ended by itself, and after each welcome whichever of these is so.
+        """
+
     def __init__(
         self,
         *,
         hello: Global___WorkerHello | None = ...,
         beat: Global___WorkerBeat | None = ...,
         bye: Global___WorkerBye | None = ...,
+        executor: Global___ExecutorReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "bye", b"bye", "executor", b"executor", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "bye", b"bye", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "bye", b"bye", "executor", b"executor", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "bye"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "bye", "executor"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___WorkerMessage: _TypeAlias = WorkerMessage  # noqa: Y015
+
+@_typing.final
+class ExecutorReport(_message.Message):
+    """The process that owns a host's devices for one tenant and one generation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    address: _builtins.str
+    """Where it serves: "host:port"; empty: it ended."""
+    token: _builtins.str
+    """that its clients must present"""
+    pid: _builtins.int
+    reason: _builtins.str
+    """why it ended; one line"""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        address: _builtins.str = ...,
+        token: _builtins.str = ...,
+        pid: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "generation", b"generation", "pid", b"pid", "reason", b"reason", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorReport: _TypeAlias = ExecutorReport  # noqa: Y015
 
 @_typing.final
 class WorkerHello(_message.Message):
@@ -103,6 +147,7 @@ class WorkerHello(_message.Message):
     NODE_POOL_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     WELCOMED_AT_FIELD_NUMBER: _builtins.int
+    RUNS_EXECUTORS_FIELD_NUMBER: _builtins.int
     slice_id: _builtins.str
     """The physical slice, e.g. "slice-0"; DNS label."""
     instance_type: _builtins.str
@@ -130,6 +175,8 @@ class WorkerHello(_message.Message):
     absent: it was never welcomed. An RM that has lost its state believes no claim of a placement
     up to that one, or of any if it is absent: it was on another process.
     """
+    runs_executors: _builtins.bool
+    """Whether the worker can run executors. An RM that assigns executors refuses one that cannot."""
     @_builtins.property
     def versions(self) -> Global___VersionRange: ...
     def __init__(
@@ -146,10 +193,11 @@ class WorkerHello(_message.Message):
         node_pool: _builtins.str = ...,
         pid: _builtins.int = ...,
         welcomed_at: _builtins.int | None = ...,
+        runs_executors: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at", "versions", b"versions", "welcomed_at", b"welcomed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at", "address", b"address", "host", b"host", "host_count", b"host_count", "host_index", b"host_index", "incarnation", b"incarnation", "instance_type", b"instance_type", "node_pool", b"node_pool", "pid", b"pid", "slice_id", b"slice_id", "versions", b"versions", "welcomed_at", b"welcomed_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at", "address", b"address", "host", b"host", "host_count", b"host_count", "host_index", b"host_index", "incarnation", b"incarnation", "instance_type", b"instance_type", "node_pool", b"node_pool", "pid", b"pid", "runs_executors", b"runs_executors", "slice_id", b"slice_id", "versions", b"versions", "welcomed_at", b"welcomed_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__welcomed_at: _TypeAlias = _typing.Literal["welcomed_at"]  # noqa: Y015
     _WhichOneofArgType__welcomed_at: _TypeAlias = _typing.Literal["_welcomed_at", b"_welcomed_at"]  # noqa: Y015
@@ -204,22 +252,60 @@ class WorkerInstruction(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WELCOME_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___WorkerWelcome: ...
+    @_builtins.property
+    def assignment(self) -> Global___WorkerAssignment: ...
     def __init__(
         self,
         *,
         welcome: Global___WorkerWelcome | None = ...,
+        assignment: Global___WorkerAssignment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["instruction", b"instruction", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "instruction", b"instruction", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instruction", b"instruction", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "instruction", b"instruction", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_instruction: _TypeAlias = _typing.Literal["welcome"]  # noqa: Y015
+    _WhichOneofReturnType_instruction: _TypeAlias = _typing.Literal["welcome", "assignment"]  # noqa: Y015
     _WhichOneofArgType_instruction: _TypeAlias = _typing.Literal["instruction", b"instruction"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_instruction) -> _WhichOneofReturnType_instruction | None: ...
 
 Global___WorkerInstruction: _TypeAlias = WorkerInstruction  # noqa: Y015
+
+@_typing.final
+class WorkerAssignment(_message.Message):
+    """The placement that the worker's host is to run an executor for, instead of any other. It is a
+    state, not a command: the same assignment again changes nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    INSTANCE_TYPE_FIELD_NUMBER: _builtins.int
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """0: the slice has no holder; no executor is to run"""
+    tenant: _builtins.str
+    instance_type: _builtins.str
+    memory_limit_bytes: _builtins.int
+    """of the executor; 0: none"""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        tenant: _builtins.str = ...,
+        instance_type: _builtins.str = ...,
+        memory_limit_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "instance_type", b"instance_type", "memory_limit_bytes", b"memory_limit_bytes", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerAssignment: _TypeAlias = WorkerAssignment  # noqa: Y015
 
 @_typing.final
 class WorkerWelcome(_message.Message):
@@ -228,22 +314,28 @@ class WorkerWelcome(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     BEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
     LAST_GENERATION_FIELD_NUMBER: _builtins.int
+    TAKES_EXECUTORS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """the one to speak from here on"""
     beat_interval_s: _builtins.float
     """Seconds between two beats."""
     last_generation: _builtins.int
     """The highest generation that was given before this worker was let in."""
+    takes_executors: _builtins.bool
+    """Whether the RM assigns executors, and accepts `WorkerMessage.executor`. A worker that runs one
+    for an RM before this one ends it if not.
+    """
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         beat_interval_s: _builtins.float = ...,
         last_generation: _builtins.int = ...,
+        takes_executors: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "last_generation", b"last_generation", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "last_generation", b"last_generation", "takes_executors", b"takes_executors", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -507,6 +599,7 @@ class TenantUpdate(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     PREEMPTING_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
+    EXECUTORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___TenantWelcome:
         """first"""
@@ -529,6 +622,8 @@ class TenantUpdate(_message.Message):
     def idle(self) -> Global___TenantIdle:
         """from version 2 on"""
 
+    @_builtins.property
+    def executors(self) -> Global___PlacementExecutors: ...
     def __init__(
         self,
         *,
@@ -539,16 +634,76 @@ class TenantUpdate(_message.Message):
         refused: Global___TenantRefused | None = ...,
         preempting: Global___TenantPreempting | None = ...,
         idle: Global___TenantIdle | None = ...,
+        executors: Global___PlacementExecutors | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "placement", b"placement", "preempting", b"preempting", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors", "idle", b"idle", "placement", b"placement", "preempting", b"preempting", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "placement", b"placement", "preempting", b"preempting", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors", "idle", b"idle", "placement", b"placement", "preempting", b"preempting", "queued", b"queued", "refused", b"refused", "running", b"running", "update", b"update", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["welcome", "queued", "placement", "running", "refused", "preempting", "idle"]  # noqa: Y015
+    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["welcome", "queued", "placement", "running", "refused", "preempting", "idle", "executors"]  # noqa: Y015
     _WhichOneofArgType_update: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_update) -> _WhichOneofReturnType_update | None: ...
 
 Global___TenantUpdate: _TypeAlias = TenantUpdate  # noqa: Y015
+
+@_typing.final
+class PlacementExecutors(_message.Message):
+    """Executors serve on all hosts of a placement, from an RM whose workers run executors. Sent again
+    on each new stream. They end with the placement.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIRTUAL_INDEX_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    EXECUTORS_FIELD_NUMBER: _builtins.int
+    virtual_index: _builtins.int
+    generation: _builtins.int
+    @_builtins.property
+    def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Executor]:
+        """one per host, by `host_index`"""
+
+    def __init__(
+        self,
+        *,
+        virtual_index: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        executors: _abc.Iterable[Global___Executor] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors", "generation", b"generation", "virtual_index", b"virtual_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlacementExecutors: _TypeAlias = PlacementExecutors  # noqa: Y015
+
+@_typing.final
+class Executor(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_INDEX_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    host_index: _builtins.int
+    address: _builtins.str
+    """"host:port" """
+    token: _builtins.str
+    """as `authorization: Bearer TOKEN`"""
+    def __init__(
+        self,
+        *,
+        host_index: _builtins.int = ...,
+        address: _builtins.str = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "host_index", b"host_index", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Executor: _TypeAlias = Executor  # noqa: Y015
 
 @_typing.final
 class TenantWelcome(_message.Message):

@@ -30,6 +30,7 @@ from shared_pathways_service.servers.serving.process import (
     install_stop_signals,
     report_ready,
 )
+from shared_pathways_service.servers.worker.executor_process import executor_command
 from shared_pathways_service.servers.worker.flags import WorkerOptions
 from shared_pathways_service.servers.worker.manager_session import Session
 
@@ -54,6 +55,7 @@ def _hello(options: WorkerOptions, listening: Listening) -> pb.WorkerHello:
         host=options.host,
         node_pool=options.node_pool,
         pid=os.getpid(),
+        runs_executors=True,
     )
 
 
@@ -86,6 +88,8 @@ def _serve(options: WorkerOptions) -> None:
             _hello(options, listening),
             token,
             beat_interval_s=options.beat_interval_s,
+            executor_command=executor_command(options.host_index, options.bind_address),
+            executor_host=options.bind_address,
             on_welcome=lambda: glog("I", "MegaScale transport init succeeded."),
             on_refused=stop.set,
         )

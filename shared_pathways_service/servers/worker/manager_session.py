@@ -1,4 +1,4 @@
-"""Resource-manager (RM) session of one worker: registers it and sends heartbeats."""
+"""Resource-manager (RM) session of one worker: registers it, sends heartbeats, runs executors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.worker.executor_process import Command
+from shared_pathways_service.servers.worker.host_executors import HostExecutors
 
 __all__ = ["Session"]
 
@@ -21,7 +23,8 @@ class Session:
     """Keeps one worker registered, as one incarnation, during its life.
 
     Attributes:
-      error: Why the RM refuses this worker; None: it does not.
+      error: Why the session has ended by itself, e.g. as the RM refuses this worker; None: it
+        has not.
     """
 
     def __init__(
@@ -31,12 +34,15 @@ class Session:
         token: str | None,
         *,
         beat_interval_s: float,
+        executor_command: Command,
+        executor_host: str,
         on_welcome: Callable[[], None],
         on_refused: Callable[[], None],
     ) -> None:
         """Starts on a separate thread; the RM may set a shorter interval of heartbeats.
 
-        Before `on_refused` is called, `error` is set, and the session has ended.
+        Executors are started by `executor_command`, and bind the address `executor_host`. Before
+        `on_refused` is called, `error` is set, and the session has ended or is to be closed.
         """
         self.error: SharedPathwaysError | None = None
         self._address = address
@@ -49,10 +55,14 @@ class Session:
         self._stream: BlockingStream[pb.WorkerMessage, pb.WorkerInstruction] = BlockingStream(
             address, lambda stub: stub.WorkerSession, self, token=token, name="session"
         )
+        self._executors = HostExecutors(
+            executor_command, executor_host, send=self._stream.send, on_unfit=self.on_failed
+        )
         self._stream.start()
 
     def close(self) -> None:
-        """Deregisters the worker, or gives up if the RM does not answer."""
+        """Ends the executor, then deregisters the worker, or gives up if the RM does not answer."""
+        self._executors.close()
         bye = pb.WorkerBye(reason="the worker was told to stop")
         self._stream.close(pb.WorkerMessage(bye=bye))
 
@@ -65,20 +75,16 @@ class Session:
         return pb.WorkerMessage(hello=hello)
 
     def on_message(self, message: pb.WorkerInstruction) -> None:
-        """Starts heartbeats when the RM has registered the worker."""
-        if not message.HasField("welcome"):
-            return
-        welcome = message.welcome
-        self._last_reason = ""
-        if self._first_welcome_at is None:
-            self._first_welcome_at = welcome.last_generation
-        self._beat_interval_s = min(welcome.beat_interval_s, self._beat_interval_s)
-        sequence = itertools.count(1)
-        self._stream.beat_every(self._beat_interval_s, lambda late_s: _beat(next(sequence), late_s))
-        self._on_welcome()
+        """Starts heartbeats when the RM has registered the worker; carries out assignments."""
+        kind = message.WhichOneof("instruction")
+        if kind == "welcome":
+            self._welcomed(message.welcome)
+        elif kind == "assignment":
+            self._executors.on_assignment(message.assignment)
 
     def on_end(self) -> None:
-        """Does nothing: heartbeats end with their stream."""
+        """Stops reports on executors; heartbeats end with their stream."""
+        self._executors.on_end()
 
     def on_lost(self, reason: str, pause_s: float) -> None:  # noqa: ARG002 - StreamOwner's
         """Logs the reason, unless it is the same as before."""
@@ -99,6 +105,18 @@ class Session:
     def is_ending(self) -> bool:
         """Returns False: only `close` ends it."""
         return False
+
+    # ---- internal
+
+    def _welcomed(self, welcome: pb.WorkerWelcome) -> None:
+        self._last_reason = ""
+        if self._first_welcome_at is None:
+            self._first_welcome_at = welcome.last_generation
+        self._beat_interval_s = min(welcome.beat_interval_s, self._beat_interval_s)
+        sequence = itertools.count(1)
+        self._stream.beat_every(self._beat_interval_s, lambda late_s: _beat(next(sequence), late_s))
+        self._executors.on_welcome(welcome)
+        self._on_welcome()
 
 
 def _beat(sequence: int, late_s: float) -> pb.WorkerMessage:

@@ -1,0 +1,169 @@
+"""One executor: the process that owns this host's devices for one tenant and one generation.
+
+It leads a session and process group of its own, and ends with this process (``--parent_pid``). Its
+token is passed to it through a pipe, so that there is no file that could be left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.servers.serving.process import ProcessWatch
+
+__all__ = ["Assignment", "Command", "ExecutorProcess", "executor_command"]
+
+_READY_LIMIT = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """The placement that this host computes for.
+
+    Attributes:
+      generation: That of the placement; from 1.
+      memory_limit_bytes: Bytes that its executor may use; 0: unlimited.
+    """
+
+    tenant: str
+    generation: int
+    instance_type: InstanceType
+    memory_limit_bytes: int = 0
+
+
+#: Returns the command line of an executor, from its assignment and the numbers of the file
+#: descriptors with its token and for its report of readiness.
+Command: TypeAlias = Callable[[Assignment, int, int], Sequence[str]]
+
+
+def executor_command(host_index: int, bind_address: str) -> Command:
+    """Returns the function that builds the command lines of a host's executors."""
+
+    def command(assignment: Assignment, token_fd: int, ready_fd: int) -> list[str]:
+        kind = assignment.instance_type
+        return [
+            *(sys.executable, "-P", "-m", "shared_pathways_service.servers.executor"),
+            f"--instance_type={kind}",
+            f"--host_index={host_index}",
+            f"--devices={kind.chips_per_host}",
+            f"--token_file=/dev/fd/{token_fd}",
+            f"--bind_address={bind_address}",
+            "--server_port=0",
+            f"--ready_fd={ready_fd}",
+            f"--parent_pid={os.getpid()}",
+            f"--memory_limit={assignment.memory_limit_bytes}",
+        ]
+
+    return command
+
+
+class ExecutorProcess:
+    """A started executor; use it on the thread that started it, which must outlive it.
+
+    Attributes:
+      token: What its clients must present.
+      port: Its port, once it has reported that; 0 before.
+      ready_pipe: Readable when it may have reported, or ended; None after its report.
+    """
+
+    def __init__(
+        self, assignment: Assignment, command: Command, *, on_end: Callable[[], None]
+    ) -> None:
+        """Starts it; calls `on_end` once on another thread when it has ended.
+
+        Raises:
+          OSError: It cannot be started.
+        """
+        self.assignment = assignment
+        self.token = secrets.token_urlsafe(32)
+        self.port = 0
+        self.ready_pipe: int | None = None
+        self._said = b""
+        with contextlib.ExitStack() as stack:
+            ours, ready = os.pipe()
+            stack.callback(os.close, ready)
+            undo = stack.enter_context(contextlib.ExitStack())
+            undo.callback(os.close, ours)
+            token, token_write = os.pipe()
+            stack.callback(os.close, token)
+            with os.fdopen(token_write, "wb") as file:
+                file.write(self.token.encode())
+            self._process = subprocess.Popen(
+                command(assignment, token, ready),
+                stdin=subprocess.DEVNULL,
+                pass_fds=(token, ready),
+                env=server_environment(os.environ),
+                cwd="/",
+                start_new_session=True,
+                umask=0o077,
+            )
+            undo.pop_all()
+        os.set_blocking(ours, False)
+        self.ready_pipe = ours
+        self._identity = _identity(self._process.pid)
+        self._watch = ProcessWatch(self._identity, on_end)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has reported its port."""
+        return self.port > 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; `kill` is still to be called."""
+        return not self._identity.is_alive()
+
+    def read_report(self) -> None:
+        """Reads its report of readiness, as far as it has come."""
+        if self.ready_pipe is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.ready_pipe, _READY_LIMIT)
+            self._said += data
+            if not data or b"\n" in self._said or len(self._said) > _READY_LIMIT:
+                self._close_pipe()
+                with contextlib.suppress(ValueError, TypeError, KeyError):
+                    self.port = int(json.loads(self._said)["port"])
+
+    def kill(self, within_s: float) -> int:
+        """Kills its process group and removes all that is left of it; returns its exit code.
+
+        Raises:
+          subprocess.TimeoutExpired: It has not ended in time.
+        """
+        # While its leader is not reaped, no other group can have this number.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._close_pipe()
+        code = self._process.wait(within_s)
+        self._watch.close()
+        return code
+
+    def _close_pipe(self) -> None:
+        if self.ready_pipe is not None:
+            os.close(self.ready_pipe)
+            self.ready_pipe = None
+
+
+def _identity(pid: int) -> Identity:
+    # A process that has ended already has no start time, and needs none.
+    try:
+        return identity_of(pid)
+    except ProcessLookupError:
+        return Identity(pid=pid, start="")

@@ -1,0 +1,220 @@
+"""Runs the executor that this host is assigned: at most one, and never one of another placement."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.worker.executor_process import (
+    Assignment,
+    Command,
+    ExecutorProcess,
+)
+
+__all__ = ["Ended", "ExecutorSupervisor", "Serving"]
+
+#: Seconds for an executor to serve after its start, and to end after it was killed.
+_SERVE_S = 60.0
+_END_S = 10.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The executor of a generation serves."""
+
+    generation: int
+    port: int
+    token: str = dataclasses.field(repr=False)
+    pid: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The executor of a generation ended by itself; there is no other one for it."""
+
+    generation: int
+    reason: str
+
+
+class ExecutorSupervisor:
+    """Starts and kills executors on a thread of its own, as the host is assigned.
+
+    The thread lives until `close`: on Linux, its children would be killed with it.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        report: Callable[[Serving | Ended], None],
+        on_unfit: Callable[[str], None],
+        serve_within_s: float = _SERVE_S,
+        end_within_s: float = _END_S,
+    ) -> None:
+        """Starts without an assignment.
+
+        Args:
+          command: Builds the command line of an executor.
+          report: Called on the thread with what is to be reported.
+          on_unfit: Called with the reason, once, if this host cannot run executors: one did not
+            serve, or could not be killed. None is started after it.
+          serve_within_s: Seconds for an executor to serve.
+          end_within_s: Seconds for it to end.
+        """
+        self._command = command
+        self._report = report
+        self._on_unfit = on_unfit
+        self._serve_within_s = serve_within_s
+        self._end_within_s = end_within_s
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        # Guards the four below, and that a closed pipe is not written to.
+        self._lock = threading.Lock()
+        self._wanted: Assignment | None = None
+        self._repeats = False
+        self._closing = False
+        self._closed = False
+        # The thread's own.
+        self._running: ExecutorProcess | None = None
+        self._serve_by = 0.0
+        self._news: Serving | Ended | None = None
+        self._last_end = ""
+        self._thread = threading.Thread(target=self._run, name="executors", daemon=True)
+        self._thread.start()
+
+    def assign(self, assignment: Assignment | None) -> None:
+        """Has the executor of this placement run, and no other; None: no executor."""
+        with self._lock:
+            self._wanted = assignment
+        self._wake()
+
+    def repeat_report(self) -> None:
+        """Has reported again what was reported of the present assignment."""
+        with self._lock:
+            self._repeats = True
+        self._wake()
+
+    def close(self) -> None:
+        """Kills the executor, and ends the thread; only the first call counts."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        self._wake()
+        self._thread.join()
+        with self._lock:
+            self._closed = True
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    # ---- on the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                wanted, closing = self._wanted, self._closing
+                repeats, self._repeats = self._repeats, False
+            running = self._running
+            generation = 0 if wanted is None or closing else wanted.generation
+            if running is not None and running.assignment.generation != generation:
+                if not self._end(running):
+                    return
+                continue
+            if closing:
+                return
+            if self._news is not None and self._news.generation != generation:
+                self._news = None
+            if self._news is not None and repeats:
+                self._report(self._news)
+            if running is None and self._news is None and wanted is not None:
+                if not self._start(wanted):
+                    return
+            elif running is not None and not self._look_at(running):
+                return
+            self._wait()
+
+    def _start(self, wanted: Assignment) -> bool:
+        try:
+            self._running = ExecutorProcess(wanted, self._command, on_end=self._wake)
+        except OSError as error:
+            return self._give_up(f"the executor could not be started: {error}")
+        self._serve_by = time.monotonic() + self._serve_within_s
+        glog(
+            "I",
+            f"Started executor {self._running.pid} for {wanted.tenant}, "
+            f"generation {wanted.generation}",
+        )
+        return True
+
+    def _look_at(self, running: ExecutorProcess) -> bool:
+        """Sees whether an executor serves or has ended; returns False if the host is unfit."""
+        running.read_report()
+        if running.has_ended:
+            if not self._end(running):
+                return False
+            if not running.serves:
+                return self._give_up(f"the executor ended before it served: {self._last_end}")
+            self._say(Ended(generation=running.assignment.generation, reason=self._last_end))
+        elif running.serves and self._news is None:
+            self._say(
+                Serving(
+                    generation=running.assignment.generation,
+                    port=running.port,
+                    token=running.token,
+                    pid=running.pid,
+                )
+            )
+        elif not running.serves and time.monotonic() >= self._serve_by:
+            return self._end(running) and self._give_up(
+                f"the executor did not serve within {self._serve_within_s:g} s"
+            )
+        return True
+
+    def _say(self, news: Serving | Ended) -> None:
+        self._news = news
+        glog("I" if isinstance(news, Serving) else "W", f"Executor: {news}")
+        self._report(news)
+
+    def _end(self, running: ExecutorProcess) -> bool:
+        """Kills an executor and waits for its end; returns False if the host is unfit."""
+        self._running = None
+        try:
+            code = running.kill(self._end_within_s)
+        except subprocess.TimeoutExpired:
+            return self._give_up(
+                f"executor {running.pid} was killed and did not end in {self._end_within_s:g} s"
+            )
+        self._last_end = f"signal {-code}" if code < 0 else f"exit code {code}"
+        glog("I", f"Executor {running.pid} ended: {self._last_end}")
+        return True
+
+    def _give_up(self, reason: str) -> bool:
+        self._on_unfit(reason)
+        return False
+
+    def _wait(self) -> None:
+        """Waits for another assignment, for news of the executor, or for its deadline."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        limit_ms: float | None = None
+        if (running := self._running) is not None:
+            if running.ready_pipe is not None:
+                poll.register(running.ready_pipe, select.POLLIN)
+            if not running.serves:
+                limit_ms = max(0.0, self._serve_by - time.monotonic()) * 1000 + 1
+        poll.poll(limit_ms)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+
+    def _wake(self) -> None:
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if not self._closed:
+                os.write(self._wake_write, b".")

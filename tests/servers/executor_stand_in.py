@@ -1,0 +1,60 @@
+"""Stands in for an executor: it takes an executor's flags, reports a port, and computes nothing.
+
+What it was started with is a line of JSON in the file FACTS. As MODE says, it never serves, ends
+before it serves, or has a child of its own in its process group. It imports no gRPC, to start fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from shared_pathways_service.servers.serving.process import exit_with_parent, report_ready
+
+_FLAGS = {
+    "instance_type",
+    "host_index",
+    "devices",
+    "token_file",
+    "bind_address",
+    "server_port",
+    "ready_fd",
+    "parent_pid",
+    "memory_limit",
+}
+
+
+def main(facts: str, mode: str, *argv: str) -> None:
+    descriptors = [int(one.name) for one in Path("/dev/fd").iterdir()]
+    flags = dict(word.removeprefix("--").split("=", 1) for word in argv)
+    assert flags.keys() == _FLAGS, sorted(flags)
+    exit_with_parent(int(flags["parent_pid"]), lambda: os._exit(0))
+    token = Path(flags["token_file"]).read_text()
+    child = None
+    if mode == "child":
+        child = subprocess.Popen(["sleep", "600"])
+    if mode == "end":
+        sys.exit(7)
+    found = {
+        **flags,
+        "token": token,
+        "pid": os.getpid(),
+        "group": os.getpgid(0),
+        "child": child and child.pid,
+        "directory": str(Path.cwd()),
+        "variables": sorted(name for name in os.environ if name.startswith("SPS_")),
+        "descriptors": descriptors,
+    }
+    with Path(facts).open("a") as file:
+        file.write(json.dumps(found) + "\n")
+    if mode != "mute":
+        report_ready(int(flags["ready_fd"]), port=40_000 + os.getpid() % 10_000)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,201 @@
+"""A host's executors: one at a time, gone with their assignment or their worker, without a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.embedded import eventually
+from harness.processes import DEADLINE_S, REPOSITORY
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.servers.worker.executor_process import Assignment
+from shared_pathways_service.servers.worker.executor_supervisor import (
+    Ended,
+    ExecutorSupervisor,
+    Serving,
+)
+from tests.servers.standing_in import StandIn
+
+_KIND = InstanceType.parse("tpuv6e:2x4")
+
+
+def assigned(generation: int, tenant: str = "ada", memory: int = 0) -> Assignment:
+    return Assignment(
+        tenant=tenant, generation=generation, instance_type=_KIND, memory_limit_bytes=memory
+    )
+
+
+class Host:
+    """A supervisor with stand-ins; what it says is in `news` and `unfit`."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.news: queue.SimpleQueue[Serving | Ended] = queue.SimpleQueue()
+        self.unfit: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.stand_in = StandIn(root, host_index=1)
+        self.supervisor = ExecutorSupervisor(
+            self.stand_in.command, report=self.news.put, on_unfit=self.unfit.put, **options
+        )
+
+    def serving(self) -> Serving:
+        news = self.news.get(timeout=DEADLINE_S)
+        assert isinstance(news, Serving)
+        return news
+
+    def ended(self) -> Ended:
+        news = self.news.get(timeout=DEADLINE_S)
+        assert isinstance(news, Ended)
+        return news
+
+
+@pytest.fixture
+def make_host(own_directories: Path) -> Iterator[Callable[..., Host]]:
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> Host:
+            host = Host(own_directories, **options)
+            stack.callback(host.supervisor.close)
+            return host
+
+        yield make
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_executor_is_known_by_its_flags_and_has_nothing_else(
+    make_host: Callable[..., Host], own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = own_directories / "service-token"
+    secret.write_text("a service's token")
+    monkeypatch.setenv("SPS_TOKEN_FILE", str(secret))
+    host = make_host()
+    host.supervisor.assign(assigned(5, memory=1 << 30))
+    serving = host.serving()
+    (found,) = host.stand_in.started
+    assert (serving.generation, serving.pid, serving.token) == (5, found["pid"], found["token"])
+    assert found["instance_type"] == "tpuv6e:2x4"
+    assert (found["host_index"], found["devices"]) == ("1", "4")
+    assert (found["memory_limit"], found["server_port"]) == (str(1 << 30), "0")
+    assert found["group"] == found["pid"] != os.getpid()
+    assert found["directory"] == "/"
+    assert "SPS_TOKEN_FILE" not in found["variables"]
+    passed = {int(found["ready_fd"]), int(found["token_file"].removeprefix("/dev/fd/"))}
+    # (One more is that of the listing itself.)
+    assert len(set(found["descriptors"]) - passed - {0, 1, 2}) <= 1
+    assert serving.token not in repr(serving)
+    assert serving.token not in " ".join(psutil.Process(serving.pid).cmdline())
+    # The same again changes nothing; a report is repeated when it is wanted.
+    host.supervisor.assign(assigned(5, memory=0))
+    host.supervisor.repeat_report()
+    assert host.serving() == serving
+    assert len(host.stand_in.started) == 1
+
+
+def test_the_next_tenant_meets_nothing_of_the_last_one(make_host: Callable[..., Host]) -> None:
+    host = make_host()
+    host.stand_in.mode = "child"
+    host.supervisor.assign(assigned(1))
+    first = host.serving()
+    # It cannot delay its end.
+    psutil.Process(first.pid).suspend()
+    host.supervisor.assign(assigned(2, tenant="bob"))
+    second = host.serving()
+    assert second.generation == 2
+    assert second.token != first.token
+    assert is_gone(first.pid)
+    before, after = host.stand_in.started
+    eventually(lambda: is_gone(before["child"]), "the child of the first to end")
+    host.supervisor.assign(None)
+    eventually(lambda: is_gone(second.pid), "the second to end")
+    eventually(lambda: is_gone(after["child"]), "its child to end")
+    assert host.news.empty(), "an end that was wanted is not reported"
+
+
+def test_an_executor_that_ends_is_reported_and_not_started_again(
+    make_host: Callable[..., Host],
+) -> None:
+    host = make_host()
+    host.supervisor.assign(assigned(1))
+    os.kill(host.serving().pid, signal.SIGKILL)
+    assert host.ended() == Ended(generation=1, reason="signal 9")
+    host.supervisor.assign(assigned(1))
+    host.supervisor.repeat_report()
+    assert host.ended() == Ended(generation=1, reason="signal 9")
+    host.supervisor.assign(assigned(2))
+    assert host.serving().generation == 2
+    assert len(host.stand_in.started) == 2
+    assert host.unfit.empty()
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("mute", "the executor did not serve within 0.5 s"),
+        ("end", "the executor ended before it served: exit code 7"),
+    ],
+)
+def test_a_host_whose_executor_does_not_serve_is_unfit(
+    make_host: Callable[..., Host], mode: str, reason: str
+) -> None:
+    host = make_host(serve_within_s=0.5 if mode == "mute" else 60.0)
+    host.stand_in.mode = mode
+    host.supervisor.assign(assigned(1))
+    assert host.unfit.get(timeout=DEADLINE_S) == reason
+    host.supervisor.assign(assigned(2))
+    host.supervisor.close()
+    assert host.unfit.empty()
+    assert host.news.empty()
+    assert all(is_gone(found["pid"]) for found in host.stand_in.started)
+
+
+def test_an_assignment_that_changes_during_a_start_ends_it(make_host: Callable[..., Host]) -> None:
+    host = make_host()
+    host.stand_in.mode = "mute"
+    host.supervisor.assign(assigned(1))
+    eventually(lambda: host.stand_in.started, "the first to start")
+    host.stand_in.mode = ""
+    host.supervisor.assign(assigned(2))
+    assert host.serving().generation == 2
+    assert is_gone(host.stand_in.started[0]["pid"])
+
+
+def test_an_executor_dies_with_its_worker_and_leaves_no_file(own_directories: Path) -> None:
+    root = own_directories / "temporary"
+    root.mkdir()
+    code = f"""
+        import time
+        from pathlib import Path
+        from shared_pathways_service.servers.worker.executor_supervisor import ExecutorSupervisor
+        from tests.servers.standing_in import StandIn
+        from tests.servers.worker.test_executor_supervisor import assigned
+        command = StandIn(Path({str(own_directories)!r})).command
+        report = lambda news: print(news.pid, flush=True)
+        ExecutorSupervisor(command, report=report, on_unfit=print).assign(assigned(1))
+        time.sleep(600)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(root)},
+    ) as worker:
+        assert worker.stdout is not None
+        pid = int(worker.stdout.readline())
+        assert not is_gone(pid)
+        worker.kill()
+        worker.wait(DEADLINE_S)
+        eventually(lambda: is_gone(pid), "the executor to die with its worker")
+    assert not list(root.iterdir())
