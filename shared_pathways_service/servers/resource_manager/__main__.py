@@ -30,6 +30,7 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.core import ResourceManagerCore
 from shared_pathways_service.servers.resource_manager.authority import Authority
+from shared_pathways_service.servers.resource_manager.executor_directory import ExecutorDirectory
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
 from shared_pathways_service.servers.resource_manager.lease.lease_terms import Timing
 from shared_pathways_service.servers.resource_manager.manager_metrics import families
@@ -132,6 +133,7 @@ def _restore(
         idle_warning_s=idle_warning_s,
         limits=options.limits(),
         users_verified=bool(options.identity_audience),
+        executors=options.has_executors,
     )
     now = clock()
     recording.begin(config, store.restored, now)
@@ -153,7 +155,11 @@ async def _make_authority(
     authority = Authority(
         core,
         store,
-        WorkerStreams(options.beat_interval_s),
+        WorkerStreams(
+            options.beat_interval_s,
+            ExecutorDirectory(enabled=options.has_executors),
+            executor_memory_bytes=options.proxy_memory_limit_bytes or 0,
+        ),
         TenantStreams(
             options.tenant_ttl_s,
             options.proxy_memory_limit_bytes or 0,

@@ -25,6 +25,7 @@ from shared_pathways_service.scheduling.event_log import decisions_of
 from shared_pathways_service.scheduling.history.expectation import HoldingTimes, expect
 from shared_pathways_service.servers.resource_manager import status_report
 from shared_pathways_service.servers.resource_manager.core_timer import CoreTimer
+from shared_pathways_service.servers.resource_manager.executor_directory import ExecutorDirectory
 from shared_pathways_service.servers.resource_manager.followers import Followers
 from shared_pathways_service.servers.resource_manager.history_table import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.meter import Meter
@@ -240,6 +241,11 @@ class Authority:
         self.handle(joined)
         return outbox
 
+    @property
+    def executors(self) -> ExecutorDirectory:
+        """The executors of the workers."""
+        return self._workers.executors
+
     def leave_worker(
         self, joined: messages.WorkerJoined, outbox: Outbox[pb.WorkerInstruction], reason: str
     ) -> None:
@@ -295,6 +301,11 @@ class Authority:
                 self._announce(instruction)
             case messages.WelcomeWorker() | messages.RefuseWorker():
                 self._workers.send(instruction)
+            case messages.AssignWorker():
+                self._workers.assign(instruction)
+            case messages.NotifyExecutors():
+                update = self._workers.executors.update(instruction)
+                self._tenants.put(instruction.tenant, update)
             case messages.WelcomeTenant():
                 self._tenants.welcome(instruction)
             case messages.RefuseTenant():

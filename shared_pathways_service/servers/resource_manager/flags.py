@@ -7,8 +7,10 @@ import dataclasses
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE, LOCAL_ENGINE
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import (
+    choice,
     comma_separated,
     count,
     flag,
@@ -116,6 +118,12 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
         help="Let proxies report their counters after so many seconds each, for `sps status` and "
         "the metrics; 0: never.",
     )
+    engine: str = flag(
+        LOCAL_ENGINE,
+        parse=choice(LOCAL_ENGINE, DISTRIBUTED_ENGINE),
+        env="SPS_ENGINE",
+        help="Compute in proxies (local), or in executors that workers start (distributed).",
+    )
     lease: str = flag(
         "",
         env="SPS_LEASE",
@@ -175,6 +183,11 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
                 "--num_spares", self.num_spares, "fewer than the slices of each type"
             )
         self.slices()
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether workers run executors."""
+        return self.engine == DISTRIBUTED_ENGINE
 
     def limits(self) -> Limits:
         """Returns the limits of a tenant and of a team."""

@@ -73,6 +73,7 @@ class ResourceManagerService:
         hello = await _hello(context, self._hello_s)
         version = negotiate(hello.versions.min, hello.versions.max)
         joined = wire.worker_joined(hello, self._types)
+        self._authority.executors.check(hello)
         outbox = self._authority.join_worker(joined, version)
         reasons: list[str] = []
         try:
@@ -258,11 +259,15 @@ class ResourceManagerService:
             match message.WhichOneof("message"):
                 case "beat":
                     self._authority.handle(beat)
+                case "executor":
+                    event = self._authority.executors.read(joined, message.executor)
+                    self._authority.handle(event)
                 case "bye":
                     reasons.append(wire.reason(message.bye.reason))
                     return
                 case other:
-                    raise InvalidRequestError("message", other, "beat or bye after the hello")
+                    expected = "beat, executor or bye after the hello"
+                    raise InvalidRequestError("message", other, expected)
 
     async def _receive_from_tenant(
         self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate], context: Context

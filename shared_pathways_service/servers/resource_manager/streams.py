@@ -18,12 +18,13 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book import messages
 from shared_pathways_service.servers.resource_manager import wire
+from shared_pathways_service.servers.resource_manager.executor_directory import ExecutorDirectory
 from shared_pathways_service.servers.resource_manager.outbox import Outbox, StreamEnded
 
 __all__ = ["TenantStreams", "WorkerStreams"]
 
 # Messages that may be queued on one stream.
-_WORKER_LIMIT = 10
+_WORKER_LIMIT = 100
 _TENANT_LIMIT = 10_000
 #: Places in the queue that are sent in one iteration of the event loop: 1 ms.
 _PLACES_AT_ONCE = 8
@@ -71,10 +72,21 @@ class _Streams(Generic[K, M]):
 class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
     """The streams of the workers."""
 
-    def __init__(self, beat_interval_s: float) -> None:
-        """Starts without streams; `beat_interval_s` is sent to the workers."""
+    def __init__(
+        self,
+        beat_interval_s: float,
+        executors: ExecutorDirectory | None = None,
+        *,
+        executor_memory_bytes: int = 0,
+    ) -> None:
+        """Starts without streams; workers are sent the interval, and the limit (0: none).
+
+        `executors` gets their reports; None: they run no executors.
+        """
         super().__init__(_WORKER_LIMIT)
+        self.executors = executors or ExecutorDirectory(enabled=False)
         self._beat_interval_s = beat_interval_s
+        self._executor_memory_bytes = executor_memory_bytes
 
     def open(self, joined: messages.WorkerJoined, version: int) -> Outbox[pb.WorkerInstruction]:
         """Adds a worker's stream; ends an older one of the same process."""
@@ -82,7 +94,10 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
 
     def close(self, joined: messages.WorkerJoined, outbox: Outbox[pb.WorkerInstruction]) -> bool:
         """Removes an ended stream; returns False if the RM ended it, or there is a newer one."""
-        return self._close(_worker_key(joined), outbox)
+        closed = self._close(_worker_key(joined), outbox)
+        if closed or _worker_key(joined) not in self._streams:
+            self.executors.forget(joined)
+        return closed
 
     def send(self, instruction: messages.WelcomeWorker | messages.RefuseWorker) -> None:
         """Sends the core's answer to a worker."""
@@ -94,8 +109,20 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
                 version=stream.version,
                 beat_interval_s=self._beat_interval_s,
                 last_generation=instruction.last_generation,
+                takes_executors=self.executors.enabled,
             )
             stream.outbox.put(pb.WorkerInstruction(welcome=welcome))
+
+    def assign(self, instruction: messages.AssignWorker) -> None:
+        """Sends a worker the placement that it is to run an executor for."""
+        if stream := self._streams.get(_worker_key(instruction)):
+            assignment = pb.WorkerAssignment(
+                generation=instruction.generation,
+                tenant=instruction.tenant,
+                instance_type=str(instruction.instance_type),
+                memory_limit_bytes=self._executor_memory_bytes,
+            )
+            stream.outbox.put(pb.WorkerInstruction(assignment=assignment))
 
 
 class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
@@ -166,6 +193,13 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
             _put(stream, instruction)
             stream.outbox.end()
 
+    def put(self, tenant: str, update: pb.TenantUpdate) -> None:
+        """Sends a connected tenant a message."""
+        key = (tenant, self._incarnations.get(tenant, ""))
+        if stream := self._streams.get(key):
+            self._send_place(key)
+            stream.outbox.put(update)
+
     def send(self, instruction: wire.TenantInstruction) -> None:
         """Sends a tenant an update; a disconnected tenant gets its state when it reconnects."""
         key = (instruction.tenant, self._incarnations.get(instruction.tenant, ""))
@@ -209,6 +243,9 @@ def _put(stream: _Stream[pb.TenantUpdate], instruction: wire.TenantInstruction) 
 
 
 def _worker_key(
-    who: messages.WorkerJoined | messages.WelcomeWorker | messages.RefuseWorker,
+    who: messages.WorkerJoined
+    | messages.WelcomeWorker
+    | messages.RefuseWorker
+    | messages.AssignWorker,
 ) -> tuple[str, int, str]:
     return who.slice_id, who.host_index, who.incarnation

@@ -1,0 +1,94 @@
+"""Where the executors of workers serve; their tokens are kept here, and never in the core.
+
+The core's events are recorded, and only count which executors serve.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+from shared_pathways_service.api.validation import check_int, check_text
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.scheduling.book import messages
+
+__all__ = ["ExecutorDirectory"]
+
+_Event: TypeAlias = messages.ExecutorServing | messages.ExecutorEnded
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    incarnation: str
+    generation: int
+    message: pb.Executor
+
+
+class ExecutorDirectory:
+    """The executors that serve, by slice and host, as their workers report them.
+
+    Args:
+      enabled: Whether workers are assigned executors at all.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self._entries: dict[tuple[str, int], _Entry] = {}
+
+    def check(self, hello: pb.WorkerHello) -> None:
+        """Refuses a worker that could not run executors where they are needed.
+
+        Raises:
+          InvalidRequestError: It is one of an older release.
+        """
+        if self.enabled and not hello.runs_executors:
+            raise InvalidRequestError(
+                "runs_executors", False, "a worker that runs executors; this one is older"
+            )
+
+    def read(self, joined: messages.WorkerJoined, report: pb.ExecutorReport) -> _Event:
+        """Enters a worker's report; returns the core's event of it.
+
+        Raises:
+          InvalidRequestError: Naming the field.
+        """
+        if not self.enabled:
+            raise InvalidRequestError("message", "executor", "beat or bye after the hello")
+        generation = check_int("executor.generation", report.generation, low=1)
+        who = joined.slice_id, joined.host_index, joined.incarnation
+        if not report.address:
+            return messages.ExecutorEnded(
+                slice_id=who[0],
+                host_index=who[1],
+                incarnation=who[2],
+                generation=generation,
+                reason=check_text("executor.reason", report.reason),
+            )
+        address = check_text("executor.address", report.address)
+        token = check_text("executor.token", report.token)
+        self._entries[who[:2]] = _Entry(
+            joined.incarnation,
+            generation,
+            pb.Executor(host_index=joined.host_index, address=address, token=token),
+        )
+        return messages.ExecutorServing(
+            slice_id=who[0], host_index=who[1], incarnation=who[2], generation=generation
+        )
+
+    def forget(self, joined: messages.WorkerJoined) -> None:
+        """Removes what a worker reported whose stream has ended."""
+        key = joined.slice_id, joined.host_index
+        entry = self._entries.get(key)
+        if entry is not None and entry.incarnation == joined.incarnation:
+            del self._entries[key]
+
+    def update(self, instruction: messages.NotifyExecutors) -> pb.TenantUpdate:
+        """Returns the message that names the executors of a placement."""
+        executors = pb.PlacementExecutors(
+            virtual_index=instruction.virtual_index, generation=instruction.generation
+        )
+        for (slice_id, _), entry in sorted(self._entries.items()):
+            if slice_id == instruction.slice_id and entry.generation == instruction.generation:
+                executors.executors.append(entry.message)
+        return pb.TenantUpdate(executors=executors)

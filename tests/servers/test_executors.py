@@ -1,0 +1,187 @@
+"""Executors from their grant to its end: a real resource manager, real sessions of workers.
+
+Executors are stand-ins, and a worker is its session with the manager, in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.embedded import eventually
+from harness.processes import DEADLINE_S, VERSIONS, Service, Stream
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.worker.manager_session import Session
+from tests.servers.conftest import MakeService
+from tests.servers.standing_in import StandIn
+
+_PAIR = "tpuv6e:2x4"  # two hosts
+
+
+class Worker:
+    """The worker of one host, and the executors that it has started."""
+
+    def __init__(self, service: Service, root: Path, slice_id: str, host: int) -> None:
+        directory = root / slice_id
+        directory.mkdir(exist_ok=True)
+        self.executors = StandIn(directory, host)
+        self.refused = threading.Event()
+        hello = pb.WorkerHello(
+            versions=VERSIONS,
+            slice_id=slice_id,
+            instance_type=_PAIR,
+            host_index=host,
+            host_count=2,
+            incarnation=f"{slice_id}-{host}-{id(self)}",
+            pid=os.getpid(),
+            runs_executors=True,
+        )
+        self.session = Session(
+            service.address,
+            hello,
+            None,
+            beat_interval_s=1.0,
+            executor_command=self.executors.command,
+            executor_host="127.0.0.1",
+            on_welcome=lambda: None,
+            on_refused=self.refused.set,
+        )
+
+    @property
+    def running(self) -> list[int]:
+        """The executors that run."""
+        pids = [found["pid"] for found in self.executors.started]
+        return [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+class Hosts:
+    """The workers of slices of two hosts each."""
+
+    def __init__(self, service: Service, root: Path, *slice_ids: str) -> None:
+        self._service = service
+        self._stack = contextlib.ExitStack()
+        self.workers = {
+            (slice_id, host): Worker(service, root, slice_id, host)
+            for slice_id in slice_ids
+            for host in (0, 1)
+        }
+        for worker in self.workers.values():
+            self._stack.callback(worker.session.close)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def on(self, slice_id: str) -> list[Worker]:
+        return [self.workers[slice_id, host] for host in (0, 1)]
+
+    def none_runs(self, slice_id: str) -> bool:
+        return not any(worker.running for worker in self.on(slice_id))
+
+
+@pytest.fixture
+def distributed(
+    make_service: MakeService, own_directories: Path
+) -> Iterator[tuple[Service, Hosts]]:
+    service = make_service(
+        "--engine=distributed",
+        "--num_spares=1",
+        "--proxy_memory_limit_bytes=1000000",
+        f"--record_events={own_directories / 'recorded'}",
+        slices=_PAIR,
+    )
+    hosts = Hosts(service, own_directories, "slice-0", "slice-1")
+    service.wait_for_states({"slice-0": "ready", "slice-1": "ready"})
+    yield service, hosts
+    hosts.close()
+
+
+def placed(tenant: Stream) -> tuple[str, int]:
+    while (found := tenant.expect("placement")).state != pb.Placement.PLACED:
+        pass
+    return found.slice_id, found.generation
+
+
+def check_told(told: pb.PlacementExecutors, hosts: list[Worker], generation: int) -> None:
+    """What a proxy is told is what the last executor of each host was started with."""
+    assert (told.virtual_index, told.generation) == (0, generation)
+    assert [one.host_index for one in told.executors] == [0, 1]
+    for one, worker in zip(told.executors, hosts, strict=True):
+        started = worker.executors.started[-1]
+        assert one.token == started["token"]
+        assert one.address == f"127.0.0.1:{40_000 + started['pid'] % 10_000}"
+        assert worker.running == [started["pid"]]
+
+
+def test_executors_come_and_go_with_the_grants_of_their_slices(
+    distributed: tuple[Service, Hosts], own_directories: Path
+) -> None:
+    service, hosts = distributed
+    assert hosts.none_runs("slice-0")
+    tenant = service.tenant("ada", virtual_slices=[_PAIR])
+    assert placed(tenant) == ("slice-0", 1)
+    first = hosts.on("slice-0")
+    check_told(tenant.expect("executors"), first, 1)
+    started = first[0].executors.started[0]
+    assert (started["memory_limit"], started["devices"]) == ("1000000", "4")
+    assert hosts.none_runs("slice-1")
+
+    # One of them dies: the slice comes anew, and so do the executors of all its hosts.
+    os.kill(first[1].running[0], signal.SIGKILL)
+    lost = tenant.expect("placement")
+    assert (lost.state, lost.generation) == (pb.Placement.UNPLACED, 1)
+    assert lost.reason == "the executor on host 1 of slice-0 ended: signal 9"
+    assert placed(tenant) == ("slice-0", 2)
+    check_told(tenant.expect("executors"), first, 2)
+    assert [len(worker.executors.started) for worker in first] == [2, 2]
+
+    # The manager dies: they live on, and the next manager tells the proxy of them.
+    before = [worker.running for worker in first]
+    service.rm.kill()
+    service.start_rm()
+    claim = pb.Claim(virtual_index=0, slice_id="slice-0", generation=2)
+    tenant = service.tenant("ada", virtual_slices=[_PAIR], running=True, claims=[claim])
+    check_told(tenant.expect("executors"), first, 2)
+    assert [worker.running for worker in first] == before
+
+    # A host dies: a spare takes the place of its whole slice, and the executors of the rest end.
+    first[1].session.close()
+    assert placed(tenant) == ("slice-1", 3)
+    check_told(tenant.expect("executors"), hosts.on("slice-1"), 3)
+    eventually(lambda: hosts.none_runs("slice-0"), "the executors of the lost slice to end")
+
+    tenant.send(pb.TenantMessage(bye=pb.TenantBye(reason="done")))
+    eventually(lambda: hosts.none_runs("slice-1"), "the executors to end with their grant")
+    said = (own_directories / "recorded").read_text() + "\n".join(service.rm.lines)
+    tokens = [one["token"] for w in hosts.workers.values() for one in w.executors.started]
+    assert len(tokens) == len(set(tokens)) == 6
+    assert not [token for token in tokens if token in said], "a token is written down"
+
+
+def test_a_host_whose_executors_do_not_serve_ends(distributed: tuple[Service, Hosts]) -> None:
+    service, hosts = distributed
+    broken: Any = hosts.workers["slice-0", 1]
+    broken.executors.mode = "end"
+    tenant = service.tenant("ada", virtual_slices=[_PAIR])
+    assert placed(tenant) == ("slice-0", 1)
+    assert broken.refused.wait(DEADLINE_S)
+    assert "the executor ended before it served: exit code 7" in str(broken.session.error)
+    broken.session.close()
+    assert placed(tenant) == ("slice-1", 2)
+    check_told(tenant.expect("executors"), hosts.on("slice-1"), 2)
+
+
+def test_a_worker_that_cannot_run_executors_is_refused(make_service: MakeService) -> None:
+    service = make_service("--engine=distributed")
+    stream = service.stream(service.stub.WorkerSession)
+    hello = pb.WorkerHello(versions=VERSIONS, slice_id="slice-0", incarnation="w-1")
+    stream.send(pb.WorkerMessage(hello=hello))
+    assert stream.next() is None
+    assert "runs_executors" in stream.status()[1]
