@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
@@ -69,6 +69,19 @@ class Executors:
         )
         self._sets.use(slices, made)
         return made
+
+    def connect(
+        self, address: str, token: str | None, on_lost: Callable[[ExecutorLink, str], None]
+    ) -> ExecutorLink:
+        """Opens the stream to one more executor, which its caller ends, for `replace`."""
+        return ExecutorLink(address, token, on_lost, self._sets.drop_broken)
+
+    def replace(self, link_of: Mapping[int, ExecutorLink]) -> None:
+        """Has other executors take the place of those of some devices, which are lost or missing.
+
+        Programs are compiled on them before their next use; arrays are lost.
+        """
+        self._link_of.update(link_of)
 
     def close(self) -> None:
         """Ends all streams, and so the executors."""

@@ -62,12 +62,24 @@ class _Opened:
     number: int
     links: tuple[Link, ...]
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether one of its executors is lost."""
+        return any(link.lost is not None for link in self.links)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Failed:
+    opened: _Opened
+    error: StatusError
+
 
 class OpenedSets:
     """The client of each set of slices on its executors. Thread-safe.
 
-    A set gets another client when a program over several hosts has failed in its first one: Gloo
-    closes its connections then, and XLA keeps them as long as the client. Clients of several hosts
+    A set gets another client when one of its executors has been replaced, or when a program over
+    several hosts has failed in its first one: Gloo closes its connections then, and XLA keeps them
+    as long as the client. Clients of several hosts
     stay until their executors end. Of a client of one host, the memory is freed when the room is
     needed and nothing uses it.
 
@@ -87,7 +99,7 @@ class OpenedSets:
         self._opened: dict[Slices, _Opened] = {}
         self._opening: dict[Slices, futures.Future[int]] = {}
         # Not tried again: what is left of an attempt may still be under way on some hosts.
-        self._failed: dict[Slices, StatusError] = {}
+        self._failed: dict[Slices, _Failed] = {}
         self._users: weakref.WeakValueDictionary[Slices, Any] = weakref.WeakValueDictionary()
         self._clients_on: dict[Link, int] = {}
         self._services: list[tuple[Service, tuple[Link, ...]]] = []
@@ -105,15 +117,17 @@ class OpenedSets:
             too many clients, or what else went wrong.
         """
         found = self._opened.get(slices)
-        if found is not None:
+        if found is not None and not found.is_lost:
             return found.number
         with self._lock:
             found = self._opened.get(slices)
-            if found is not None:
+            if found is not None and not found.is_lost:
                 return found.number
+            # One of its executors is lost, and may have been replaced.
+            self._opened.pop(slices, None)
             failed = self._failed.get(slices)
-            if failed is not None:
-                raise failed.copy()
+            if failed is not None and not failed.opened.is_lost:
+                raise failed.error.copy()
             opening = self._opening.get(slices)
             is_first = opening is None
             if opening is None:
@@ -216,7 +230,7 @@ class OpenedSets:
         if len(opened.links) > 1:
             # (Their clients stay, and so does the service, until the executors end.)
             with self._lock:
-                self._failed[slices] = error.copy()
+                self._failed[slices] = _Failed(opened, error.copy())
             return
         opened.links[0].free("clients", opened.number)
         self._release(opened.links)
