@@ -41,7 +41,7 @@ LOG_TAIL_LINES = 20
 PLATFORMS = ("cpu", "cuda")
 
 #: Where a tenant's programs run: in its proxy, or in the executors on the hosts of its slices.
-LOCAL_ENGINE, DISTRIBUTED_ENGINE = "local", "distributed"
+ENGINES = LOCAL_ENGINE, DISTRIBUTED_ENGINE = "local", "distributed"
 
 #: By which a proxy is served: grpcio's core, its public API, or the first where it can be.
 TRANSPORTS = ("auto", "core", "public")

@@ -60,6 +60,12 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
         env="SPS_PLATFORM",
         help="Compute on cpu or cuda.",
     )
+    engine: str = flag(
+        constants.LOCAL_ENGINE,
+        parse=choice(*constants.ENGINES),
+        env="SPS_ENGINE",
+        help="Compute in proxies (local), or in executors that workers start (distributed).",
+    )
     device_memory_limit_bytes: int = limit_flag("device_memory_limit_bytes")
     host_memory_limit_bytes: int | None = limit_flag("host_memory_limit_bytes")
     max_handles: int = limit_flag("max_handles")
@@ -94,6 +100,18 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
         parse=seconds,
         help="End a proxy whose program still runs so long after a loss.",
     )
+
+    def __post_init__(self) -> None:
+        """Checks flags against each other."""
+        super().__post_init__()
+        if self.engine != constants.DISTRIBUTED_ENGINE:
+            return
+        for name, value, expected in (
+            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
+            ("--ffi_library_dir", self.ffi_library_dir, "none"),
+        ):
+            if value:
+                raise InvalidRequestError(name, value, f"{expected} with --engine=distributed")
 
     @property
     def detached(self) -> bool:

@@ -58,6 +58,14 @@ class ServeOptions:
             help="Compute on cpu, or on cuda, where each chip of a slice is a GPU.",
         ),
     ] = "cpu"
+    engine: Annotated[
+        str,
+        typer.Option(
+            envvar="SPS_ENGINE",
+            help="Compute in the tenants' proxies (local), or in executors, one process for each "
+            "host of a tenant's slices (distributed).",
+        ),
+    ] = constants.LOCAL_ENGINE
     device_memory_limit_bytes: Annotated[int, _limit("device_memory_limit_bytes")] = (
         ProxyLimits.device_memory_limit_bytes
     )
@@ -117,6 +125,7 @@ class ServeOptions:
             max_slice_restarts=self.max_slice_restarts,
             standby_proxies=self.standby_proxies,
             platform=self.platform,
+            engine=self.engine,
             device_memory_limit_bytes=self.device_memory_limit_bytes,
             host_memory_limit_bytes=self.host_memory_limit_bytes,
             max_handles=self.max_handles,
@@ -140,8 +149,21 @@ class ServeOptions:
         ):
             if not 0 < value < float("inf"):
                 raise InvalidRequestError(field, value, "seconds, more than 0")
-        if self.platform not in constants.PLATFORMS:
-            known = ", ".join(constants.PLATFORMS)
-            raise InvalidRequestError("--platform", self.platform, f"one of {known}")
+        for field, text, known in (
+            ("--platform", self.platform, constants.PLATFORMS),
+            ("--engine", self.engine, constants.ENGINES),
+        ):
+            if text not in known:
+                raise InvalidRequestError(field, text, f"one of {', '.join(known)}")
+        if self.engine == constants.DISTRIBUTED_ENGINE:
+            self._check_distributed()
         if self.hung_after <= self.beat_interval:
             raise InvalidRequestError("--hung-after", self.hung_after, "more than --beat-interval")
+
+    def _check_distributed(self) -> None:
+        for field, value, expected in (
+            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
+            ("--allow-ffi-libraries", str(self.allow_ffi_libraries or ""), "none"),
+        ):
+            if value:
+                raise InvalidRequestError(field, value, f"{expected} with --engine distributed")

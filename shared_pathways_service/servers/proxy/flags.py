@@ -56,15 +56,17 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         help="Compute on cpu, or on cuda, where each chip of a slice is a GPU of this machine.",
     )
     engine: str = flag(
-        "local",
-        parse=choice("local", "distributed"),
-        help="Compute in this process, or with --executors.",
+        constants.LOCAL_ENGINE,
+        parse=choice(*constants.ENGINES),
+        env="SPS_ENGINE",
+        help="Compute in this process (local), or on executors (distributed): those that the "
+        "resource manager names, or those of --executors.",
     )
     executors: tuple[str, ...] = flag(
         (),
         parse=comma_separated,
         help="Compute on the executors at these addresses: HOST:PORT,… for each host of the first "
-        "virtual slice, then of the second one, and so on.",
+        "virtual slice, then of the second one, and so on; only without a resource manager.",
     )
     executor_token_file: str = flag("", help="Send the token in this file to the executors.")
     collective_timeout_s: int = flag(
@@ -182,14 +184,40 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
                 self.link_port,
                 "0 without --token_file: a link serves only clients with a token",
             )
-        if self.engine == "distributed":
+        if self.engine == constants.DISTRIBUTED_ENGINE:
             self._check_distributed()
         elif self.executors:
             raise InvalidRequestError(
                 "--executors", ",".join(self.executors), "none without --engine=distributed"
             )
 
+    @property
+    def places_executors(self) -> bool:
+        """Whether the resource manager names the executors of each placement."""
+        is_distributed = self.engine == constants.DISTRIBUTED_ENGINE
+        return is_distributed and bool(self.resource_manager_address)
+
     def _check_distributed(self) -> None:
+        if self.resource_manager_address:
+            if self.executors:
+                raise InvalidRequestError(
+                    "--executors",
+                    ",".join(self.executors),
+                    "none with --resource_manager_address: the resource manager names them",
+                )
+        else:
+            self._check_executors()
+        refused = (
+            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
+            ("--ffi_targets", ",".join(self.ffi_targets), "empty"),
+            # (Programs are compiled on other machines, whose CPUs this one does not know.)
+            ("--compile_cache_dir", self.compile_cache_dir, "empty"),
+        )
+        for name, value, expected in refused:
+            if value:
+                raise InvalidRequestError(name, value, f"{expected} with --engine=distributed")
+
+    def _check_executors(self) -> None:
         hosts = sum(instance_type.hosts for instance_type in self.instance_types())
         if len(self.executors) != hosts:
             raise InvalidRequestError(
@@ -201,16 +229,6 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
             host, _, number = address.rpartition(":")
             if not host or not number.isdecimal() or not 0 < int(number) <= _LAST_PORT:
                 raise InvalidRequestError("--executors", address, "HOST:PORT")
-        refused = (
-            ("--resource_manager_address", self.resource_manager_address, "empty"),
-            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
-            ("--ffi_targets", ",".join(self.ffi_targets), "empty"),
-            # (Programs are compiled on other machines, whose CPUs this one does not know.)
-            ("--compile_cache_dir", self.compile_cache_dir, "empty"),
-        )
-        for name, value, expected in refused:
-            if value:
-                raise InvalidRequestError(name, value, f"{expected} with --engine=distributed")
 
     def limits(self) -> Limits:
         """Returns the limits of clients."""

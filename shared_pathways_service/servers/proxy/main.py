@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from shared_pathways_service.protocol.resource_manager_pb2 import TenantActivity
     from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
     from shared_pathways_service.servers.proxy.engine.engine import Engine
-    from shared_pathways_service.servers.proxy.executors.executors import Executors
     from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
     from shared_pathways_service.servers.proxy.session.service import ProxyService
 
@@ -222,6 +221,10 @@ def _make_engine(
 ) -> Engine:
     """Makes the engine; the stack closes it, and what it uses."""
     from shared_pathways_service.servers.proxy.engine.engine import Engine  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.executors.executors_of_flags import (  # noqa: PLC0415
+        named_executors,
+        placed_executors,
+    )
     from shared_pathways_service.servers.proxy.ffi_handlers import load_handlers  # noqa: PLC0415
     from shared_pathways_service.servers.xla.platforms import make_platform  # noqa: PLC0415
 
@@ -239,7 +242,8 @@ def _make_engine(
         cache,
         last_requests,
         platform=make_platform(options.platform, sum(t.chips for t in instance_types)),
-        executors=_executors(options),
+        executors=named_executors(options),
+        placed_executors=placed_executors(options),
     )
     stack.callback(engine.close)
     engine.open_executors()
@@ -247,17 +251,6 @@ def _make_engine(
         options.ffi_library_dir, options.ffi_targets, options.platform
     )
     return engine
-
-
-def _executors(options: ProxyServerOptions) -> Executors | None:
-    """Connects to the executors; with the engine `local` there are none."""
-    from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of  # noqa: PLC0415
-
-    if options.engine == "local":
-        return None
-    token = read_token(options.executor_token_file, field="--executor_token_file")
-    hosts = hosts_of(options.instance_types())
-    return Executors(options.executors, hosts, token, options.collective_timeout_s)
 
 
 def _keep_memory() -> None:
@@ -312,6 +305,7 @@ def _link(
     hello = pb.TenantHello(
         tenant=message_of(request), incarnation=str(uuid.uuid4()), pid=os.getpid(), address=address
     )
+    placed = engine.placed_executors
     link = rm_link.ResourceManagerLink(
         options.resource_manager_address,
         hello,
@@ -324,6 +318,7 @@ def _link(
         reporter=ActivityReporter(reports[0]),
         identity=lambda: _identity_token(options.identity_token_file),
         counters=CountersReporter(reports[1]),
+        on_executors=(lambda _executors: None) if placed is None else placed.serve,
     )
     engine.memory.on_near_limit = link.report
     return link

@@ -45,6 +45,7 @@ class ResourceManagerLink:
       identity: Returns the token that proves the tenant's user; it is read for each hello, as the
         kubelet replaces it.
       counters: Reports counters to the RM if it asks; None: no reports.
+      on_executors: Called with the executors of a placement, which the RM may repeat.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ResourceManagerLink:
         reporter: ActivityReporter | None = None,
         identity: Callable[[], str] = str,
         counters: CountersReporter | None = None,
+        on_executors: Callable[[pb.PlacementExecutors], None] = lambda _executors: None,
     ) -> None:
         self._address = address
         self._hello = hello
@@ -68,6 +70,7 @@ class ResourceManagerLink:
         self._reporter = reporter
         self._identity = identity
         self._counters = counters
+        self._on_executors = on_executors
         self._began = time.monotonic()
         self._idle_count: int | None = None
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_WAITING)
@@ -126,6 +129,8 @@ class ResourceManagerLink:
             )
         elif kind == "placement":
             self._place(message.placement)
+        elif kind == "executors":
+            self._on_executors(message.executors)
         elif kind == "running":
             running = message.running
             self._slices.granted.set()

@@ -7,7 +7,7 @@ import dataclasses
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.constants import DISTRIBUTED_ENGINE, LOCAL_ENGINE
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE, ENGINES, LOCAL_ENGINE
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import (
     choice,
@@ -120,7 +120,7 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
     )
     engine: str = flag(
         LOCAL_ENGINE,
-        parse=choice(LOCAL_ENGINE, DISTRIBUTED_ENGINE),
+        parse=choice(*ENGINES),
         env="SPS_ENGINE",
         help="Compute in proxies (local), or in executors that workers start (distributed).",
     )

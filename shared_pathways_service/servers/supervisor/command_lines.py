@@ -10,6 +10,7 @@ from pathlib import Path
 from shared_pathways_service.api.proxy_limits import ProxyLimits
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.constants import LOCAL_ENGINE
 from shared_pathways_service.flags.policies import policy_flags
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.flags.tenants import tenant_flags
@@ -90,6 +91,7 @@ def resource_manager_command(
         f"--instance_type={','.join(kind for kind, _ in options.slices)}",
         f"--instance_count={','.join(counts)}",
         f"--num_spares={options.spares}",
+        f"--engine={options.engine}",
         f"--server_socket={paths.resource_manager_socket}",
         f"--state_file={paths.resource_manager_state}",
         f"--beat_interval_s={options.beat_interval_s}",
@@ -143,11 +145,14 @@ def proxy_arguments(
         f"--lost_program_grace_s={options.lost_program_grace_s}",
         f"--platform={options.platform}",
         *(f"--{name}={value}" for name, value in dataclasses.asdict(request.limits).items()),
-        f"--compile_cache_dir={settings.cache_dir / 'compiled'}",
-        f"--compile_cache_bytes={settings.compile_cache_bytes}",
+        f"--engine={options.engine}",
         *request.xla_flags,
         *_common(paths.proxy_token(uid), ready_fd),
     ]
+    if options.engine == LOCAL_ENGINE:
+        # (Executors do not cache.)
+        arguments.append(f"--compile_cache_dir={settings.cache_dir / 'compiled'}")
+        arguments.append(f"--compile_cache_bytes={settings.compile_cache_bytes}")
     if request.ffi_targets:
         arguments.append(f"--ffi_library_dir={options.ffi_library_dir}")
         arguments.append(f"--ffi_targets={','.join(request.ffi_targets)}")

@@ -13,8 +13,14 @@ from shared_pathways_service.servers.proxy.engine.compilations import Compilatio
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.programs import Compiler
 from shared_pathways_service.servers.proxy.execution.executor import Executor
-from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceTable
+from shared_pathways_service.servers.proxy.execution.openings import Opening
+from shared_pathways_service.servers.proxy.execution.virtual_slices import (
+    Epoch,
+    SliceChange,
+    SliceTable,
+)
 from shared_pathways_service.servers.proxy.executors.executors import Executors
+from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from shared_pathways_service.servers.xla.platforms import CPU, Platform
@@ -48,6 +54,7 @@ class Engine:
       xla_flags: Names and values of flags, for every program.
       platform: The devices of this process.
       executors: The processes that have the devices, if this one does not; `close` ends them.
+      placed_executors: Such processes if they come and go with the placements.
     """
 
     def __init__(
@@ -60,26 +67,27 @@ class Engine:
         *,
         platform: Platform = CPU,
         executors: Executors | None = None,
+        placed_executors: PlacedExecutors | None = None,
     ) -> None:
         self.platform = platform
         self.devices = _devices(virtual_slices)
-        make_client = None if executors is None else executors.client
-        self.placings = Placings([d.slice_index for d in self.devices], platform, make_client)
         self._executors = executors
+        self.placed_executors = placed_executors
+        if placed_executors is not None:
+            placed_executors.watch(self._lose_placement)
+        having = executors or placed_executors
+        make_client = None if having is None else having.client
+        self.placings = Placings([d.slice_index for d in self.devices], platform, make_client)
         self.memory = DeviceMemory(len(self.devices), memory_limit)
-        self.last_requests = last = last_requests or LastRequests()
-        self.slices = SliceTable(
-            [str(t) for t in virtual_slices],
-            lambda epoch: Executor(
-                f"slice-{epoch.index}-{epoch.generation}", last.place(f"on slice {epoch.index}")
-            ),
-        )
+        self.last_requests = last_requests or LastRequests()
+        self.slices = SliceTable([str(t) for t in virtual_slices], self._begin)
+        self.slices.add_listener(self._end)
         self.compiler = Compiler(self.placings, xla_flags, compile_cache)
-        self.compiler.computes_here = executors is None
-        self.compiler.place = last.place("")
+        self.compiler.computes_here = self.computes_here
+        self.compiler.place = self.last_requests.place("")
         self.compilations = self.compiler.turns = Compilations(self.compiler.place)
         self._helpers = futures.ThreadPoolExecutor(
-            _HELPERS if executors is None else _HELPERS_THAT_WAIT, thread_name_prefix="helper"
+            _HELPERS if self.computes_here else _HELPERS_THAT_WAIT, thread_name_prefix="helper"
         )
 
     def open_executors(self) -> None:
@@ -108,6 +116,23 @@ class Engine:
         if self._executors is not None:
             self._executors.watch(self._lose)
 
+    def _begin(self, epoch: Epoch) -> Executor:
+        if self.placed_executors is not None and epoch.generation is not None:
+            epoch.opening = Opening()
+            self.placed_executors.begin(epoch.index, epoch.generation, epoch.opening)
+        return Executor(
+            f"slice-{epoch.index}-{epoch.generation}",
+            self.last_requests.place(f"on slice {epoch.index}"),
+        )
+
+    def _end(self, change: SliceChange) -> None:
+        if self.placed_executors is not None and change.old.generation is not None:
+            self.placed_executors.end(change.index, change.old.generation)
+
+    def _lose_placement(self, index: int, generation: int, reason: str) -> None:
+        if self.slices.current()[index].generation == generation:
+            self.slices.unplace(index, generation, reason)
+
     def _lose(self, device_ids: Sequence[int], reason: str) -> None:
         for index in sorted({self.devices[i].slice_index for i in device_ids}):
             generation = self.slices.current()[index].generation
@@ -128,7 +153,7 @@ class Engine:
     @property
     def computes_here(self) -> bool:
         """Whether the devices are in this process, and not in executors."""
-        return self._executors is None
+        return self._executors is None and self.placed_executors is None
 
     def run_aside(self, function: Callable[[], None]) -> None:
         """Runs a function that ends on its own on a helper thread."""
@@ -141,6 +166,8 @@ class Engine:
         self._helpers.shutdown(wait=False, cancel_futures=True)
         if self._executors is not None:
             self._executors.close()
+        if self.placed_executors is not None:
+            self.placed_executors.close()
 
 
 def _devices(virtual_slices: Sequence[InstanceType]) -> tuple[DeviceInfo, ...]:

@@ -1,8 +1,9 @@
 """Work whose results have a known shape before it runs, and their content when it settles.
 
-An operation waits for its inputs, then runs (on the executors of its placements, or where its
-runner puts it), and settles once: with data, or with an error. The loss of a placement settles all
-its operations at once, however long XLA continues with them.
+An operation waits for its inputs, and until its placements can compute. Then it runs (on the
+executors of its placements, or where its runner puts it), and settles once: with data, or with an
+error. The loss of a placement settles all its operations at once, however long XLA continues with
+them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from shared_pathways_service.servers.devices.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.proxy.execution.executor import Executor, Meeting
+from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.proxy.execution.settling import Hold, call_in_turn
 from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
@@ -127,8 +129,8 @@ class Operation:
         if self._quick and not (waiting_for or _LEFT_BEHIND) and self._run_here():
             return
         self._waiting += len(waiting_for)
-        for operation in waiting_for:
-            if not operation.add_callback(self._one_ready):
+        for other in waiting_for:
+            if not other.add_callback(self._one_ready):
                 self._one_ready()
         inputs = self.inputs
         self._one_ready()
@@ -313,9 +315,11 @@ class Operation:
 
 def _unsettled(
     operation: Operation, after: Sequence[PendingWork], *, has_runner: bool
-) -> list[PendingWork]:
+) -> list[PendingWork | Opening]:
     """Returns what an operation waits for, except what its own executors run before it."""
-    waiting_for = [other for other in after if not other.done]
+    waiting_for: list[PendingWork | Opening] = [other for other in after if not other.done]
+    openings = (epoch.opening for epoch in operation.epochs)
+    waiting_for += [opening for opening in openings if opening is not None and not opening.done]
     for value in operation.inputs:
         other = value.operation
         if other is None or other.done:

@@ -16,6 +16,7 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 
 if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.executor import Executor
+    from shared_pathways_service.servers.proxy.execution.openings import Opening
 
 __all__ = ["Epoch", "SliceChange", "SliceTable", "Work"]
 
@@ -41,10 +42,11 @@ class Epoch:
       generation: The generation of the placement; None while unplaced.
       slice_id: The physical slice; empty while unplaced.
       lost: Why data and work of this epoch are lost; None while they are not.
+      opening: What work here waits for before it begins; None: nothing.
       operations: The work under way here. Added by sessions, removed by threads that settle it.
     """
 
-    __slots__ = ("executor", "generation", "index", "lost", "operations", "slice_id")
+    __slots__ = ("executor", "generation", "index", "lost", "opening", "operations", "slice_id")
 
     def __init__(self, index: int, generation: int | None, slice_id: str) -> None:
         self.index = index
@@ -53,6 +55,7 @@ class Epoch:
         self.lost: StatusError | None = None
         self.operations: dict[Work, None] = {}
         self.executor: Executor | None = None
+        self.opening: Opening | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

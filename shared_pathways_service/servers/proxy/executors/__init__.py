@@ -1,6 +1,8 @@
 """The engine `distributed`: devices of other processes, the executors.
 
 - `executors`: all executors of this proxy
+- `placed_executors`: executors that come and go with placements
+- `executors_of_flags`: which of the two a proxy has
 - `opened_sets`: the clients that they have opened, one for each set of slices
 - `host_addresses`: where they find each other
 - `executor_client`, `executor_programs`: `DeviceClient` and `Executable` on executors

@@ -60,13 +60,25 @@ class Executors:
         """
         self._sets.number(slices, device_ids, self._link_of)
 
-    def client(self, device_ids: Sequence[int], slices: tuple[int, ...]) -> ExecutorClient:
-        """Returns a client of some devices; a `MakeClient`. It is opened with its first use."""
-        made = ExecutorClient(
-            device_ids,
-            self._link_of,
-            lambda: self._sets.number(slices, device_ids, self._link_of),
-        )
+    def client(
+        self,
+        device_ids: Sequence[int],
+        slices: tuple[int, ...],
+        before: Callable[[], object] = lambda: None,
+    ) -> ExecutorClient:
+        """Returns a client of some devices; a `MakeClient`. It is opened with its first use.
+
+        Args:
+          device_ids: The devices, ascending.
+          slices: Their slices, ascending.
+          before: Called before each use; it may wait, or raise a StatusError.
+        """
+
+        def number() -> int:
+            before()
+            return self._sets.number(slices, device_ids, self._link_of)
+
+        made = ExecutorClient(device_ids, self._link_of, number)
         self._sets.use(slices, made)
         return made
 

@@ -1,0 +1,32 @@
+"""The executors that a proxy's flags ask for."""
+
+from __future__ import annotations
+
+from shared_pathways_service.protocol.auth import read_token
+from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
+from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+
+__all__ = ["named_executors", "placed_executors"]
+
+
+def named_executors(options: ProxyServerOptions) -> Executors | None:
+    """Connects to the executors that flags name; None: they name none.
+
+    Raises:
+      InvalidRequestError: Their token cannot be read.
+    """
+    if not options.executors:
+        return None
+    token = read_token(options.executor_token_file, field="--executor_token_file")
+    hosts = hosts_of(options.instance_types())
+    return Executors(options.executors, hosts, token, options.collective_timeout_s)
+
+
+def placed_executors(options: ProxyServerOptions) -> PlacedExecutors | None:
+    """Returns executors that come and go with placements; None: there are no such."""
+    if not options.places_executors:
+        return None
+    return PlacedExecutors(
+        options.instance_types(), collective_timeout_s=options.collective_timeout_s
+    )

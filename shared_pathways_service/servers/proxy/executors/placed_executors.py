@@ -1,0 +1,252 @@
+"""The executors of placements: they come with a placement, and go with it.
+
+The resource manager (RM) has the hosts of a granted slice start executors, and names them to the
+proxy. When the slice is lost, its links are closed, and these executors end; the next placement has
+others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+)
+from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
+from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
+from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
+
+__all__ = ["EXECUTORS_S", "PlacedExecutors"]
+
+#: Seconds for the RM to name the executors of a placement. (A host on which one does not serve
+#: within 60 s ends, and its slice is lost.)
+EXECUTORS_S = 90.0
+#: Seconds for them to open their client beyond that.
+_OPEN_S = 60.0
+#: Seconds for the threads of placements to end.
+_END_S = 10.0
+
+#: Called with the index and the generation of a placement whose executors are gone, and the reason.
+OnLost: TypeAlias = Callable[[int, int, str], object]
+
+
+class Opening(Protocol):
+    """Has work wait until a placement can compute."""
+
+    def settle(self) -> None:
+        """Lets work begin, also if the placement is lost."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until work may begin; returns False if that takes longer."""
+
+
+class PlacedExecutors:
+    """Executors of the placements of virtual slices. Thread-safe.
+
+    Args:
+      instance_types: The virtual slices.
+      collective_timeout_s: The seconds for which a host waits for others in a program.
+      wait_s: Seconds for the RM to name the executors of a placement.
+    """
+
+    def __init__(
+        self,
+        instance_types: Sequence[InstanceType],
+        *,
+        collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
+        wait_s: float = EXECUTORS_S,
+    ) -> None:
+        self._executors = Executors((), (), None, collective_timeout_s)
+        self._on_lost: OnLost = lambda _index, _generation, _reason: None
+        self._wait_s = wait_s
+        #: The devices of each host, by slice.
+        self._devices = _devices_of_hosts(instance_types)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._newest: dict[int, _Placement] = {}
+        #: Slices that have, or had, executors.
+        self._connected: set[int] = set()
+        self._running: set[_Placement] = set()
+
+    def client(self, device_ids: Sequence[int], slices: tuple[int, ...]) -> ExecutorClient:
+        """Returns a client of some devices, whose executors may come later; a `MakeClient`."""
+        return self._executors.client(device_ids, slices, functools.partial(self._wait, slices))
+
+    def watch(self, on_lost: OnLost) -> None:
+        """Calls back when a placement has lost an executor, or gets none; on any thread.
+
+        Call it before the first placement.
+        """
+        self._on_lost = on_lost
+
+    def begin(self, index: int, generation: int, opening: Opening) -> None:
+        """Opens the executors of a placement once the RM has named them; settles `opening` then."""
+        placement = _Placement(index, generation, opening)
+        with self._lock:
+            if self._is_closed:
+                opening.settle()
+                return
+            self._newest[index] = placement
+            self._running.add(placement)
+            placement.thread = threading.Thread(
+                target=self._run,
+                args=(placement,),
+                name=f"executors-{index}-{generation}",
+                daemon=True,
+            )
+            placement.thread.start()
+
+    def serve(self, message: pb.PlacementExecutors) -> None:
+        """Uses the executors that the RM names; again, or for an older placement, does nothing."""
+        with self._lock:
+            placement = self._newest.get(message.virtual_index)
+            if placement is None or placement.generation != message.generation:
+                return
+            if not placement.hosts:
+                placement.hosts = tuple(message.executors)
+        placement.told.set()
+
+    def end(self, index: int, generation: int) -> None:
+        """Ends the executors of a placement that is lost; does not wait for it."""
+        with self._lock:
+            ended = [p for p in self._running if (p.index, p.generation) == (index, generation)]
+        for placement in ended:
+            placement.end()
+
+    def close(self) -> None:
+        """Ends all executors, and waits for the ends of their links."""
+        with self._lock:
+            self._is_closed = True
+            running = list(self._running)
+        for placement in running:
+            placement.end()
+        for placement in running:
+            if placement.thread is not None:
+                placement.thread.join(_END_S)
+
+    # ---- clients
+
+    def _wait(self, slices: tuple[int, ...]) -> None:
+        """Waits for the executors of some slices, which may be lost then."""
+        for index in slices:
+            placement = self._newest.get(index)
+            if placement is not None and not placement.opening.wait(self._wait_s + _OPEN_S):
+                raise StatusError(
+                    Code.DEADLINE_EXCEEDED, f"the executors of virtual slice {index} do not answer"
+                )
+            if index not in self._connected:
+                raise StatusError(Code.DATA_LOSS, f"virtual slice {index} has no executors")
+
+    # ---- on the thread of a placement
+
+    def _run(self, placement: _Placement) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._forget, placement)
+            # In any case: what waits would wait for ever.
+            stack.callback(placement.opening.settle)
+            reason = self._open(placement, stack)
+            if reason and not placement.ended.is_set():
+                glog("E", f"Virtual slice {placement.index}: {reason}")
+                self._on_lost(placement.index, placement.generation, reason)
+            placement.opening.settle()
+            # It ends with its placement, or with this process.
+            placement.ended.wait()
+
+    def _open(self, placement: _Placement, stack: contextlib.ExitStack) -> str:
+        """Opens a placement's executors, until the stack is closed; returns why it cannot."""
+        if not placement.told.wait(self._wait_s):
+            return f"its executors did not serve within {self._wait_s:g} s"
+        if placement.ended.is_set():
+            return ""
+        devices = self._devices[placement.index]
+        found = [host.host_index for host in placement.hosts]
+        if found != list(range(len(devices))):
+            return f"the resource manager named executors of hosts {found}, not of {len(devices)}"
+        try:
+            self._connect(placement, devices, stack)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the slice is of no use
+            return f"its executors cannot be used: {from_exception(error).message}"
+        glog(
+            "I",
+            f"Virtual slice {placement.index}, generation {placement.generation}: executors at "
+            + ", ".join(host.address for host in placement.hosts),
+        )
+        return ""
+
+    def _connect(
+        self,
+        placement: _Placement,
+        devices: Sequence[Sequence[int]],
+        stack: contextlib.ExitStack,
+    ) -> None:
+        lost = functools.partial(self._lose, placement)
+        links: list[ExecutorLink] = []
+        stack.callback(_close, links)
+        links.extend(
+            self._executors.connect(host.address, host.token or None, lost)
+            for host in placement.hosts
+        )
+        link_of = {i: link for link, own in zip(links, devices, strict=True) for i in own}
+        with self._lock:
+            if self._newest[placement.index] is not placement:
+                # Its devices may have the executors of the next one already.
+                raise StatusError(Code.DATA_LOSS, "the slice is placed anew")
+            self._executors.replace(link_of)
+            self._connected.add(placement.index)
+        self._executors.open(list(link_of), (placement.index,))
+
+    def _lose(self, placement: _Placement, _link: ExecutorLink, reason: str) -> None:
+        if not placement.ended.is_set():
+            self._on_lost(placement.index, placement.generation, reason)
+
+    def _forget(self, placement: _Placement) -> None:
+        with self._lock:
+            self._running.discard(placement)
+
+
+class _Placement:
+    """One placement of a virtual slice, with a thread that opens its executors and ends them.
+
+    Attributes:
+      hosts: Its executors by host; empty: the RM has not named them.
+      told: Set once the RM has named them, or the placement has ended.
+      ended: Set once the placement has ended.
+    """
+
+    def __init__(self, index: int, generation: int, opening: Opening) -> None:
+        self.index = index
+        self.generation = generation
+        self.opening = opening
+        self.hosts: tuple[pb.Executor, ...] = ()
+        self.told = threading.Event()
+        self.ended = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def end(self) -> None:
+        """Ends its executors, on its thread."""
+        self.ended.set()
+        self.told.set()
+
+
+def _close(links: Sequence[ExecutorLink]) -> None:
+    for link in links:
+        link.close()
+
+
+def _devices_of_hosts(instance_types: Sequence[InstanceType]) -> list[list[list[int]]]:
+    """Returns the devices of each host, for each slice."""
+    of_hosts: list[list[int]] = [[] for kind in instance_types for _ in range(kind.hosts)]
+    for device, host in enumerate(hosts_of(instance_types)):
+        of_hosts[host].append(device)
+    hosts = iter(of_hosts)
+    return [[next(hosts) for _ in range(kind.hosts)] for kind in instance_types]
