@@ -34,10 +34,13 @@ class LocalProxy:
         xla_flags: Sequence[tuple[str, str]] = (),
         compile_cache: CompileCache | None = None,
         transport: str = "core",
+        places_executors: bool = False,
         **service: Any,
     ) -> None:
         slices = [InstanceType.parse(KIND)] * 2
-        self.engine = Engine(slices, memory_limit, xla_flags, compile_cache)
+        self.engine = Engine(
+            slices, memory_limit, xla_flags, compile_cache, places_executors=places_executors
+        )
         self.slices = self.engine.slices
         for index in range(2):
             self.slices.place(index, index + 1, f"slice-{index}")

@@ -31,7 +31,8 @@ SLICES = ("tpuv6e:2x4", "tpuv6e:2x2")
         ({"engine": "local"}, "--executors"),
         ({"executors": ("a:1",)}, "--executors"),
         ({"executors": ("a:1", "b:2", "c")}, "--executors"),
-        ({"resource_manager_address": "a:1"}, "--resource_manager_address"),
+        ({"resource_manager_address": "a:1"}, "--executors"),
+        ({"resource_manager_address": "a:1", "executors": (), "platform": "cuda"}, "--platform"),
         ({"platform": "cuda"}, "--platform"),
         ({"ffi_targets": ("a=b:c",)}, "--ffi_targets"),
         ({"compile_cache_dir": "/somewhere"}, "--compile_cache_dir"),
@@ -47,6 +48,15 @@ def test_flags_that_do_not_fit_are_refused(fields: dict[str, Any], field: str) -
     with pytest.raises(InvalidRequestError) as raised:
         ProxyServerOptions(**{**fitting, **fields})
     assert raised.value.field == field
+
+
+def test_a_resource_manager_names_the_executors() -> None:
+    options = ProxyServerOptions(
+        virtual_slices=SLICES, engine="distributed", resource_manager_address="a:1"
+    )
+    assert options.places_executors
+    local = ProxyServerOptions(virtual_slices=SLICES, resource_manager_address="a:1")
+    assert not local.places_executors
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])

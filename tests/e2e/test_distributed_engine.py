@@ -1,0 +1,130 @@
+"""Programs over several hosts on the embedded service, while executors and hosts die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import psutil
+import pytest
+
+from harness.programs import pids, program, service, status, wait_until
+
+pytestmark = pytest.mark.race
+
+EXECUTOR = "shared_pathways_service.servers.executor"
+
+#: A client on two slices of two hosts each. It says when it is on its slices, and stays connected.
+CLIENT = """
+import queue
+heard = queue.SimpleQueue()
+with isc_pathways.connect(
+    expected_tpu_instances={"tpuv6e:2x4": 2}, on_event=heard.put
+) as connection:
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    slices = [[d for d in jax.devices() if d.slice_index == index] for index in range(2)]
+    both = slices[0] + slices[1]
+    original = np.arange(32, dtype=np.float32).reshape(16, 2)
+    # Each device has a part, so the sum is a collective of all their hosts.
+    total = jax.jit(lambda x: (x * x).sum())
+    triple = jax.jit(lambda x: x * 3)
+    expected = float((original * original).sum())
+
+    def on(devices, x):
+        return jax.device_put(x, NamedSharding(Mesh(np.array(devices), ("chip",)), P("chip")))
+
+    def sum_of(x):
+        return float(np.asarray(total(x)))
+
+    def await_event(kind, index):
+        while True:
+            event = heard.get(timeout=150)
+            if event.kind == kind and event.data.get("virtual_index") == index:
+                return event
+
+    def until_right(devices):
+        limit = time.monotonic() + 120
+        while True:
+            try:
+                return sum_of(on(devices, original))
+            except jax.errors.JaxRuntimeError as error:
+                assert "DATA_LOSS" in str(error), error
+                assert time.monotonic() < limit, error
+                time.sleep(0.05)
+
+    def error_of(x):
+        try:
+            return np.asarray(triple(x)).tolist()
+        except jax.errors.JaxRuntimeError as error:
+            return str(error)
+
+    lost, kept = on(slices[0], original), on(slices[1], original)
+    say("computed", sums=[sum_of(lost), sum_of(kept), sum_of(on(both, original))],
+        expected=expected)
+    for _ in range(2):
+        unplaced = await_event("slice.unplaced", 0)
+        placed = await_event("slice.placed", 0)
+        sums = [until_right(slices[0]), sum_of(kept), until_right(both)]
+        same = (np.asarray(triple(kept)) == original * 3).all()
+        say("back", sums=sums, kept=bool(same), lost=error_of(lost), reason=unplaced.reason,
+            slice_id=placed.data["slice_id"])
+        lost = on(slices[0], original)
+say("left")
+"""
+
+
+def _executors(slice_id: str) -> list[int]:
+    """The executors of a slice's hosts, in the order of their workers."""
+    found = []
+    for worker in pids("worker", slice=slice_id):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(worker).children()
+            found += [child.pid for child in children if EXECUTOR in child.cmdline()]
+    return found
+
+
+def _held_by(virtual_index: int) -> str:
+    [found] = [s["id"] for s in status()["slices"] if s.get("virtual_index") == virtual_index]
+    return str(found)
+
+
+def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection() -> None:
+    arguments = ("--engine", "distributed")
+    with service("tpuv6e:2x4=2", spares=1, arguments=arguments), program(CLIENT) as running:
+        said = running.expect("computed")
+        expected = said["expected"]
+        assert said["sums"] == [expected] * 3
+
+        # An executor dies: its slice, or another one, is placed with new executors.
+        first = _executors(_held_by(0))
+        assert len(first) == 2
+        others = _executors(_held_by(1))
+        os.kill(first[1], signal.SIGKILL)
+        said = running.expect("back")
+        assert said["sums"] == [expected] * 3
+        assert said["kept"], "an array of the other slice has changed"
+        assert "DATA_LOSS" in str(said["lost"])
+        assert "the executor on host" in said["reason"]
+        assert _executors(_held_by(1)) == others
+
+        # A host dies, and its executor with it: a spare takes the place of its whole slice.
+        lost = _held_by(0)
+        before = _executors(lost)
+        os.kill(pids("worker", slice=lost)[0], signal.SIGKILL)
+        said = running.expect("back")
+        assert said["sums"] == [expected] * 3
+        assert said["kept"], "an array of the other slice has changed"
+        assert "DATA_LOSS" in str(said["lost"])
+        assert said["slice_id"] != lost
+        wait_until(
+            "the lost slice's executors to end",
+            lambda: not any(psutil.pid_exists(pid) for pid in [*first, *before]),
+        )
+
+        running.expect("left")
+        assert running.wait() == 0
+        every = {s["id"] for s in status()["slices"]}
+        wait_until("all executors to end", lambda: not any(map(_executors, every)))

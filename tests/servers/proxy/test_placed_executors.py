@@ -1,0 +1,163 @@
+"""Executors that come with a placement, and go with it."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.processes import DEADLINE_S, ServerProcess
+from harness.proxy.programs import DOUBLE
+from harness.proxy.raw import Failed, single
+from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.proxy.execution.openings import Opening
+from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
+from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy.processes import DATA_LOSS, FOUR
+
+EXECUTOR = "shared_pathways_service.servers.executor"
+
+
+def named(index: int, generation: int, *addresses: str, token: str = "") -> pb.PlacementExecutors:
+    return pb.PlacementExecutors(
+        virtual_index=index,
+        generation=generation,
+        executors=[
+            pb.Executor(host_index=host, address=address, token=token)
+            for host, address in enumerate(addresses)
+        ],
+    )
+
+
+# ---- without executors
+
+
+Lost = queue.SimpleQueue[tuple[int, int, str]]
+
+
+@contextlib.contextmanager
+def placed(lost: Lost, wait_s: float = DEADLINE_S) -> Iterator[PlacedExecutors]:
+    executors = PlacedExecutors(
+        [InstanceType.parse(KIND)], lambda *what: lost.put(what), wait_s=wait_s
+    )
+    try:
+        yield executors
+    finally:
+        executors.close()
+
+
+def test_a_placement_whose_executors_are_not_named_is_lost() -> None:
+    lost: Lost = queue.SimpleQueue()
+    opening = Opening()
+    with placed(lost, wait_s=0.01) as executors:
+        executors.begin(0, 3, opening)
+        assert lost.get(timeout=DEADLINE_S) == (0, 3, "its executors did not serve within 0.01 s")
+        # What waits for it fails by its loss, and does not wait for ever.
+        assert opening.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [
+        # (Port 1 of this machine: refused.)
+        (("127.0.0.1:1",), "127.0.0.1:1"),
+        (("127.0.0.1:1", "127.0.0.1:1"), "executors of hosts [0, 1], not of 1"),
+    ],
+)
+def test_a_placement_whose_executors_cannot_be_used_is_lost(
+    addresses: tuple[str, ...], reason: str
+) -> None:
+    lost: Lost = queue.SimpleQueue()
+    opening = Opening()
+    with placed(lost) as executors:
+        executors.begin(0, 3, opening)
+        # Of an older placement, which is over.
+        executors.serve(named(0, 2, "127.0.0.1:2"))
+        executors.serve(named(0, 3, *addresses))
+        index, generation, said = lost.get(timeout=DEADLINE_S)
+        assert (index, generation) == (0, 3)
+        assert reason in said
+        assert opening.wait(DEADLINE_S)
+
+
+def test_a_placement_that_ends_before_its_executors_are_named_is_not_reported() -> None:
+    lost: Lost = queue.SimpleQueue()
+    with placed(lost) as executors:
+        first, second = Opening(), Opening()
+        executors.begin(0, 3, first)
+        executors.end(0, 3)
+        assert first.wait(DEADLINE_S)
+        executors.begin(0, 4, second)
+        executors.end(0, 3)
+        assert not second.done
+    assert second.wait(DEADLINE_S)
+    assert lost.empty()
+    third = Opening()
+    executors.begin(0, 5, third)
+    assert third.done
+
+
+# ---- with executors
+
+
+@pytest.fixture
+def addresses(tmp_path: Path) -> Iterator[list[tuple[str, ServerProcess]]]:
+    token_file = tmp_path / "token"
+    token_file.write_text("a-token")
+    token_file.chmod(0o600)
+    flags = [f"--instance_type={KIND}", f"--token_file={token_file}"]
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(ServerProcess(EXECUTOR, flags)) for _ in range(3)]
+        yield [(f"127.0.0.1:{(process.ready or {})['port']}", process) for process in started]
+
+
+def serve(proxy: LocalProxy, message: pb.PlacementExecutors) -> None:
+    assert proxy.engine.placed_executors is not None
+    proxy.engine.placed_executors.serve(message)
+
+
+def test_programs_follow_their_slice_to_other_executors_and_arrays_do_not(
+    make_proxy: MakeProxy, connect: MakeClient, addresses: list[tuple[str, ServerProcess]]
+) -> None:
+    (first, killed), (second, other), (third, last) = addresses
+    proxy = make_proxy(places_executors=True)
+    client = connect(proxy.address)
+    # The slices are placed with generations 1 and 2; this waits for the first one's executor.
+    array = client.put(FOUR, single(0))
+    serve(proxy, named(0, 1, first, token="a-token"))
+    serve(proxy, named(1, 2, second, token="a-token"))
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+    double = client.compile(DOUBLE, [0])
+    (result,) = client.execute(double, [array])
+    np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
+    kept = client.put(FOUR, single(4))
+    np.testing.assert_array_equal(client.fetch(kept), FOUR)
+
+    killed.kill()
+    with pytest.raises(Failed) as raised:
+        client.ready(client.execute(double, [client.put(FOUR, single(0))])[0])
+    assert raised.value.code == DATA_LOSS
+
+    assert proxy.slices.place(0, 9, "spare")
+    (again,) = client.execute(double, [client.put(FOUR, single(0))])
+    serve(proxy, named(0, 1, first, token="a-token"))
+    serve(proxy, named(0, 9, third, token="a-token"))
+    np.testing.assert_array_equal(client.fetch(again), 2 * FOUR)
+    for gone in (array, result):
+        with pytest.raises(Failed) as raised:
+            client.fetch(gone)
+        assert raised.value.code == DATA_LOSS
+    np.testing.assert_array_equal(client.fetch(kept), FOUR)
+
+    # The resource manager takes one: its executor ends, and the other one goes on.
+    assert proxy.slices.unplace(1, 2, "it is taken")
+    assert other.wait() == 0
+    np.testing.assert_array_equal(client.fetch(again), 2 * FOUR)
+    assert proxy.engine.placed_executors is not None
+    proxy.engine.placed_executors.close()
+    assert last.wait() == 0
