@@ -149,12 +149,12 @@ class ServeOptions:
         ):
             if not 0 < value < float("inf"):
                 raise InvalidRequestError(field, value, "seconds, more than 0")
-        for field, text, known in (
-            ("--platform", self.platform, constants.PLATFORMS),
-            ("--engine", self.engine, constants.ENGINES),
-        ):
-            if text not in known:
-                raise InvalidRequestError(field, text, f"one of {', '.join(known)}")
+        if self.platform not in constants.PLATFORMS:
+            known = ", ".join(constants.PLATFORMS)
+            raise InvalidRequestError("--platform", self.platform, f"one of {known}")
+        if self.engine not in constants.ENGINES:
+            known = ", ".join(constants.ENGINES)
+            raise InvalidRequestError("--engine", self.engine, f"one of {known}")
         if self.engine == constants.DISTRIBUTED_ENGINE:
             self._check_distributed()
         if self.hung_after <= self.beat_interval:

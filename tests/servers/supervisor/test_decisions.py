@@ -24,8 +24,13 @@ from shared_pathways_service.runtime.embedded import log_directory as logs_modul
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from shared_pathways_service.servers.resource_manager.flags import ResourceManagerOptions
-from shared_pathways_service.servers.supervisor.command_lines import resource_manager_command
+from shared_pathways_service.servers.supervisor.command_lines import (
+    proxy_arguments,
+    resource_manager_command,
+)
 from shared_pathways_service.servers.supervisor.endings import read_exit_report, reason_of
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxy_requests import read_proxy_request
@@ -282,6 +287,36 @@ def test_every_policy_of_the_resource_manager_is_passed_on_to_it() -> None:
     passed = _resource_manager_options(parse_flags(SupervisorOptions, [], variables), {})
     assert (passed.history_rows, passed.history_days, passed.idle_release_s) == (8, 9.0, 1.0)
     assert passed.idle_times == (1.0, 0.5, 0.1)
+
+
+@pytest.mark.parametrize("engine", ["local", "distributed"])
+def test_the_engine_is_that_of_the_service_for_all_its_servers(engine: str, tmp_path: Path) -> None:
+    """Whatever their own variable says."""
+    options = SupervisorOptions(engine=engine)
+    variables = {"SPS_ENGINE": "local" if engine == "distributed" else "distributed"}
+    assert _resource_manager_options(options, variables).engine == engine
+    request = read_proxy_request(create_proxy(name="a", session="s"), TYPES, MOST)
+    arguments = proxy_arguments(
+        RuntimePaths(Path("/r")),
+        options,
+        request,
+        settings=Settings.load(environ={"SPS_CACHE_DIR": str(tmp_path)}),
+        uid="0a",
+        transfer_dir="",
+        ready_fd=1,
+    )
+    proxy = parse_flags(ProxyServerOptions, arguments, variables)
+    assert proxy.engine == engine
+    assert proxy.places_executors == (engine == "distributed")
+    # (Executors do not cache, and the proxy refuses a cache.)
+    assert bool(proxy.compile_cache_dir) == (engine == "local")
+
+
+def test_what_executors_cannot_do_is_refused_with_their_engine() -> None:
+    for field, value in (("platform", "cuda"), ("ffi_library_dir", "/somewhere")):
+        with pytest.raises(InvalidRequestError) as caught:
+            SupervisorOptions(engine="distributed", **{field: value})  # type: ignore[arg-type]
+        assert caught.value.field == f"--{field}"
 
 
 def _resource_manager_options(
