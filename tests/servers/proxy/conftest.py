@@ -16,6 +16,7 @@ from harness.proxy.raw import RawClient
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
 from shared_pathways_service.servers.proxy.engine.engine import Engine
+from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.transport.grpc_transport import GrpcTransport
 
@@ -38,8 +39,9 @@ class LocalProxy:
         **service: Any,
     ) -> None:
         slices = [InstanceType.parse(KIND)] * 2
+        placed = PlacedExecutors(slices) if places_executors else None
         self.engine = Engine(
-            slices, memory_limit, xla_flags, compile_cache, places_executors=places_executors
+            slices, memory_limit, xla_flags, compile_cache, placed_executors=placed
         )
         self.slices = self.engine.slices
         for index in range(2):

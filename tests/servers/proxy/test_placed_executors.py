@@ -42,9 +42,8 @@ Lost = queue.SimpleQueue[tuple[int, int, str]]
 
 @contextlib.contextmanager
 def placed(lost: Lost, wait_s: float = DEADLINE_S) -> Iterator[PlacedExecutors]:
-    executors = PlacedExecutors(
-        [InstanceType.parse(KIND)], lambda *what: lost.put(what), wait_s=wait_s
-    )
+    executors = PlacedExecutors([InstanceType.parse(KIND)], wait_s=wait_s)
+    executors.watch(lambda *what: lost.put(what))
     try:
         yield executors
     finally:
