@@ -48,6 +48,9 @@ class Link(Protocol):
         """Frees a number after all commands so far."""
 
 
+Links = tuple[Link, ...]
+
+
 class Service(Protocol):
     """A coordination service."""
 
@@ -62,11 +65,6 @@ class _Opened:
     number: int
     links: tuple[Link, ...]
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether one of its executors is lost."""
-        return any(link.lost is not None for link in self.links)
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Failed:
@@ -79,9 +77,8 @@ class OpenedSets:
 
     A set gets another client when one of its executors has been replaced, or when a program over
     several hosts has failed in its first one: Gloo closes its connections then, and XLA keeps them
-    as long as the client. Clients of several hosts
-    stay until their executors end. Of a client of one host, the memory is freed when the room is
-    needed and nothing uses it.
+    as long as the client. Clients of several hosts stay until their executors end. Of a client of
+    one host, the memory is freed when the room is needed and nothing uses it.
 
     Args:
       collective_timeout_s: The seconds for which a host waits for others in a program.
@@ -97,7 +94,7 @@ class OpenedSets:
         self._make_service = make_service
         self._lock = threading.Lock()
         self._opened: dict[Slices, _Opened] = {}
-        self._opening: dict[Slices, futures.Future[int]] = {}
+        self._opening: dict[tuple[Slices, Links], futures.Future[int]] = {}
         # Not tried again: what is left of an attempt may still be under way on some hosts.
         self._failed: dict[Slices, _Failed] = {}
         self._users: weakref.WeakValueDictionary[Slices, Any] = weakref.WeakValueDictionary()
@@ -116,24 +113,25 @@ class OpenedSets:
           StatusError: DATA_LOSS if an executor of the set is lost, RESOURCE_EXHAUSTED if one has
             too many clients, or what else went wrong.
         """
+        # What replaced executors have opened does not count.
+        present = {i: link_of[i] for i in device_ids}
+        links = tuple(dict.fromkeys(present.values()))
         found = self._opened.get(slices)
-        if found is not None and not found.is_lost:
+        if found is not None and found.links == links:
             return found.number
         with self._lock:
             found = self._opened.get(slices)
-            if found is not None and not found.is_lost:
+            if found is not None and found.links == links:
                 return found.number
-            # One of its executors is lost, and may have been replaced.
-            self._opened.pop(slices, None)
             failed = self._failed.get(slices)
-            if failed is not None and not failed.opened.is_lost:
+            if failed is not None and failed.opened.links == links:
                 raise failed.error.copy()
-            opening = self._opening.get(slices)
+            opening = self._opening.get((slices, links))
             is_first = opening is None
             if opening is None:
-                opening = self._opening[slices] = futures.Future()
+                opening = self._opening[slices, links] = futures.Future()
         if is_first:
-            self._open_for_all(slices, device_ids, link_of, opening)
+            self._open_for_all(slices, links, present, opening)
         # (All waits of the thread that opens it have deadlines.)
         error = opening.exception()
         if error is not None:
@@ -152,27 +150,23 @@ class OpenedSets:
     def _open_for_all(
         self,
         slices: Slices,
-        device_ids: Sequence[int],
+        links: Links,
         link_of: Mapping[int, Link],
         opening: futures.Future[int],
     ) -> None:
         try:
-            opened = self._open(slices, device_ids, link_of)
+            opened = self._open(slices, links, link_of)
         except BaseException as error:  # noqa: BLE001 - all that wait raise it
             with self._lock:
-                del self._opening[slices]
+                del self._opening[slices, links]
             opening.set_exception(from_exception(error).copy())
             return
         with self._lock:
-            del self._opening[slices]
+            del self._opening[slices, links]
             self._opened[slices] = opened
         opening.set_result(opened.number)
 
-    def _open(
-        self, slices: Slices, device_ids: Sequence[int], link_of: Mapping[int, Link]
-    ) -> _Opened:
-        by_device = [link_of[i] for i in device_ids]
-        links = tuple(dict.fromkeys(by_device))
+    def _open(self, slices: Slices, links: Links, link_of: Mapping[int, Link]) -> _Opened:
         _check_lost(links)
         self._close_services()
         self._reserve(links)
@@ -189,8 +183,8 @@ class OpenedSets:
                 pb.ExecutorCommand(
                     client=opened.number,
                     open=pb.OpenClient(
-                        devices=device_ids,
-                        own=[i for i, on in zip(device_ids, by_device, strict=True) if on is link],
+                        devices=list(link_of),
+                        own=[i for i, on in link_of.items() if on is link],
                         coordinator=address,
                         node=node,
                         nodes=len(links),
