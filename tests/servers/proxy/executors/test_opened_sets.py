@@ -167,3 +167,23 @@ def test_the_number_of_clients_is_limited_and_unused_ones_of_one_host_are_freed(
     assert len(hosts.services) == 1
     del user
     hosts.number(0, 2)
+
+
+def test_an_executor_in_the_place_of_another_one_opens_clients_of_its_own(hosts: Hosts) -> None:
+    both, of_one = hosts.number(0, 1), hosts.number(0)
+    hosts.second.lost = LOST
+    third = hosts.link_of[1] = Executor("127.0.0.1:3")
+    again = hosts.number(0, 1)
+    assert again != both
+    assert third.kinds == ["meet", "open"]
+    assert hosts.number(0, 1) == again
+    assert hosts.number(0) == of_one
+    assert hosts.second.kinds == ["meet", "open"]
+
+
+def test_a_failed_set_is_tried_again_once_an_executor_is_replaced(hosts: Hosts) -> None:
+    hosts.second.failing = "open"
+    with pytest.raises(StatusError, match="it failed"):
+        hosts.number(0, 1)
+    hosts.link_of[1] = Executor("127.0.0.1:3")
+    assert hosts.number(0, 1)
