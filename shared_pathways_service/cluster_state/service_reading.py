@@ -66,6 +66,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         storage_class=str(annotations.get(names.ANNOTATION_STORAGE_CLASS) or ""),
         verify_users=bool(service.audience),
         compiled_programs=bool(service.programs_claim),
+        engine=service.engine,
         labels=labels,
     )
 

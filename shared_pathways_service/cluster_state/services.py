@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.cluster_state.pods import condition
-from shared_pathways_service.constants import RESOURCE_MANAGER_PORT
+from shared_pathways_service.constants import LOCAL_ENGINE, RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
@@ -51,6 +51,7 @@ class Service:
       max_keep_for_s: The longest ``keep_for`` of tenants in seconds; None: no limit.
       audience: Of the tokens by which it verifies users; empty: it does not verify them.
       programs_claim: The claim for compiled programs of verified users; empty: there is none.
+      engine: Where its tenants' programs run: ``local``, in their proxies, or ``distributed``.
       ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
       draining: Why it refuses new connections; empty: it accepts them.
     """
@@ -68,6 +69,7 @@ class Service:
     max_keep_for_s: float | None = None
     audience: str = ""
     programs_claim: str = ""
+    engine: str = LOCAL_ENGINE
     ended: str = ""
     draining: str = ""
 
@@ -109,6 +111,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         max_keep_for_s=_seconds(annotations.get(names.ANNOTATION_MAX_KEEP_FOR)),
         audience=str(annotations.get(names.ANNOTATION_AUDIENCE) or ""),
         programs_claim=str(annotations.get(names.ANNOTATION_PROGRAMS) or ""),
+        engine=str(annotations.get(names.ANNOTATION_ENGINE) or LOCAL_ENGINE),
         ended=_ended(jobset),
         draining=str(annotations.get(names.ANNOTATION_DRAINING) or ""),
     )

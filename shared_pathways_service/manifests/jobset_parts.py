@@ -110,13 +110,26 @@ def bind_variables(*, stops: bool = True) -> list[dict[str, Any]]:
     return variables
 
 
-def own_worker_variables(kind: InstanceType) -> list[dict[str, Any]]:
-    """Returns the variables that only our workers need."""
-    return [
+def own_worker_variables(kind: InstanceType, *, executors: bool = False) -> list[dict[str, Any]]:
+    """Returns the variables that only our workers need.
+
+    Args:
+      kind: The type of their slice.
+      executors: Whether they run executors, which proxies and other workers must reach.
+    """
+    variables = [
         *bind_variables(),
         env("SPS_INSTANCE_TYPE", str(kind)),
         env_from_field("SPS_HOST", "spec.nodeName"),
     ]
+    if executors:
+        variables.append(env_from_field("SPS_EXECUTOR_ADDRESS", "status.podIP"))
+    return variables
+
+
+def engine_variable(engine: str) -> dict[str, Any]:
+    """Returns the variable by which our servers know where programs run."""
+    return env("SPS_ENGINE", engine)
 
 
 def rm_flag() -> str:

@@ -41,6 +41,8 @@ ANNOTATION_STORAGE_CLASS: Final = "sps.dev/storage-class"
 ANNOTATION_AUDIENCE: Final = "sps.dev/identity-audience"
 #: On a service's JobSet: the claim for compiled programs of verified users.
 ANNOTATION_PROGRAMS: Final = "sps.dev/compiled-programs"
+#: On a service's JobSet: where its tenants' programs run, if not in their proxies.
+ANNOTATION_ENGINE: Final = "sps.dev/engine"
 #: On a proxy's pod: who created its Job, and for which team, as the API server has verified it.
 ANNOTATION_VERIFIED_USER: Final = "sps.dev/verified-user"
 ANNOTATION_VERIFIED_TEAM: Final = "sps.dev/verified-team"

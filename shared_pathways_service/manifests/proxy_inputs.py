@@ -56,6 +56,7 @@ class ProxyJobInputs:
       link: The far end of a resumable link; None: the link is plain.
       identity: How its pod proves its user; None: it need not.
       programs_claim: The claim with compiled programs of verified users; empty: there is none.
+      engine: Where programs run; images that are not ours have no choice.
       keep_for_s: The session's `keep_for_s`, an annotation of the Job.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
     """
@@ -75,6 +76,7 @@ class ProxyJobInputs:
     link: LinkInputs | None = None
     identity: IdentityInputs | None = None
     programs_claim: str = ""
+    engine: str = constants.LOCAL_ENGINE
     keep_for_s: float | None = None
     deadline_s: int = int(constants.PROXY_DEADLINE_S)
 
@@ -87,6 +89,11 @@ class ProxyJobInputs:
     def has_token(self) -> bool:
         """Whether the proxy gets a token, which Google's image does not support."""
         return is_ours(self.image)
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether it computes on executors."""
+        return self.has_token and self.engine == constants.DISTRIBUTED_ENGINE
 
     @property
     def sidecar(self) -> LinkInputs | None:
@@ -102,6 +109,8 @@ class ProxyJobInputs:
     def programs_user(self) -> str:
         """The verified user whose compiled programs it uses; empty: it does not use any."""
         if self.identity is None or not self.programs_claim or not self.has_token:
+            return ""
+        if self.has_executors:
             return ""
         if self.options.run_as_user != PROGRAMS_GROUP or not has_folder(self.identity.user):
             return ""

@@ -282,4 +282,6 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
         }
     if inputs.identity is not None:
         variables |= [identity_variable()]
+    if inputs.has_executors:
+        variables["SPS_ENGINE"] = inputs.engine
     return [env(name, value) for name, value in variables.items()]

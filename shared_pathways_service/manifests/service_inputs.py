@@ -74,6 +74,8 @@ class ServiceInputs:
         image, and in a prepared cluster (`manifests.rbac.verification_objects`).
       compiled_programs: Whether proxies keep compiled programs on the claim of `programs_claim`;
         only with verified users.
+      engine: Where programs run: ``local``, in the tenants' proxies, or ``distributed``, in
+        executors that workers start; the latter only with our image.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -100,6 +102,7 @@ class ServiceInputs:
     lease: bool = False
     verify_users: bool = False
     compiled_programs: bool = False
+    engine: str = constants.LOCAL_ENGINE
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,6 +126,7 @@ class ServiceInputs:
         if check_bool("compiled_programs", self.compiled_programs) and not self.verify_users:
             expected = "to be given only with verify_users: each user has programs of its own"
             raise InvalidRequestError("compiled_programs", True, expected)
+        self._check_engine()
         if self.max_keep_for_s is not None:
             check_keep_for("max_keep_for_s", self.max_keep_for_s)
         if self.state_size:
@@ -137,6 +141,23 @@ class ServiceInputs:
     def counts(self) -> dict[InstanceType, int]:
         """Slices by instance type."""
         return parse_instance_counts(self.instances, field="instances")
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether programs run in executors that workers start."""
+        return self.engine == constants.DISTRIBUTED_ENGINE
+
+    def _check_engine(self) -> None:
+        if self.engine not in constants.ENGINES:
+            raise InvalidRequestError(
+                "engine", self.engine, f"one of {', '.join(constants.ENGINES)}"
+            )
+        if self.has_executors and not is_ours(self.image):
+            expected = f"local with the image {self.image}, whose workers start no executors"
+            raise InvalidRequestError("engine", self.engine, expected)
+        if self.has_executors and self.compiled_programs:
+            expected = "to be given only with the engine local: executors keep no programs"
+            raise InvalidRequestError("compiled_programs", True, expected)
 
     def _check_storage_class(self) -> None:
         if not self.storage_class:

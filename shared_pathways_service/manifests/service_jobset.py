@@ -98,6 +98,7 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_STORAGE_CLASS: inputs.storage_class,
         names.ANNOTATION_AUDIENCE: _audience(inputs) if inputs.verify_users else "",
         names.ANNOTATION_PROGRAMS: programs_claim(inputs.name) if inputs.compiled_programs else "",
+        names.ANNOTATION_ENGINE: inputs.engine if inputs.has_executors else "",
     }
     return {name: text for name, text in texts.items() if text}
 
@@ -113,6 +114,8 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
         variables += parts.bind_variables()
         if inputs.spares:
             variables.append(env("SPS_NUM_SPARES", str(inputs.spares)))
+        if inputs.has_executors:
+            variables.append(parts.engine_variable(inputs.engine))
     container: dict[str, Any] = {
         "name": names.RM_CONTAINER,
         **_image(inputs),
@@ -231,7 +234,7 @@ def _image(inputs: ServiceInputs) -> dict[str, str]:
 
 
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
-    variables = parts.own_worker_variables(kind)
+    variables = parts.own_worker_variables(kind, executors=inputs.has_executors)
     if len(inputs.counts) > 1:
         # Job indices start at 0 in each type, but slices need unique names.
         name = f"{kind.family}-{kind.topology}-$(MEGASCALE_SLICE_ID)"

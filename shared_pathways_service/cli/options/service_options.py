@@ -46,6 +46,7 @@ class ServiceOptions:
     lease: bool | None = None
     verify_users: bool | None = None
     compiled_programs: bool | None = None
+    engine: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -75,6 +76,7 @@ class ServiceOptions:
             "storage_class": self.storage_class or ("" if state_size == "" else None),
             "verify_users": self.verify_users,
             "compiled_programs": self.compiled_programs,
+            "engine": self.engine,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -254,6 +256,14 @@ _OPTIONS: dict[str, Any] = {
             "--compiled-programs/--no-compiled-programs",
             help="With --verify-users: keep each user's compiled programs for its later "
             "connections, on the claim NAME-compiled-programs, which you create. [default: no]",
+        ),
+    ],
+    "engine": Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            help="Compute in the tenants' proxies (local), or in executors that workers start "
+            "(distributed; our image only). [default: local]",
         ),
     ],
 }

@@ -83,13 +83,14 @@ def _serve(options: WorkerOptions) -> None:
         glog("I", f"Pathways Server serving on {listening.shown}")
         glog("I", "MegaScale transport initialized.")
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
+        executor_host = options.executor_address or options.bind_address
         session = Session(
             options.resource_manager_address,
             _hello(options, listening),
             token,
             beat_interval_s=options.beat_interval_s,
-            executor_command=executor_command(options.host_index, options.bind_address),
-            executor_host=options.bind_address,
+            executor_command=executor_command(options.host_index, executor_host),
+            executor_host=executor_host,
             on_welcome=lambda: glog("I", "MegaScale transport init succeeded."),
             on_refused=stop.set,
         )

@@ -64,6 +64,12 @@ class WorkerOptions(ServerOptions):
     )
     node_pool: str = flag("", env="SPS_NODE_POOL", help="Node pool of this host.")
     host: str = flag(socket.gethostname(), env="SPS_HOST", help="Name of this host.")
+    executor_address: str = flag(
+        "",
+        env="SPS_EXECUTOR_ADDRESS",
+        help="Have executors bind this address of the host, which proxies and other hosts can "
+        "reach. [default: that of --bind_address]",
+    )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the service's token.")
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S,
