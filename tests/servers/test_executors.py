@@ -130,7 +130,8 @@ def test_executors_come_and_go_with_the_grants_of_their_slices(
     first = hosts.on("slice-0")
     check_told(tenant.expect("executors"), first, 1)
     started = first[0].executors.started[0]
-    assert (started["memory_limit"], started["devices"]) == ("1000000", "4")
+    # That of the devices' arrays, and of the executor itself.
+    assert (int(started["memory_limit"]), started["devices"]) == (4_000_000 + (8 << 30), "4")
     assert hosts.none_runs("slice-1")
 
     # One of them dies: the slice comes anew, and so do the executors of all its hosts.

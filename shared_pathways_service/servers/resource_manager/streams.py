@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import grpc
 
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book import messages
@@ -26,6 +27,8 @@ __all__ = ["TenantStreams", "WorkerStreams"]
 # Messages that may be queued on one stream.
 _WORKER_LIMIT = 100
 _TENANT_LIMIT = 10_000
+#: The memory of an executor besides the arrays on its devices: code, threads, what is on its way.
+_EXECUTOR_BYTES = 8 << 30
 #: Places in the queue that are sent in one iteration of the event loop: 1 ms.
 _PLACES_AT_ONCE = 8
 
@@ -79,9 +82,10 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
         *,
         executor_memory_bytes: int = 0,
     ) -> None:
-        """Starts without streams; workers are sent the interval, and the limit (0: none).
+        """Starts without streams; workers are sent the interval.
 
-        `executors` gets their reports; None: they run no executors.
+        `executors` gets their reports; None: they run no executors. `executor_memory_bytes` is the
+        limit of a device's memory, from which that of an executor follows; 0: none.
         """
         super().__init__(_WORKER_LIMIT)
         self.executors = executors or ExecutorDirectory(enabled=False)
@@ -120,9 +124,13 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
                 generation=instruction.generation,
                 tenant=instruction.tenant,
                 instance_type=str(instruction.instance_type),
-                memory_limit_bytes=self._executor_memory_bytes,
+                memory_limit_bytes=self._memory_limit(instruction.instance_type),
             )
             stream.outbox.put(pb.WorkerInstruction(assignment=assignment))
+
+    def _memory_limit(self, kind: InstanceType) -> int:
+        of_device = self._executor_memory_bytes
+        return of_device * kind.chips_per_host + _EXECUTOR_BYTES if of_device else 0
 
 
 class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):

@@ -43,7 +43,7 @@ Lost = queue.SimpleQueue[tuple[int, int, str]]
 @contextlib.contextmanager
 def placed(lost: Lost, wait_s: float = DEADLINE_S) -> Iterator[PlacedExecutors]:
     executors = PlacedExecutors([InstanceType.parse(KIND)], wait_s=wait_s)
-    executors.watch(lambda *what: lost.put(what))
+    executors.watch(lambda index, generation, reason: lost.put((index, generation, reason)))
     try:
         yield executors
     finally:
