@@ -158,7 +158,7 @@ async def _make_authority(
         WorkerStreams(
             options.beat_interval_s,
             ExecutorDirectory(enabled=options.has_executors),
-            executor_memory_bytes=options.proxy_memory_limit_bytes or 0,
+            device_memory_bytes=options.proxy_memory_limit_bytes or 0,
         ),
         TenantStreams(
             options.tenant_ttl_s,

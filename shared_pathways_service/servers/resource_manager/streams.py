@@ -80,17 +80,17 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
         beat_interval_s: float,
         executors: ExecutorDirectory | None = None,
         *,
-        executor_memory_bytes: int = 0,
+        device_memory_bytes: int = 0,
     ) -> None:
         """Starts without streams; workers are sent the interval.
 
-        `executors` gets their reports; None: they run no executors. `executor_memory_bytes` is the
+        `executors` gets their reports; None: they run no executors. `device_memory_bytes` is the
         limit of a device's memory, from which that of an executor follows; 0: none.
         """
         super().__init__(_WORKER_LIMIT)
         self.executors = executors or ExecutorDirectory(enabled=False)
         self._beat_interval_s = beat_interval_s
-        self._executor_memory_bytes = executor_memory_bytes
+        self._device_memory_bytes = device_memory_bytes
 
     def open(self, joined: messages.WorkerJoined, version: int) -> Outbox[pb.WorkerInstruction]:
         """Adds a worker's stream; ends an older one of the same process."""
@@ -129,7 +129,7 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
             stream.outbox.put(pb.WorkerInstruction(assignment=assignment))
 
     def _memory_limit(self, kind: InstanceType) -> int:
-        of_device = self._executor_memory_bytes
+        of_device = self._device_memory_bytes
         return of_device * kind.chips_per_host + _EXECUTOR_BYTES if of_device else 0
 
 

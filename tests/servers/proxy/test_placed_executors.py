@@ -55,7 +55,9 @@ def test_a_placement_whose_executors_are_not_named_is_lost() -> None:
     opening = Opening()
     with placed(lost, wait_s=0.01) as executors:
         executors.begin(0, 3, opening)
-        assert lost.get(timeout=DEADLINE_S) == (0, 3, "its executors did not serve within 0.01 s")
+        index, generation, reason = lost.get(timeout=DEADLINE_S)
+        assert (index, generation) == (0, 3)
+        assert reason == "the resource manager named no executors for it within 0.01 s"
         # What waits for it fails by its loss, and does not wait for ever.
         assert opening.wait(DEADLINE_S)
 

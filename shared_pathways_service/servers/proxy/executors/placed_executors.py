@@ -165,7 +165,7 @@ class PlacedExecutors:
     def _open(self, placement: _Placement, stack: contextlib.ExitStack) -> str:
         """Opens a placement's executors, until the stack is closed; returns why it cannot."""
         if not placement.told.wait(self._wait_s):
-            return f"its executors did not serve within {self._wait_s:g} s"
+            return f"the resource manager named no executors for it within {self._wait_s:g} s"
         if placement.ended.is_set():
             return ""
         devices = self._devices[placement.index]
