@@ -73,7 +73,7 @@ class WorkerMessage(_message.Message):
         """a worker that ends on purpose says why"""
 
     @_builtins.property
-    def executor(self) -> Global___ExecutorReport:
+    def executor(self) -> Global___WorkerExecutor:
         """Of the executor that the worker was assigned, if the welcome has `takes_executors`: when it
         serves, when it ended by itself, and after each welcome whichever of these is so.
         """
@@ -84,7 +84,7 @@ class WorkerMessage(_message.Message):
         hello: Global___WorkerHello | None = ...,
         beat: Global___WorkerBeat | None = ...,
         bye: Global___WorkerBye | None = ...,
-        executor: Global___ExecutorReport | None = ...,
+        executor: Global___WorkerExecutor | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "bye", b"bye", "executor", b"executor", "hello", b"hello", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -97,7 +97,7 @@ class WorkerMessage(_message.Message):
 Global___WorkerMessage: _TypeAlias = WorkerMessage  # noqa: Y015
 
 @_typing.final
-class ExecutorReport(_message.Message):
+class WorkerExecutor(_message.Message):
     """The process that owns a host's devices for one tenant and one generation."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -130,7 +130,7 @@ class ExecutorReport(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ExecutorReport: _TypeAlias = ExecutorReport  # noqa: Y015
+Global___WorkerExecutor: _TypeAlias = WorkerExecutor  # noqa: Y015
 
 @_typing.final
 class WorkerHello(_message.Message):

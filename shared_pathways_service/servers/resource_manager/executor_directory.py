@@ -47,7 +47,7 @@ class ExecutorDirectory:
                 "runs_executors", False, "a worker that runs executors; this one is older"
             )
 
-    def read(self, joined: messages.WorkerJoined, report: pb.ExecutorReport) -> _Event:
+    def read(self, joined: messages.WorkerJoined, report: pb.WorkerExecutor) -> _Event:
         """Enters a worker's report; returns the core's event of it.
 
         Raises:

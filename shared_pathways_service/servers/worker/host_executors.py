@@ -83,14 +83,14 @@ class HostExecutors:
         if not self._takes_reports:
             return  # it is reported again after the next welcome
         if isinstance(news, Serving):
-            report = pb.ExecutorReport(
+            report = pb.WorkerExecutor(
                 generation=news.generation,
                 address=f"{self._host}:{news.port}",
                 token=news.token,
                 pid=news.pid,
             )
         else:
-            report = pb.ExecutorReport(generation=news.generation, reason=news.reason)
+            report = pb.WorkerExecutor(generation=news.generation, reason=news.reason)
         self._send(pb.WorkerMessage(executor=report))
 
 
