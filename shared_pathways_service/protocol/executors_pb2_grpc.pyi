@@ -6,8 +6,14 @@ How a proxy drives an executor: the process that owns the devices of one host fo
 An executor serves one stream, of one proxy, and ends with it. The call's metadata has the
 executor's token. The proxy numbers its commands from 1 up, and can send a command before it has
 the reports of earlier ones: it also chooses the numbers of clients, arrays, programs and runners.
-A command whose argument failed fails with the same status. Programs of one client run in the
+A command waits for the earlier commands that make what it uses: clients, arrays, programs and
+runners. If one of these failed, it fails with the same status. Programs of one client run in the
 order of their commands; everything else is done as soon as its arguments are there.
+
+Hosts that have run different programs of a client would take each other's data for their own. So
+once a program over several hosts has failed on a host, that host runs no more of its client, and
+its report says so. The proxy makes the same devices another client; arrays of the old one are
+arguments of its programs, too.
 
 Devices have the proxy's numbers.
 """
