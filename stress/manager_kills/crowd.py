@@ -23,6 +23,7 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceTable
 from shared_pathways_service.servers.proxy.exits import Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
+from shared_pathways_service.servers.worker.executor_process import executor_command
 from shared_pathways_service.servers.worker.manager_session import Session
 from stress.manager_kills.book import Hold, TenantMessage
 
@@ -255,6 +256,8 @@ class Crowd:
             hello,
             None,
             beat_interval_s=10.0,
+            executor_command=executor_command(0, "localhost"),
+            executor_host="localhost",
             on_welcome=lambda: None,
             on_refused=lambda: None,
         )
