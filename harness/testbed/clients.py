@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.programs import Program, program, wait_until
 from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.constants import LOCAL_ENGINE
 from shared_pathways_service.manifests.names import APP, LABEL_APP
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace
@@ -41,11 +42,18 @@ connecting = functools.partial(
 
 
 def deployed(
-    namespace: Namespace, slices: int = 2, *, spares: int = 0, ready: bool = True
+    namespace: Namespace,
+    slices: int = 2,
+    *,
+    spares: int = 0,
+    ready: bool = True,
+    engine: str = LOCAL_ENGINE,
 ) -> DeployedService:
     """Returns a service with slices of one type, on its own nodes."""
     namespace.add_nodes({KIND: slices + spares}, cpu_nodes=0)
-    return deploy_service(namespace, {KIND: slices + spares}, ready=ready, spares=spares)
+    return deploy_service(
+        namespace, {KIND: slices + spares}, ready=ready, spares=spares, engine=engine
+    )
 
 
 def tenant(namespace: Namespace, role: str = "tenant") -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.testbed.clients import client, deployed, nothing_left
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE, ENGINES
 from shared_pathways_service.testing.testbed import Namespace
 
 pytestmark = pytest.mark.race
@@ -17,8 +18,8 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=events.put) a
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
     original = np.arange(8, dtype=np.float32)
 
-    def on(index):
-        devices = [d for d in jax.devices() if d.slice_index == index]
+    def on(*indices):
+        devices = [d for d in jax.devices() if d.slice_index in indices]
         return jax.device_put(original, NamedSharding(Mesh(np.array(devices), "x"), P("x")))
 
     def fetch(x):
@@ -34,8 +35,9 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=events.put) a
 
     double = jax.jit(lambda x: x * 2)
     kept = [on(0).block_until_ready(), on(1).block_until_ready()]
-    say("running", slices=[event.data["slice_id"] for event in
-        [await_event("slice.placed"), await_event("slice.placed")]])
+    placed = [await_event("slice.placed"), await_event("slice.placed")]
+    say("running", slices=[event.data["slice_id"] for event in placed],
+        sum=fetch(jax.jit(jnp.sum)(on(0, 1))))
 """
 
 LOST = """
@@ -66,15 +68,22 @@ except errors.SlicesTaken as error:
 """
 
 
-def test_a_deleted_worker_is_data_loss_and_its_slice_is_placed_again(namespace: Namespace) -> None:
-    service = deployed(namespace, 2, spares=1)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_deleted_worker_is_data_loss_and_its_slice_is_placed_again(
+    namespace: Namespace, engine: str
+) -> None:
+    service = deployed(namespace, 2, spares=1, engine=engine)
     with client(namespace, WORK + LOST) as running:
-        held = running.expect("running")["slices"]
+        told = running.expect("running")
+        assert told["sum"] == 28.0
+        held = told["slices"]
         [worker] = [
             pod
             for pod in service.pods("worker")
             if f"slice-{pod['metadata']['labels']['jobset.sigs.k8s.io/job-index']}" == held[0]
         ]
+        log = namespace.log(worker["metadata"]["name"])
+        assert ("Started executor" in log) == (engine == DISTRIBUTED_ENGINE)
         namespace.delete("pods", worker["metadata"]["name"])
         told = running.expect("went on")
         assert "DATA_LOSS" in told["lost"]
