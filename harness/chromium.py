@@ -1,13 +1,30 @@
-"""Finds the browser in which the page is looked at."""
+"""The browser in which pages are looked at."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+from collections.abc import Iterator
 
-__all__ = ["chromium_path"]
+from playwright.sync_api import Browser, sync_playwright
+
+__all__ = ["chromium", "chromium_path"]
 
 #: As in scripts/browser.
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """Runs Chromium without a window for the length of the block."""
+    with sync_playwright() as playwright:
+        # (Chromium's sandbox refuses to run as root, as in most containers.)
+        browser = playwright.chromium.launch(
+            executable_path=chromium_path(), chromium_sandbox=os.geteuid() != 0
+        )
+        yield browser
+        browser.close()
 
 
 def chromium_path() -> str:

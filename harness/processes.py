@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import grpc
+import psutil
 
 from harness.carriers import hello
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
@@ -41,6 +42,13 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     finally:
         gc.collect()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; a zombie has ended, although its parent may never reap it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 class ServerProcess:
@@ -119,9 +127,9 @@ class ServerProcess:
     def signal(self, sig: signal.Signals) -> None:
         self._process.send_signal(sig)
 
-    def wait(self) -> int:
+    def wait(self, timeout_s: float = DEADLINE_S) -> int:
         """Waits for the end; returns the exit code, negative for a signal."""
-        code = self._process.wait(DEADLINE_S)
+        code = self._process.wait(timeout_s)
         self._reader.join(DEADLINE_S)
         return code
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,9 +17,9 @@ from typing import Any
 
 import grpc
 from PIL import Image
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from harness.chromium import chromium_path
+from harness.chromium import chromium
 from harness.own_service import ROOT, own_service
 from harness.processes import Stream, tenant_hello
 from shared_pathways_service.homes.embedded.discovery import find
@@ -162,12 +161,8 @@ def _shoot(page: Page, name: str, *, full_page: bool = True) -> None:
 def main() -> None:
     """Writes the pictures."""
     _IMAGES.mkdir(exist_ok=True)
-    with _busy_service(), _address() as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium_path(), chromium_sandbox=os.geteuid() != 0
-        )
+    with _busy_service(), _address() as url, chromium() as browser:
         _shoot_all(browser.new_page(viewport={"width": 1280, "height": 560}), url)
-        browser.close()
 
 
 if __name__ == "__main__":

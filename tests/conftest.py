@@ -39,21 +39,30 @@ for _number, _usual in (
         signal.signal(_number, _usual)
 
 
-@pytest.fixture(autouse=True)
-def own_directories(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Gives the test private runtime, state, cache and configuration places, and removes them."""
+@contextlib.contextmanager
+def private_directories(patch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Makes private runtime, state, cache and configuration places, and removes them at the end."""
     # Short and lower case: sockets live in it, and JAX lower-cases their paths.
     root = Path(tempfile.mkdtemp(prefix="sps-"))
     for name in ("RUNTIME", "STATE", "CACHE"):
-        monkeypatch.setenv(f"SPS_{name}_DIR", str(root / name.lower()[:1]))
+        patch.setenv(f"SPS_{name}_DIR", str(root / name.lower()[:1]))
     shared = Path(tempfile.mkdtemp(prefix="sps-", dir=_SHARED if _SHARED.is_dir() else root))
-    monkeypatch.setenv("SPS_SHARED_MEMORY_DIR", str(shared))
-    monkeypatch.setenv("SPS_CONFIG", str(root / "config.toml"))
+    patch.setenv("SPS_SHARED_MEMORY_DIR", str(shared))
+    patch.setenv("SPS_CONFIG", str(root / "config.toml"))
     for name in ("SPS_PROFILE", "JAX_PLATFORMS", "JAX_BACKEND_TARGET", "SPS_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    yield root
-    for directory in (shared, root):
-        shutil.rmtree(directory, ignore_errors=True)
+        patch.delenv(name, raising=False)
+    try:
+        yield root
+    finally:
+        for directory in (shared, root):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def own_directories(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Gives the test private directories."""
+    with private_directories(monkeypatch) as root:
+        yield root
 
 
 @pytest.fixture(autouse=True)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
-from harness.chromium import chromium_path
+from harness.chromium import chromium
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser without a window; a machine without one fails the tests."""
-    with sync_playwright() as playwright:
-        # (Chromium's sandbox refuses to run as root, as in most containers.)
-        browser = playwright.chromium.launch(
-            executable_path=chromium_path(), chromium_sandbox=os.geteuid() != 0
-        )
+    with chromium() as browser:
         yield browser
-        browser.close()

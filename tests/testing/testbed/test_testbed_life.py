@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.processes import REPOSITORY
+from harness.processes import REPOSITORY, is_alive
 from harness.testbed.plugin import CACHE_DIR
 from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.testing.testbed import (
@@ -98,14 +98,8 @@ def _of(directory: Path) -> list[psutil.Process]:
 def _still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that have not ended within a minute; who is to reap a zombie is not ours to say."""
     deadline = time.monotonic() + 60
-    while alive := [p for p in processes if _is_alive(p)]:
+    while alive := [p for p in processes if is_alive(p)]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)
     return alive
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
