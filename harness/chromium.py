@@ -18,13 +18,14 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     """Runs Chromium without a window for the length of the block."""
-    with sync_playwright() as playwright:
+    with (
+        sync_playwright() as playwright,
         # (Chromium's sandbox refuses to run as root, as in most containers.)
-        browser = playwright.chromium.launch(
+        playwright.chromium.launch(
             executable_path=chromium_path(), chromium_sandbox=os.geteuid() != 0
-        )
+        ) as browser,
+    ):
         yield browser
-        browser.close()
 
 
 def chromium_path() -> str:

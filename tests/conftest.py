@@ -71,8 +71,15 @@ def leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
     """Fails the test when threads or processes that it started outlive it."""
+    with nothing_left_behind(monkeypatch):
+        yield
+
+
+@contextlib.contextmanager
+def nothing_left_behind(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails when threads or processes that the block started outlive it."""
     mark = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, mark)
+    patch.setenv(MARK, mark)
     threads = set(threading.enumerate())
     yield
     left = _wait_until_empty(lambda: [t for t in threading.enumerate() if _is_left(t, threads)])

@@ -17,7 +17,7 @@ from harness.embedded import DEADLINE_S, KIND, embedded, eventually, free_slices
 from harness.jupyterlab import JupyterLab
 from harness.processes import is_alive
 from harness.programs import noting_logs
-from tests.conftest import private_directories
+from tests.conftest import nothing_left_behind, private_directories
 
 _LOAD = "%load_ext shared_pathways_service"
 _CONNECT = f"%sps connect {KIND}=1"
@@ -32,10 +32,11 @@ _NOTED_LINES = 40
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[JupyterLab]:
-    """JupyterLab and an embedded service with one slice."""
+    """JupyterLab and an embedded service with one slice; fails if they leave processes behind."""
     with (
         pytest.MonkeyPatch.context() as patch,
         private_directories(patch) as root,
+        nothing_left_behind(patch),
         embedded(1),
         JupyterLab(root) as lab,
     ):
