@@ -1,6 +1,6 @@
 """Other projects' test suites, directly on the CPU and through a proxy: what passes only directly?
 
-    scripts/conformance --suite NAME [PARTS…] [--continue] [--write]
+    scripts/conformance --suite NAME [PARTS…] [--engines] [--continue] [--write]
 
 `suites.toml` names the suites and their parts. Each part runs twice at the same time,
 in processes of its own and with the same number of devices: on the local CPU, and through a proxy
@@ -8,16 +8,18 @@ of its own. Tests that pass only directly run once more through another proxy: t
 were slow or unlucky, and are listed as such. A difference that `differences.toml` explains is
 listed with its reason; any other one, and a proxy that did not end well, makes the exit code 1.
 Tests that were not reached in time are counted, and not compared; `--continue` runs them, and
-adds their results to the recorded ones.
+adds their results to the recorded ones. `--engines` compares a proxy's two engines instead, the
+local one and that with executors, on two slices of two hosts each.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +34,13 @@ from conformance.compare import (
     known_differences,
     merge,
 )
-from conformance.runs import Settings, run_directly, run_through_proxy
+from conformance.runs import (
+    Run,
+    Settings,
+    run_directly,
+    run_on_executors,
+    run_through_proxy,
+)
 from conformance.suites import (
     Suite,
     load_suites,
@@ -47,20 +55,56 @@ DIFFERENCES = Path(__file__).with_name("differences.toml")
 SHOWN = 25
 
 
-def run_part(settings: Settings, suite: str, known: Sequence[Difference]) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """Both ways to run a part, of which the first is the measure for the second.
+
+    Attributes:
+      names: Of both, in what is printed.
+      runs: Of both; that of the second runs some tests only, if it is given their names.
+      devices: Of both; None: the suite's own number.
+      slices: The proxy's; empty: one with all devices.
+      folder: Of the kept results.
+      prefix: Of the tests in `differences.toml`.
+    """
+
+    names: tuple[str, str]
+    runs: tuple[Callable[[Settings], Run], Callable[..., Run]]
+    devices: int | None = None
+    slices: tuple[str, ...] = ()
+    folder: Path = RESULTS
+    prefix: str = ""
+
+
+PROXY = Sides(("on the CPU", "through the proxy"), (run_directly, run_through_proxy))
+#: Two slices of two hosts, each with four devices.
+ENGINES = Sides(
+    ("on the local engine", "on executors"),
+    (run_through_proxy, run_on_executors),
+    devices=16,
+    slices=("tpuv6e:2x4", "tpuv6e:2x4"),
+    folder=RESULTS.with_name("engines"),
+    prefix="engines/",
+)
+
+
+def run_part(
+    settings: Settings, suite: str, known: Sequence[Difference], sides: Sides = PROXY
+) -> dict[str, Any]:
     """Runs a part both ways; returns the comparison, which is printed and recorded."""
+    first, second = sides.runs
     # At the same time: half the wait.
     with ThreadPoolExecutor(2) as threads:
-        running = threads.submit(run_directly, settings)
-        proxied = run_through_proxy(settings)
+        running = threads.submit(first, settings)
+        proxied = second(settings)
         direct = running.result()
-    return compare(suite, direct, proxied, known, lambda tests: run_through_proxy(settings, tests))
+    return compare(suite, direct, proxied, known, lambda tests: second(settings, tests))
 
 
-def show(part: str, result: Mapping[str, Any]) -> None:
+def show(part: str, result: Mapping[str, Any], names: tuple[str, str] = PROXY.names) -> None:
     """Prints one part's result."""
     print(
-        f"{part:20} {result['direct']:5} on the CPU, {result['proxy']:5} through the proxy "
+        f"{part:20} {result['direct']:5} {names[0]}, {result['proxy']:5} {names[1]} "
         f"({result['share']:.2%}); {result['direct_s']:.0f} s and {result['proxy_s']:.0f} s",
         flush=True,
     )
@@ -142,6 +186,9 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run only what the kept results have not reached (all of a part without results)",
     )
+    parser.add_argument(
+        "--engines", action="store_true", help="compare a proxy's engines, not a proxy with the CPU"
+    )
     parser.add_argument("--test-timeout", type=int, default=300, help="seconds per test")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds per part")
     parser.add_argument("--pytest", action="append", default=[], help="e.g. --pytest=-kdonat")
@@ -164,7 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--suite {options.suite}: there is {', '.join(suites)}")
     if unknown := [part for part in options.parts if part not in suite.parts]:
         parser.error(f"{unknown[0]}: the parts of {suite.name} are {', '.join(suite.parts)}")
-    out = RESULTS / f"{suite.name}.json" if options.write else options.out
+    sides = ENGINES if options.engines else PROXY
+    out = sides.folder / f"{suite.name}.json" if options.write else options.out
     if out is not None and options.pytest:
         parser.error("--out with --pytest: some tests of a part would stand there for all of it")
     if out is None and options.continues:
@@ -173,6 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     python = options.python or make_environment(suite)
     source = options.source or make_source(suite)
     releases = versions(python, suite.requirements) | {"proxy's jaxlib": version("jaxlib")}
+    suite = dataclasses.replace(
+        suite, name=sides.prefix + suite.name, devices=sides.devices or suite.devices
+    )
     earlier = recorded_parts(suite, releases, out) if options.continues else {}
     well = True
     for part in options.parts or suite.parts:
@@ -193,14 +244,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             timeout=options.timeout,
             first=first,
             python=python,
+            slices=sides.slices,
         )
-        result = run_part(settings, suite.name, known)
-        show(part, result)
+        result = run_part(settings, suite.name, known, sides)
+        show(part, result, sides.names)
         if before and first:
             result = merge(before, result)
         if out is not None:
             write_results(suite, {part: result}, known, releases, out)
-        if options.write:
+        if options.write and sides is PROXY:
             write_table()
         well = well and is_well(result)
     return int(not well)

@@ -21,9 +21,11 @@ from typing import Any
 
 from conformance import plugin
 from harness.processes import ServerProcess
+from harness.proxy.executors import running_executors
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.jax_client import standalone
 
-__all__ = ["Run", "Settings", "run_directly", "run_through_proxy"]
+__all__ = ["Run", "Settings", "run_directly", "run_on_executors", "run_through_proxy"]
 
 #: A slice for each number of devices: `jax.make_mesh` refuses several slices.
 SLICES = {1: "tpuv6e:1x1", 2: "tpuv6e:1x2", 4: "tpuv6e:2x2", 8: "tpuv6e:2x4"}
@@ -49,13 +51,14 @@ class Settings:
     Attributes:
       directory: Where pytest runs, inside the suite's checkout.
       tests: What pytest is given: files and directories in there, and options.
-      devices: How many devices there are; a key of `SLICES`.
+      devices: How many devices there are; without `slices` a key of `SLICES`.
       test_timeout: Seconds that a test may take.
       timeout: Seconds that all may take; tests that are not reached by then are not run.
       first: The test from which on tests are run; empty: all are.
       environment: More variables for the tests.
       jax_settings: Of `jax.config`, by name.
       python: The interpreter of the tests.
+      slices: The proxy's; empty: one with all devices.
     """
 
     directory: Path
@@ -67,6 +70,12 @@ class Settings:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     jax_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     python: Path = Path(sys.executable)
+    slices: Sequence[str] = ()
+
+    @property
+    def proxys_slices(self) -> Sequence[str]:
+        """The types of the proxy's slices."""
+        return self.slices or [SLICES[self.devices]]
 
     @property
     def xla_flags(self) -> str:
@@ -110,11 +119,25 @@ def run_directly(settings: Settings) -> Run:
     return _run(settings, (), {"JAX_PLATFORMS": "cpu"}, ())
 
 
-def run_through_proxy(settings: Settings, only: Sequence[str] = ()) -> Run:
+def run_on_executors(settings: Settings, only: Sequence[str] = ()) -> Run:
+    """Runs a part, or some tests of it, through a proxy with an executor for each host."""
+    hosts = [
+        (f"--instance_type={name}", f"--host_index={host}")
+        for name in settings.proxys_slices
+        for host in range(InstanceType.parse(name).hosts)
+    ]
+    with running_executors(*hosts) as running:
+        return run_through_proxy(settings, only, running.proxys_flags)
+
+
+def run_through_proxy(
+    settings: Settings, only: Sequence[str] = (), proxys_flags: Sequence[str] = ()
+) -> Run:
     """Runs a part, or some tests of it, through a proxy of their own."""
     with tempfile.TemporaryDirectory(prefix="sps-") as directory:
         socket = f"{directory}/s"
-        flags = [f"--virtual_slices={SLICES[settings.devices]}", f"--server_socket={socket}"]
+        slices = ",".join(settings.proxys_slices)
+        flags = [f"--virtual_slices={slices}", f"--server_socket={socket}", *proxys_flags]
         with ServerProcess(PROXY, flags) as proxy:
             if proxy.ready is None:
                 raise RuntimeError("the proxy did not start:\n" + "\n".join(proxy.lines))

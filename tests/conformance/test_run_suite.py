@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from conformance import run_suite
+from conformance.runs import Run, Settings
 from conformance.suites import Suite, versions
 from tests.conformance.parts import PREFIX, part
 
@@ -213,6 +215,50 @@ def test_a_part_continues_where_the_earlier_run_ended(
     out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
     assert run_suite.main([*arguments, "own"]) == 0
     assert json.loads(out.read_text())["parts"]["own"]["tests"] == 3
+
+
+def test_engines_are_compared_on_the_same_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "suites.toml").write_text(SUITES)
+    (tmp_path / "known.toml").write_text(KNOWN.replace('"own/', '"engines/own/'))
+    places = []
+
+    def runs(engine: str, *failed: str) -> Callable[..., Run]:
+        def run(settings: Settings, only: Sequence[str] = ()) -> Run:
+            places.append((engine, settings.devices, tuple(settings.slices)))
+            wanted = only or [f"{PREFIX}test_a", f"{PREFIX}test_b", f"{PREFIX}test_is_known"]
+            return Run(
+                collected=tuple(wanted),
+                passed=frozenset(wanted) - {*failed},
+                failed=dict.fromkeys(failed, "it failed"),
+                skipped=frozenset(),
+                seconds=1.0,
+            )
+
+        return run
+
+    sides = (runs("local"), runs("executors", f"{PREFIX}test_b", f"{PREFIX}test_is_known"))
+    monkeypatch.setattr(run_suite, "ENGINES", dataclasses.replace(run_suite.ENGINES, runs=sides))
+    out = tmp_path / "out.json"
+
+    code = run_suite.main(
+        [
+            *("--suite=own", f"--suites={tmp_path / 'suites.toml'}", f"--source={tmp_path}"),
+            *(f"--differences={tmp_path / 'known.toml'}", f"--python={sys.executable}"),
+            *(f"--out={out}", "--engines", "own"),
+        ]
+    )
+
+    assert code == 1
+    kept = json.loads(out.read_text())
+    assert kept["suite"] == "engines/own"
+    assert kept["parts"]["own"]["explained"].keys() == {f"{PREFIX}test_is_known"}
+    assert kept["parts"]["own"]["unexplained"].keys() == {f"{PREFIX}test_b"}
+    # (What differs runs again.)
+    slices = ("tpuv6e:2x4", "tpuv6e:2x4")
+    assert sorted(places) == [*[("executors", 16, slices)] * 2, ("local", 16, slices)]
+    assert "3 on the local engine,     1 on executors" in capsys.readouterr().out
 
 
 def test_selected_tests_of_a_part_are_not_recorded(

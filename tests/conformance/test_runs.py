@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance import plugin
-from conformance.runs import Settings, run_directly, run_through_proxy
+from conformance.runs import Run, Settings, run_directly, run_on_executors, run_through_proxy
 from tests.conformance.parts import PREFIX
 
 
@@ -73,13 +74,16 @@ def test_platform():
 """
 
 
-def test_tests_that_choose_the_cpu_run_through_the_proxy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [run_through_proxy, run_on_executors])
+def test_tests_that_choose_the_cpu_run_through_the_proxy(
+    tmp_path: Path, run: Callable[[Settings], Run]
+) -> None:
     (tmp_path / "test_chooses.py").write_text(CHOOSES)
     (tmp_path / "test_wrong.py").write_text("import no_such_module")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
 
     settings = Settings(directory=tmp_path, tests=["."], devices=1, test_timeout=60, timeout=600)
-    found = run_through_proxy(settings)
+    found = run(settings)
 
     assert found.passed == {"test_chooses.py::test_platform"}
     assert found.backend == "proxy"
