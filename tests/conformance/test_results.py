@@ -29,7 +29,9 @@ def test_the_document_shows_the_recorded_results() -> None:
 def test_every_recorded_difference_has_a_reason() -> None:
     results = table.load_results()
     assert {record["suite"] for record in results} >= {"jax", "equinox", "flax", "orbax", "keras"}
-    for record in results:
+    engines = table.load_results(run_suite.ENGINES.folder)
+    assert {record["suite"] for record in engines} == {"engines/jax"}
+    for record in (*results, *engines):
         for name, part in record["parts"].items():
             assert part["unexplained"] == {}, (record["suite"], name)
             assert part["broken"] == {}, (record["suite"], name)
