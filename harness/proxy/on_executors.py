@@ -4,8 +4,8 @@
 
 Engines of this process and proxies as processes get an executor for each host of their slices.
 Tests in `on_executors.toml` are expected to fail, for the reason that is given there; the run fails
-if one of them passes. Engines with a cache of compiled programs, and proxies with a resource
-manager or with a choice of the engine, stay as they are.
+if one of them passes. Engines that have executors or a cache of compiled programs, and
+proxies with a resource manager or with a choice of the engine, stay as they are.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def pytest_configure() -> None:
 
     def engine(self: Engine, slices: Sequence[InstanceType], *rest: Any, **named: Any) -> None:
         has_cache = len(rest) > 2 and rest[2] is not None
-        if not has_cache and named.get("executors") is None:
+        has_executors = named.get("executors") or named.get("placed_executors")
+        if not has_cache and not has_executors:
             named["executors"] = Executors(_addresses(slices), hosts_of(slices), _TOKEN)
         make_engine(self, slices, *rest, **named)
         self.open_executors()
