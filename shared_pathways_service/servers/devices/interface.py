@@ -8,11 +8,14 @@ shape, place, owner, and whether its slice is lost) is the proxy's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 
-__all__ = ["DEVICE_MEMORY", "Array", "ArraySpec", "DeviceClient", "Executable", "Place"]
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.devices.status_errors import StatusError
+
+__all__ = ["DEVICE_MEMORY", "Array", "ArraySpec", "DeviceClient", "Executable", "Place", "Start"]
 
 #: The memory of an array unless its sharding names another.
 DEVICE_MEMORY = "device"
@@ -71,6 +74,23 @@ class ArraySpec(Protocol):
         """The place of its pieces."""
 
 
+class Start(Protocol):
+    """Starts a program, to run after those that were started before it."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a start waits for nothing now."""
+
+    def __call__(
+        self, arguments: list[Array], on_end: Callable[[StatusError | None], None], /
+    ) -> list[Array]:
+        """Returns the results, which can be arguments of programs on the same devices at once.
+
+        If the run fails, so do those, with its error. `on_end` is called once with the error, or
+        None, on any thread: it must not wait.
+        """
+
+
 class Executable(Protocol):
     """A compiled program.
 
@@ -118,6 +138,9 @@ class Executable(Protocol):
 
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Array]], list[Array]]:
         """Returns a function that runs the program to its end."""
+
+    def starter(self, results: Sequence[ArraySpec]) -> Start | None:
+        """Returns what starts the program; None if it only runs to its end."""
 
 
 class DeviceClient(Protocol):

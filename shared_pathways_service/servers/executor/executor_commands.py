@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
@@ -20,6 +22,7 @@ from shared_pathways_service.servers.executor.opened_clients import (
     description,
     facts,
 )
+from shared_pathways_service.servers.executor.run_queue import RunQueue
 from shared_pathways_service.servers.xla.coordination import bound_collectives
 
 __all__ = ["Commands"]
@@ -56,7 +59,7 @@ class Commands:
         self._own_devices = own_devices
         self._host = host
         self._report = report
-        self._runs: dict[int, futures.ThreadPoolExecutor] = {}
+        self._runs: dict[int, RunQueue] = {}
         self._compiling = futures.ThreadPoolExecutor(1, "compile")
         # A client opens once the other hosts do, in any order: each gets a thread.
         self._opening = futures.ThreadPoolExecutor(32, "open")
@@ -98,7 +101,7 @@ class Commands:
             self._refuse(job, unknown)
         elif kind == "run":
             # (Its thread waits for the arguments, so that the next program does not overtake it.)
-            self._queue(job).submit(self._run_in_order, job)
+            self._queue(job).put(functools.partial(self._run_in_order, job))
         else:
             threads = {
                 "meet": self._opening,
@@ -110,8 +113,10 @@ class Commands:
 
     def close(self) -> None:
         """Begins nothing more. What runs already ends by itself, and nobody waits for it."""
-        for threads in (self._compiling, self._opening, self._others, *self._runs.values()):
+        for threads in (self._compiling, self._opening, self._others):
             threads.shutdown(wait=False, cancel_futures=True)
+        for runs in self._runs.values():
+            runs.end(cancel=True)
 
     def _new(self, name: _Name) -> Held:
         made = self._held[name] = Held()
@@ -129,19 +134,20 @@ class Commands:
             return
         # In order: programs before it may still run.
         refused = dataclasses.replace(job, uses=(client, _failed(error)))
-        self._queue(job).submit(self._run_in_order, refused)
+        self._queue(job).put(functools.partial(self._run_in_order, refused))
 
-    def _queue(self, job: _Job) -> futures.ThreadPoolExecutor:
+    def _queue(self, job: _Job) -> RunQueue:
         found = self._runs.get(job.client)
         if found is None:
-            found = self._runs[job.client] = futures.ThreadPoolExecutor(1, f"run-{job.client}")
+            found = self._runs[job.client] = RunQueue(f"run-{job.client}")
         return found
 
     def _run_in_order(self, job: _Job) -> None:
-        settled: futures.Future[None] = futures.Future()
-        when_settled(job.uses, lambda: settled.set_result(None))
-        # Without a deadline: it ends when earlier commands do, or with this process.
-        settled.result()
+        if not all(held.is_settled for held in job.uses):
+            settled = threading.Event()
+            when_settled(job.uses, settled.set)
+            # Without a deadline: it ends when earlier commands do, or with this process.
+            settled.wait()
         self._do(job)
 
     def _do(self, job: _Job) -> None:
@@ -169,9 +175,9 @@ class Commands:
             for number in getattr(body, field):
                 self._held.pop((field, number), None)
         for number in body.clients:
-            threads = self._runs.pop(number, None)
-            if threads is not None:
-                threads.shutdown(wait=False)
+            runs = self._runs.pop(number, None)
+            if runs is not None:
+                runs.end()
 
     # ---- one method for each command
 

@@ -26,6 +26,11 @@ class Held:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is a value or an error."""
+        return self._settled
+
     def fill(self, value: Any) -> None:
         """Settles with a value."""
         self._value = value

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from harness.processes import DEADLINE_S
 from harness.proxy.executors import running_executors
 from harness.proxy.programs import compile_options, sharded_double, sharded_sum
 from harness.proxy.raw import split
@@ -220,6 +223,58 @@ def test_programs_run_after_one_has_failed_on_one_of_its_hosts(
     copied = client.copy(spec, client.parts(kept))
     assert content(spec, copied).tolist() == EIGHT.tolist()
     assert "sharded_sum" in executable.text()
+
+
+def test_a_failed_run_among_started_ones_fails_what_uses_its_results(placings: Placings) -> None:
+    _, executable = compiled(placings, (0, 1))
+    spec = floats(placings.hlo((0, 1), some(executable.result_shardings())[0]))
+    start = executable.starter([spec])
+    if start is None:  # it runs to its end
+        return
+    ends: list[tuple[str, StatusError | None]] = []
+    ended = threading.Semaphore(0)
+
+    def started(name: str, argument: object) -> object:
+        def on_end(error: StatusError | None) -> None:
+            ends.append((name, error))
+            ended.release()
+
+        (result,) = start([argument], on_end)
+        return result
+
+    array, bad = put(spec, EIGHT), put(spec, EIGHT)
+    assert fail_on_one_host(bad)
+    of_bad = started("uses it", started("fails", bad))
+    twice = started("second", started("first", array))
+    assert all(ended.acquire(timeout=DEADLINE_S) for _ in range(4))
+    # In the order of the starts.
+    assert [name for name, _ in ends] == ["fails", "uses it", "first", "second"]
+    failed, using, *others = [error for _, error in ends]
+    assert others == [None, None]
+    assert failed is not None
+    assert using is not None
+    assert "does not exist" in failed.message
+    assert (using.code, using.message) == (failed.code, failed.message)
+    assert content(spec, twice).tolist() == (4 * EIGHT).tolist()
+    with pytest.raises(StatusError, match="does not exist"):
+        content(spec, of_bad)
+
+
+def test_what_takes_the_memory_of_a_started_program_comes_after_it(placings: Placings) -> None:
+    _, reading = compiled(placings, (0, 1))
+    client, taking = compiled(placings, (0, 1), ", tf.aliasing_output = 0 : i32")
+    spec = floats(placings.hlo((0, 1), some(reading.result_shardings())[0]))
+    read, take = reading.starter([spec]), taking.starter([spec])
+    if read is None or take is None:
+        return
+    errors: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()
+    array = put(spec, EIGHT.copy())
+    for _ in range(8):
+        (result,) = read([array], errors.put)
+        (array,) = take([array], errors.put)
+    assert not client.is_deleted(array)
+    assert [errors.get(timeout=DEADLINE_S) for _ in range(16)] == [None] * 16
+    assert content(spec, result).tolist() == content(spec, array).tolist() == (256 * EIGHT).tolist()
 
 
 def test_what_is_known_of_a_program(placings: Placings) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.processes import DEADLINE_S
 from harness.proxy.executors import running_executors
-from harness.proxy.programs import DOUBLE, sharded_double, sharded_endless, sharded_sum
+from harness.proxy.programs import DOUBLE, ENDLESS, sharded_double, sharded_endless, sharded_sum
 from harness.proxy.raw import Failed, single, split
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import executors_pb2 as pb
@@ -119,8 +119,12 @@ def test_a_killed_executor_takes_its_slice_and_no_other(
         np.testing.assert_array_equal(client.fetch(result), 2 * EIGHT)
         endless = client.compile(sharded_endless(2), (7, 8))
         (running_on_both,) = client.execute(endless, [client.put(FOUR, split((7, 8)))])
+        # On the host that stays: what was started there, and what waits behind it.
+        alone = client.compile(ENDLESS, (0,))
+        (stuck,) = client.execute(alone, [client.put(FOUR, single(0))])
+        (behind,) = client.execute(alone, [stuck])
         executors[1].kill()
-        for array in (running_on_both, lost):
+        for array in (running_on_both, lost, stuck, behind):
             with pytest.raises(Failed, match="virtual slice 0") as raised:
                 client.fetch(array)
             assert raised.value.code == DATA_LOSS

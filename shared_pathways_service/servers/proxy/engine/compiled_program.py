@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared_pathways_service.servers.devices.dtypes import TOKEN
-from shared_pathways_service.servers.devices.interface import DeviceClient, Executable
+from shared_pathways_service.servers.devices.interface import DeviceClient, Executable, Start
 from shared_pathways_service.servers.devices.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.execution.values import Spec
@@ -41,6 +41,7 @@ class Program:
       extra_bytes: The memory that a run needs on a device in addition to the results, less
         donations.
       run: Runs it to its end.
+      start: Starts it, if its client can do more meanwhile.
       quick: Whether a run is sure to take next to no time, except for callbacks.
       deleted: Whether the client has requested its deletion.
     """
@@ -56,6 +57,7 @@ class Program:
     parameters: tuple[Parameter, ...]
     extra_bytes: int
     run: Callable[[list[Any]], list[Any]]
+    start: Start | None
     quick: bool = False
     callbacks: ProgramCallbacks | None = None
     sent_result_types: bool = False

@@ -128,6 +128,7 @@ class Compiler:
             parameters=parameters,
             extra_bytes=memory.temp_size_in_bytes - memory.alias_size_in_bytes,
             run=executable.runner(results),
+            start=executable.starter(results),
             quick=quick,
             callbacks=callbacks,
         )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import StatusError, from_exception
+from shared_pathways_service.servers.proxy.execution.in_flight import InFlight
 from shared_pathways_service.servers.serving.last_requests_file import Place
 
 __all__ = ["Executor", "Meeting", "Task"]
@@ -33,9 +34,13 @@ class Executor:
 
     An operation that cannot take long may run elsewhere, as if it had passed the queue, while the
     queue is empty (`reserve`).
+
+    Attributes:
+      in_flight: Operations that were started and have not settled.
     """
 
     def __init__(self, name: str, place: Place) -> None:
+        self.in_flight = InFlight()
         self._name = name
         self._place = place
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()

@@ -16,7 +16,7 @@ from shared_pathways_service.servers.devices.status_errors import StatusError, f
 from shared_pathways_service.servers.proxy.execution.executor import Executor, Meeting
 from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.proxy.execution.settling import Hold, call_in_turn
-from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value
+from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value, fill
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 
 __all__ = ["Operation", "Runner"]
@@ -175,6 +175,7 @@ class Operation:
 
     def arrive(self, executor: Executor) -> None:
         """Runs the work if `executor` is the last to reach it, else waits for its end."""
+        self._admit(executor, waits=True)
         if self._meeting is None or self._meeting.arrive():
             self._execute(executor)
 
@@ -205,6 +206,8 @@ class Operation:
         if executor is None or not executor.reserve(self.name):
             return False
         try:
+            if not self._admit(executor, waits=False):
+                return False
             # A thread that finds it set is queued after it.
             self.enqueued = not self._steps_aside
             self.runs_here = True
@@ -212,6 +215,10 @@ class Operation:
         finally:
             executor.release()
         return True
+
+    def _admit(self, executor: Executor, *, waits: bool) -> bool:
+        """Returns whether nothing is in flight any more, after a wait for that if it is to wait."""
+        return executor.in_flight.is_empty(waits=waits)
 
     def _one_ready(self) -> None:
         with self._lock:
@@ -252,15 +259,19 @@ class Operation:
             lost = (value.failure() for value in inputs)
             self._finish(next(filter(None, lost), None) or from_exception(error), ())
         finally:
-            with self._lock:
-                self.running = False
-                _LEFT_BEHIND.discard(self)
+            self._leave()
             self._running_on = None
             if self._meeting is not None:
                 self._meeting.end()
         if self.error is not None:
             for value in outputs:
                 value.charge = None
+
+    def _leave(self) -> None:
+        """Notes that the work does not run any more."""
+        with self._lock:
+            self.running = False
+            _LEFT_BEHIND.discard(self)
 
     def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         """Settles, or leaves that to the last `release` if the operation is held."""
@@ -284,7 +295,9 @@ class Operation:
         with self._lock:
             if self.done:
                 return
-            self._fill_outputs(error, arrays)
+            if error is not None:
+                self.error = error = error.copy()
+            fill(self._outputs, error, arrays, frees=not self.running)
             self.done = True
             for value in self._outputs:
                 value.operation = None
@@ -300,17 +313,6 @@ class Operation:
             self._meeting.end()
         if callbacks:
             call_in_turn(callbacks)
-
-    def _fill_outputs(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
-        if error is None:
-            for value, array in zip(self._outputs, arrays, strict=True):
-                value.array = array
-            return
-        self.error = error = error.copy()
-        for value in self._outputs:
-            value.error = error
-            if not self.running:
-                value.charge = None
 
 
 def _unsettled(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.memory import Charge
     from shared_pathways_service.servers.xla.shardings import Placing
 
-__all__ = ["PendingWork", "Spec", "Value", "when_all_settled"]
+__all__ = ["PendingWork", "Spec", "Value", "fill", "when_all_settled"]
 
 
 class PendingWork(Protocol):
@@ -165,6 +165,21 @@ class Value:
         value.deleted = True
         value.error = invalid_argument("Array has been deleted or donated.")
         return value
+
+
+def fill(
+    values: Sequence[Value], error: StatusError | None, arrays: Sequence[Any], *, frees: bool
+) -> None:
+    """Gives values their arrays, or an error; then, if it `frees`, their charges end."""
+    if error is None:
+        for value, array in zip(values, arrays, strict=True):
+            value.array = array
+        return
+    for value in values:
+        value.error = error
+        value.array = None
+        if frees:
+            value.charge = None
 
 
 def when_all_settled(values: Sequence[Value], callback: Callable[[], None]) -> None:

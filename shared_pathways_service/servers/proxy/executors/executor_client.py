@@ -56,6 +56,7 @@ class ExecutorClient:
     ) -> None:
         self.number = number
         self._link_of = link_of
+        self._device_ids = device_ids
         placeholders = XlaClient(device_ids)
         self.platform = placeholders.platform
         self.memory_kinds = placeholders.memory_kinds
@@ -72,6 +73,10 @@ class ExecutorClient:
     def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
         """Returns the executors of some devices, each once."""
         return tuple(dict.fromkeys(self._link_of[i] for i in device_ids))
+
+    def is_on(self, links: Sequence[ExecutorLink]) -> bool:
+        """Whether this is one executor, and has all devices now: then no other client is opened."""
+        return len(links) == 1 and all(self._link_of.get(i) is links[0] for i in self._device_ids)
 
     def ask(
         self, client: int, links: Sequence[ExecutorLink], **body: Any

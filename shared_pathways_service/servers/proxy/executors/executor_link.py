@@ -14,10 +14,14 @@ import grpc
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+)
 from shared_pathways_service.servers.serving.batches import batches
 
-__all__ = ["ExecutorLink", "first_error", "new_number"]
+__all__ = ["ExecutorLink", "error_of", "first_error", "new_number"]
 
 #: Numbers of clients, arrays, programs and runners in executors.
 new_number = itertools.count(1).__next__
@@ -154,6 +158,14 @@ class ExecutorLink:
             self._on_broken(client)
         if waiting is not None:
             _settle(waiting, report)
+
+
+def error_of(ended: futures.Future[Any]) -> StatusError | None:
+    """Returns the error of what was asked of an executor, and has ended."""
+    error = ended.exception()
+    if error is None or isinstance(error, StatusError):
+        return error
+    return from_exception(error)
 
 
 def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = None) -> None:

@@ -9,8 +9,13 @@ from typing import Any, Protocol
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
-from shared_pathways_service.servers.devices.interface import ArraySpec
-from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink, new_number
+from shared_pathways_service.servers.devices.interface import ArraySpec, Start
+from shared_pathways_service.servers.devices.status_errors import StatusError
+from shared_pathways_service.servers.proxy.executors.executor_link import (
+    ExecutorLink,
+    error_of,
+    new_number,
+)
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
 
 __all__ = ["RemoteExecutable"]
@@ -30,6 +35,9 @@ class _Client(Protocol):
 
     def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
         """Returns the executors of some devices, each once."""
+
+    def is_on(self, links: Sequence[ExecutorLink]) -> bool:
+        """Whether this is one executor, and has all devices now."""
 
 
 class _Compiled:
@@ -124,7 +132,22 @@ class RemoteExecutable:
 
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Any]], list[Any]]:
         """Returns a function that runs the program on all its executors, to its end."""
-        return _Runs(self._client, self._current, results, self.aliased_parameters())
+        runs = _Runs(self._client, self._current, results, self.aliased_parameters())
+        if len(self._compiled.links) > 1:
+            runs.present()
+        # (Else when it is first needed: a program of one executor is rather started.)
+        return runs.run
+
+    def starter(self, results: Sequence[ArraySpec]) -> Start | None:
+        """Returns what starts the program on its executor; None if it has several.
+
+        (If a program fails on one of several hosts, those behind it would fail as well.)
+        """
+        if len(self._compiled.links) > 1:
+            return None
+        runs = _Runs(self._client, self._current, results, self.aliased_parameters())
+        runs.present()
+        return _Start(runs)
 
     def _described(self, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
         compiled = self._current()
@@ -186,11 +209,30 @@ class _Runs:
         self._results = results
         self._aliased = aliased
         self._lock = threading.Lock()
-        self._runner = _Runner(client, current(), results)
+        self._runner: _Runner | None = None
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
-        """Runs the program on these arrays; returns its results."""
-        runner = self._present()
+    def run(self, arguments: list[Any]) -> list[Any]:
+        """Runs the program on these arrays to its end; returns its results."""
+        compiled, body, made = self._prepare(arguments)
+        try:
+            self._client.ask(compiled.client, compiled.links, run=body)
+        finally:
+            self._donate(arguments)
+        return made
+
+    def start(
+        self, arguments: list[Any], on_end: Callable[[StatusError | None], None]
+    ) -> list[Any]:
+        """Starts the program; `on_end` is called by the thread that reads reports, or now."""
+        compiled, body, made = self._prepare(arguments)
+        (link,) = compiled.links
+        future = link.ask(pb.ExecutorCommand(client=compiled.client, run=body))
+        self._donate(arguments)
+        future.add_done_callback(lambda ended: on_end(error_of(ended)))
+        return made
+
+    def _prepare(self, arguments: list[Any]) -> tuple[_Compiled, pb.RunProgram, list[RemoteArray]]:
+        runner = self.present()
         compiled = runner.compiled
         made = [RemoteArray(compiled.client, on, dtype, shape) for on, dtype, shape in runner.kinds]
         body = pb.RunProgram(
@@ -198,22 +240,47 @@ class _Runs:
             arguments=[argument.number for argument in arguments],
             results=[array.number for array in made],
         )
-        try:
-            self._client.ask(compiled.client, compiled.links, run=body)
-        finally:
-            # (A program that failed on one host may have taken the memory on another one.)
-            for index in self._aliased:
-                arguments[index].donate()
-        return made
+        return compiled, body, made
 
-    def _present(self) -> _Runner:
+    def _donate(self, arguments: list[Any]) -> None:
+        # (Also if it failed: it may have taken the memory before, or on another host.)
+        for index in self._aliased:
+            arguments[index].donate()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a way to run it, on one executor that has all devices of the client."""
+        runner = self._runner
+        return runner is not None and self._client.is_on(runner.compiled.links)
+
+    def present(self) -> _Runner:
+        """Returns the way to run it with the present client."""
         runner, compiled = self._runner, self._current()
-        if runner.compiled is compiled:
+        if runner is not None and runner.compiled is compiled:
             return runner
         with self._lock:
-            if self._runner.compiled is not compiled:
-                self._runner = _Runner(self._client, compiled, self._results)
-            return self._runner
+            runner = self._runner
+            if runner is None or runner.compiled is not compiled:
+                runner = self._runner = _Runner(self._client, compiled, self._results)
+            return runner
+
+
+class _Start:
+    """A `Start`."""
+
+    def __init__(self, runs: _Runs) -> None:
+        self._runs = runs
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether nothing must be opened or compiled first."""
+        return self._runs.is_ready
+
+    def __call__(
+        self, arguments: list[Any], on_end: Callable[[StatusError | None], None], /
+    ) -> list[Any]:
+        """Starts the program."""
+        return self._runs.start(arguments, on_end)
 
 
 def _layouts(layouts: pb.Layouts) -> list[str]:

@@ -14,6 +14,7 @@ from shared_pathways_service.servers.devices.status_errors import (
 )
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.started_operation import StartedOperation
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.xla.debug_options import own_debug_options
@@ -108,20 +109,7 @@ def _execute(
         donated = [index for index in program.donated if index not in kept]
         _check_donated(arguments, donated)
     session.check_room(len(results))
-    work = _run(session, program, arguments, results, donated)
-    callbacks = program.callbacks
-    operation = Operation(
-        program.name,
-        # (Called once the operation exists, which callbacks refer to.)
-        work if callbacks is None else lambda: callbacks.run(operation, work),
-        inputs=arguments,
-        outputs=results,
-        epochs=epochs,
-        session_id=session.session_id,
-        after=[r for index in donated for r in arguments[index].readers or ()],
-        quick=program.quick and (callbacks is None or callbacks.never_wait),
-        steps_aside=callbacks is not None,
-    )
+    operation = _operation(session, program, arguments, results, donated)
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()
     handles = [session.store(value, handle) for value, handle in zip(
@@ -138,6 +126,46 @@ def _execute(
     if not (named and program.sent_result_types and session.version >= _OUTPUTS_ONCE):
         program.sent_result_types = True
         _describe_outputs(program, handles, response)
+
+
+def _operation(
+    session: Session,
+    program: Program,
+    arguments: Sequence[Value],
+    results: Sequence[Value],
+    donated: Sequence[int],
+) -> Operation:
+    """Returns the run of a program, which is started if it need not be waited for."""
+    common: dict[str, Any] = {
+        "inputs": arguments,
+        "outputs": results,
+        "epochs": session.engine.slices.epochs(program.slices),
+        "session_id": session.session_id,
+        "after": [r for index in donated for r in arguments[index].readers or ()],
+    }
+    start = program.start
+    # (Charges for a run count until its end, and copies of arguments are waited for.)
+    is_charged = session.engine.memory.limit or len(donated) < len(program.donated)
+    if start is not None and not is_charged and len(program.slices) == 1:
+        return StartedOperation(
+            program.name,
+            lambda on_end: start(_arrays(program, arguments, donated), on_end),
+            nbytes=sum(program.result_bytes) * len(program.device_ids),
+            # (Other arguments are adopted first, which is waited for.)
+            quick=start.is_quick and all(value.client is program.client for value in arguments),
+            **common,
+        )
+    work = _run(session, program, arguments, results, donated)
+    callbacks = program.callbacks
+    operation = Operation(
+        program.name,
+        # (Called once the operation exists, which callbacks refer to.)
+        work if callbacks is None else lambda: callbacks.run(operation, work),
+        quick=program.quick and (callbacks is None or callbacks.never_wait),
+        steps_aside=callbacks is not None,
+        **common,
+    )
+    return operation
 
 
 def _describe_outputs(
