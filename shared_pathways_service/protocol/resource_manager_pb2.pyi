@@ -1342,11 +1342,16 @@ class WorkerStatus(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    EXECUTOR_FIELD_NUMBER: _builtins.int
     host_index: _builtins.int
     host: _builtins.str
     pid: _builtins.int
     address: _builtins.str
     incarnation: _builtins.str
+    @_builtins.property
+    def executor(self) -> Global___ExecutorStatus:
+        """absent: it is assigned none"""
+
     def __init__(
         self,
         *,
@@ -1355,14 +1360,49 @@ class WorkerStatus(_message.Message):
         pid: _builtins.int = ...,
         address: _builtins.str = ...,
         incarnation: _builtins.str = ...,
+        executor: Global___ExecutorStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["executor", b"executor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "host", b"host", "host_index", b"host_index", "incarnation", b"incarnation", "pid", b"pid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "executor", b"executor", "host", b"host", "host_index", b"host_index", "incarnation", b"incarnation", "pid", b"pid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerStatus: _TypeAlias = WorkerStatus  # noqa: Y015
+
+@_typing.final
+class ExecutorStatus(_message.Message):
+    """The executor that a worker is assigned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """of the placement that it computes for"""
+    state: _builtins.str
+    """starting, serving"""
+    address: _builtins.str
+    """while it serves: "host:port" """
+    pid: _builtins.int
+    """while it serves"""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        state: _builtins.str = ...,
+        address: _builtins.str = ...,
+        pid: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "generation", b"generation", "pid", b"pid", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorStatus: _TypeAlias = ExecutorStatus  # noqa: Y015
 
 @_typing.final
 class TenantStatus(_message.Message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 
@@ -12,8 +11,6 @@ import pytest
 from harness.programs import pids, program, service, status, wait_until
 
 pytestmark = pytest.mark.race
-
-EXECUTOR = "shared_pathways_service.servers.executor"
 
 #: A client on two slices of two hosts each. It says when it is on its slices, and stays connected.
 CLIENT = """
@@ -77,13 +74,10 @@ say("left")
 
 
 def _executors(slice_id: str) -> list[int]:
-    """The executors of a slice's hosts, in the order of their workers."""
-    found = []
-    for worker in pids("worker", slice=slice_id):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            children = psutil.Process(worker).children()
-            found += [child.pid for child in children if EXECUTOR in child.cmdline()]
-    return found
+    """The executors of a slice's hosts, which all serve."""
+    found = [one for one in status()["executors"] if one["slice"] == slice_id]
+    assert all(one["state"] == "serving" for one in found), found
+    return [one["pid"] for one in found]
 
 
 def _held_by(virtual_index: int) -> str:
@@ -126,5 +120,4 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
 
         running.expect("left")
         assert running.wait() == 0
-        every = {s["id"] for s in status()["slices"]}
-        wait_until("all executors to end", lambda: not any(map(_executors, every)))
+        wait_until("all executors to end", lambda: not status()["executors"])

@@ -129,6 +129,11 @@ def test_executors_come_and_go_with_the_grants_of_their_slices(
     assert placed(tenant) == ("slice-0", 1)
     first = hosts.on("slice-0")
     check_told(tenant.expect("executors"), first, 1)
+    shown = [worker.executor for one in service.status().slices for worker in one.workers]
+    assert [(one.state, one.generation, one.pid) for one in shown] == [
+        *[("serving", 1, worker.running[0]) for worker in first],
+        *[("", 0, 0)] * 2,
+    ]
     started = first[0].executors.started[0]
     # That of the devices' arrays, and of the executor itself.
     assert (int(started["memory_limit"]), started["devices"]) == (4_000_000 + (8 << 30), "4")

@@ -13,9 +13,15 @@ __all__ = ["detailed_occupancy_of", "occupancy_of", "only", "reservation_dict"]
 
 
 def occupancy_of(manager: rm_pb.GetStatusResponse) -> dict[str, list[dict[str, Any]]]:
-    """Returns ``slices``, ``tenants``, ``queue`` and ``reservations``."""
+    """Returns ``slices``, ``executors``, ``tenants``, ``queue`` and ``reservations``."""
     return {
         "slices": [_slice(item) for item in manager.slices],
+        "executors": [
+            _executor(item, worker)
+            for item in manager.slices
+            for worker in item.workers
+            if worker.HasField("executor")
+        ],
         "tenants": [_tenant(tenant) for tenant in manager.tenants],
         "queue": [_queued(entry) for entry in manager.queue],
         "reservations": [reservation_dict(one) for one in manager.reservations],
@@ -62,6 +68,7 @@ def only(status: Mapping[str, Any], name: str, known: Collection[str] = ()) -> d
         "service": status["service"],
         "processes": [item for item in status["processes"] if item["name"] == name],
         "slices": [item for item in status["slices"] if item["tenant"] == name],
+        "executors": [item for item in status.get("executors", ()) if item["tenant"] == name],
         "tenants": tenants,
         "queue": [entry for entry in status["queue"] if entry["tenant"] == name],
         "reservations": [],
@@ -91,6 +98,17 @@ def _slice(item: rm_pb.SliceStatus) -> dict[str, Any]:
         "virtual_index": item.virtual_index if item.HasField("virtual_index") else None,
         "since": item.since or None,
         "node_pool": item.node_pool or None,
+    }
+
+
+def _executor(item: rm_pb.SliceStatus, worker: rm_pb.WorkerStatus) -> dict[str, Any]:
+    return {
+        "slice": item.id,
+        "host": worker.host_index,
+        "tenant": item.tenant or None,
+        "state": worker.executor.state,
+        "pid": worker.executor.pid or None,
+        "address": worker.executor.address or None,
     }
 
 

@@ -36,13 +36,18 @@ __all__ = [
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class WorkerStatus:
-    """A worker that has joined."""
+    """A worker that has joined.
+
+    Attributes:
+      executor_generation: The placement that it runs an executor for; 0: none.
+    """
 
     host_index: int
     host: str
     pid: int
     address: str
     incarnation: str
+    executor_generation: int = 0
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -260,6 +265,7 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
                 pid=worker.pid,
                 address=worker.address,
                 incarnation=worker.incarnation,
+                executor_generation=worker.assigned or 0,
             )
             for worker in workers
         ),

@@ -143,7 +143,7 @@ class Authority:
         """Returns the state of slices, tenants and the queue."""
         report = self.report()
         expected = expect(report, self.holding_times, self.now)
-        return await status_report.status_message(report, expected)
+        return await status_report.status_message(report, expected, self.executors)
 
     # ---- looking back
 

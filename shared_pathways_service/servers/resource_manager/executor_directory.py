@@ -12,6 +12,7 @@ from shared_pathways_service.api.validation import check_int, check_text
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book import messages
+from shared_pathways_service.scheduling.book.holdings import WorkerStatus
 
 __all__ = ["ExecutorDirectory"]
 
@@ -23,6 +24,7 @@ class _Entry:
     incarnation: str
     generation: int
     message: pb.Executor
+    pid: int
 
 
 class ExecutorDirectory:
@@ -71,6 +73,7 @@ class ExecutorDirectory:
             joined.incarnation,
             generation,
             pb.Executor(host_index=joined.host_index, address=address, token=token),
+            report.pid,
         )
         return messages.ExecutorServing(
             slice_id=who[0], host_index=who[1], incarnation=who[2], generation=generation
@@ -82,6 +85,21 @@ class ExecutorDirectory:
         entry = self._entries.get(key)
         if entry is not None and entry.incarnation == joined.incarnation:
             del self._entries[key]
+
+    def status(self, slice_id: str, worker: WorkerStatus) -> pb.ExecutorStatus | None:
+        """Describes the executor that a worker is assigned; None: it is assigned none."""
+        generation = worker.executor_generation
+        if not self.enabled or not generation:
+            return None
+        entry = self._entries.get((slice_id, worker.host_index))
+        if entry is None or (entry.incarnation, entry.generation) != (
+            worker.incarnation,
+            generation,
+        ):
+            return pb.ExecutorStatus(generation=generation, state="starting")
+        return pb.ExecutorStatus(
+            generation=generation, state="serving", address=entry.message.address, pid=entry.pid
+        )
 
     def update(self, instruction: messages.NotifyExecutors) -> pb.TenantUpdate:
         """Returns the message that names the executors of a placement."""

@@ -35,6 +35,7 @@ from shared_pathways_service.scheduling.book.states import (
     VirtualSliceState,
 )
 from shared_pathways_service.scheduling.history.expectation import Expectation
+from shared_pathways_service.servers.resource_manager.executor_directory import ExecutorDirectory
 
 __all__ = ["reservation_message", "snapshot_events", "status_message"]
 
@@ -47,9 +48,12 @@ _PIECE = 200
 
 
 async def status_message(
-    report: StatusReport, expectations: Mapping[str, Expectation] = MappingProxyType({})
+    report: StatusReport,
+    expectations: Mapping[str, Expectation] = MappingProxyType({}),
+    executors: ExecutorDirectory | None = None,
 ) -> pb.GetStatusResponse:
     """Creates the answer of `GetStatus`, in pieces between which other tasks run."""
+    known = executors or ExecutorDirectory(enabled=False)
     message = pb.GetStatusResponse(
         state=report.state,
         types=report.types,
@@ -70,7 +74,8 @@ async def status_message(
         reservations=map(reservation_message, report.reservations),
     )
     for start in range(0, len(report.slices), _PIECE):
-        message.slices.extend(map(_slice, report.slices[start : start + _PIECE]))
+        for entry in report.slices[start : start + _PIECE]:
+            message.slices.append(_slice(entry, known))
         await asyncio.sleep(0)
     for start in range(0, len(report.tenants), _PIECE):
         message.tenants.extend(map(_tenant, report.tenants[start : start + _PIECE]))
@@ -150,7 +155,7 @@ def _wait_of(expectation: Expectation | None) -> float | None:
     return None if expectation is None else expectation.wait_s
 
 
-def _slice(entry: SliceStatus) -> pb.SliceStatus:
+def _slice(entry: SliceStatus, executors: ExecutorDirectory) -> pb.SliceStatus:
     return pb.SliceStatus(
         id=entry.id,
         instance_type=entry.instance_type,
@@ -168,6 +173,7 @@ def _slice(entry: SliceStatus) -> pb.SliceStatus:
                 pid=worker.pid,
                 address=worker.address,
                 incarnation=worker.incarnation,
+                executor=executors.status(entry.id, worker),
             )
             for worker in entry.workers
         ],

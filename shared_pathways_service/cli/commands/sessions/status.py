@@ -105,6 +105,10 @@ def _print_tables(data: Mapping[str, Any], links: Sequence[tuple[str, LinkView]]
     console.print(f"started {since}, {len(data['processes'])} processes\n")
     _print_unready(console, data["processes"])
     console.print(make_table(("SLICE", "TYPE", "STATE", "TENANT", "SINCE"), _slice_rows(data)))
+    if data.get("executors"):
+        head = ("EXECUTOR", "TENANT", "STATE", "PID", "ADDRESS")
+        console.print()
+        console.print(make_table(head, _executor_rows(data)))
     if data["tenants"]:
         head = ("TENANT", "USER", "PRIORITY", "STATE", "SLICES", "SINCE")
         console.print()
@@ -136,6 +140,13 @@ def _slice_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for item in data["slices"]:
         holder = holder_of(item["state"], item["tenant"], item["virtual_index"])
         yield item["id"], item["instance_type"], item["state"], holder, ago(item["since"])
+
+
+def _executor_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for item in data["executors"]:
+        where = f"{item['slice']}, host {item['host']}"
+        pid = str(item["pid"] or "-")
+        yield where, item["tenant"] or "-", item["state"], pid, item["address"] or "-"
 
 
 def _tenant_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
