@@ -36,6 +36,7 @@ class ExecutorAssignments:
         """Notes that the executor of a generation serves."""
         worker = self._workers.find(event.slice_id, event.host_index, event.incarnation)
         if worker is not None:
+            worker.beat_at = self._ledger.now  # workers beat only when nothing else is to be sent
             worker.serves = event.generation
             self._ledger.hosts_changed(worker.slice)
 
@@ -44,6 +45,7 @@ class ExecutorAssignments:
         worker = self._workers.find(event.slice_id, event.host_index, event.incarnation)
         if worker is None:
             return
+        worker.beat_at = self._ledger.now
         if worker.serves == event.generation:
             worker.serves = 0
         about = worker.slice

@@ -104,6 +104,26 @@ def test_a_holder_whose_executor_ends_gets_a_slice_anew() -> None:
     assert not rm.heard("ada", m.NotifyExecutors)
 
 
+def test_a_worker_that_reports_on_executors_is_not_hung() -> None:
+    rm = Rm(1, executors=True)
+    rm.ask("ada")
+
+    def pass_without_beats() -> None:
+        rm.now += 20.0
+        rm.do(m.Tick())
+
+    for _ in range(3):
+        pass_without_beats()
+        serve(rm, "slice-0", 1)
+    assert rm.placed("ada") == {0: ("slice-0", 1)}
+    pass_without_beats()
+    end(rm, "slice-0", 1)
+    pass_without_beats()
+    assert rm.placed("ada") == {0: ("slice-0", 2)}
+    pass_without_beats()
+    assert not rm.placed("ada"), "a worker that sends nothing is hung"
+
+
 def test_a_host_that_dies_takes_the_executors_of_its_slice_and_a_spare_replaces_all() -> None:
     rm = Rm({TWO_HOSTS: 2}, spares=1, executors=True)
     rm.ask("ada", (TWO_HOSTS,))

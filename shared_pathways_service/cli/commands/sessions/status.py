@@ -106,9 +106,9 @@ def _print_tables(data: Mapping[str, Any], links: Sequence[tuple[str, LinkView]]
     _print_unready(console, data["processes"])
     console.print(make_table(("SLICE", "TYPE", "STATE", "TENANT", "SINCE"), _slice_rows(data)))
     if data.get("executors"):
-        head = ("EXECUTOR", "TENANT", "STATE", "PID", "ADDRESS")
+        columns = ("EXECUTOR", "TENANT", "STATE", "PID", "ADDRESS")
         console.print()
-        console.print(make_table(head, _executor_rows(data)))
+        console.print(make_table(columns, _executor_rows(data)))
     if data["tenants"]:
         head = ("TENANT", "USER", "PRIORITY", "STATE", "SLICES", "SINCE")
         console.print()

@@ -38,6 +38,8 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", _KEEPALIVE_S[0] * 1000),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_S[1] * 1000),
+    # Of other pings, which delay that of the keepalive; gRPC's default is 60 s.
+    ("grpc.http2.ping_timeout_ms", _KEEPALIVE_S[1] * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # An executor has no proxy between.
