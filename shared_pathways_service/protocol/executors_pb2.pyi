@@ -15,6 +15,10 @@ once a program over several hosts has failed on a host, that host runs no more o
 its report says so. The proxy makes the same devices another client; arrays of the old one are
 arguments of its programs, too.
 
+Bytes go from one executor to another by a stream of their own. The proxy has one executor offer
+parts of its arrays under a number and a token of this transfer, and then another one gather an
+array, for which it takes them. A transfer is taken once.
+
 Devices have the proxy's numbers.
 """
 
@@ -33,6 +37,45 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class TakeOffered(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    transfer: _builtins.int
+    def __init__(
+        self,
+        *,
+        transfer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeOffered: _TypeAlias = TakeOffered  # noqa: Y015
+
+@_typing.final
+class OfferedBytes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """no more than 1 MiB, of one part"""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferedBytes: _TypeAlias = OfferedBytes  # noqa: Y015
 
 @_typing.final
 class ExecutorCommands(_message.Message):
@@ -95,6 +138,8 @@ class ExecutorCommand(_message.Message):
     MAKE_RUNNER_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     MEET_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
+    GATHER_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """0: no report"""
     client: _builtins.int
@@ -128,6 +173,10 @@ class ExecutorCommand(_message.Message):
     def run(self) -> Global___RunProgram: ...
     @_builtins.property
     def meet(self) -> Global___MeetHosts: ...
+    @_builtins.property
+    def offer(self) -> Global___OfferParts: ...
+    @_builtins.property
+    def gather(self) -> Global___GatherArray: ...
     def __init__(
         self,
         *,
@@ -148,12 +197,14 @@ class ExecutorCommand(_message.Message):
         make_runner: Global___MakeRunner | None = ...,
         run: Global___RunProgram | None = ...,
         meet: Global___MeetHosts | None = ...,
+        offer: Global___OfferParts | None = ...,
+        gather: Global___GatherArray | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet", "offer", "gather"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -381,6 +432,201 @@ class ReshardArray(_message.Message):
 Global___ReshardArray: _TypeAlias = ReshardArray  # noqa: Y015
 
 @_typing.final
+class Region(_message.Message):
+    """Of each axis, the first index, and the one behind the last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        begin: _abc.Iterable[_builtins.int] | None = ...,
+        end: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "end", b"end"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Region: _TypeAlias = Region  # noqa: Y015
+
+@_typing.final
+class ArrayPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    array: _builtins.int
+    """of one piece"""
+    @_builtins.property
+    def region(self) -> Global___Region: ...
+    def __init__(
+        self,
+        *,
+        array: _builtins.int = ...,
+        region: Global___Region | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["region", b"region"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrayPart: _TypeAlias = ArrayPart  # noqa: Y015
+
+@_typing.final
+class OfferParts(_message.Message):
+    """Holds parts of arrays for another executor until it has taken them, or the transfer is freed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    transfer: _builtins.int
+    token: _builtins.str
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArrayPart]: ...
+    def __init__(
+        self,
+        *,
+        transfer: _builtins.int = ...,
+        token: _builtins.str = ...,
+        parts: _abc.Iterable[Global___ArrayPart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "token", b"token", "transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferParts: _TypeAlias = OfferParts  # noqa: Y015
+
+@_typing.final
+class GatherArray(_message.Message):
+    """Makes an array of parts of others that are here, or are offered by other executors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    TRANSFERS_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    PIECE_OF_FIELD_NUMBER: _builtins.int
+    array: _builtins.int
+    @_builtins.property
+    def spec(self) -> Global___ExecutorArraySpec: ...
+    @_builtins.property
+    def transfers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transfer]: ...
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___GatheredPiece]: ...
+    @_builtins.property
+    def piece_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the index of the piece of each device here"""
+
+    def __init__(
+        self,
+        *,
+        array: _builtins.int = ...,
+        spec: Global___ExecutorArraySpec | None = ...,
+        transfers: _abc.Iterable[Global___Transfer] | None = ...,
+        pieces: _abc.Iterable[Global___GatheredPiece] | None = ...,
+        piece_of: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "piece_of", b"piece_of", "pieces", b"pieces", "spec", b"spec", "transfers", b"transfers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GatherArray: _TypeAlias = GatherArray  # noqa: Y015
+
+@_typing.final
+class Transfer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    token: _builtins.str
+    address: _builtins.str
+    """of the executor that offers it"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        token: _builtins.str = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "number", b"number", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transfer: _TypeAlias = Transfer  # noqa: Y015
+
+@_typing.final
+class GatheredPiece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___GatheredPart]: ...
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___GatheredPart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GatheredPiece: _TypeAlias = GatheredPiece  # noqa: Y015
+
+@_typing.final
+class GatheredPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    HERE_FIELD_NUMBER: _builtins.int
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    transfer: _builtins.int
+    """the index of a transfer: its next part"""
+    @_builtins.property
+    def region(self) -> Global___Region:
+        """of the piece"""
+
+    @_builtins.property
+    def here(self) -> Global___ArrayPart: ...
+    def __init__(
+        self,
+        *,
+        region: Global___Region | None = ...,
+        here: Global___ArrayPart | None = ...,
+        transfer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["here", b"here", "region", b"region", "source", b"source", "transfer", b"transfer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["here", b"here", "region", b"region", "source", b"source", "transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["here", "transfer"]  # noqa: Y015
+    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
+
+Global___GatheredPart: _TypeAlias = GatheredPart  # noqa: Y015
+
+@_typing.final
 class Free(_message.Message):
     """Frees numbers after the commands before this one."""
 
@@ -389,6 +635,7 @@ class Free(_message.Message):
     ARRAYS_FIELD_NUMBER: _builtins.int
     PROGRAMS_FIELD_NUMBER: _builtins.int
     RUNNERS_FIELD_NUMBER: _builtins.int
+    TRANSFERS_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def arrays(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -396,6 +643,10 @@ class Free(_message.Message):
     def programs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def runners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def transfers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """and ends the stream of one that is being taken"""
+
     @_builtins.property
     def clients(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """only of one host: JAX may end a process that drops another one"""
@@ -406,11 +657,12 @@ class Free(_message.Message):
         arrays: _abc.Iterable[_builtins.int] | None = ...,
         programs: _abc.Iterable[_builtins.int] | None = ...,
         runners: _abc.Iterable[_builtins.int] | None = ...,
+        transfers: _abc.Iterable[_builtins.int] | None = ...,
         clients: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "clients", b"clients", "programs", b"programs", "runners", b"runners"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "clients", b"clients", "programs", b"programs", "runners", b"runners", "transfers", b"transfers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

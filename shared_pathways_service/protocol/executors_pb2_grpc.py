@@ -39,6 +39,11 @@ class ExecutorsStub:
                 request_serializer=shared__pathways__service_dot_protocol_dot_executors__pb2.ExecutorCommands.SerializeToString,
                 response_deserializer=shared__pathways__service_dot_protocol_dot_executors__pb2.ExecutorReports.FromString,
                 _registered_method=True)
+        self.Take = channel.unary_stream(
+                '/shared_pathways_service.v1.Executors/Take',
+                request_serializer=shared__pathways__service_dot_protocol_dot_executors__pb2.TakeOffered.SerializeToString,
+                response_deserializer=shared__pathways__service_dot_protocol_dot_executors__pb2.OfferedBytes.FromString,
+                _registered_method=True)
 
 
 class ExecutorsServicer:
@@ -50,6 +55,14 @@ class ExecutorsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Take(self, request, context):
+        """For other executors; the metadata has the token of the transfer. Sends the offered parts one
+        after the other, each in C order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExecutorsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +70,11 @@ def add_ExecutorsServicer_to_server(servicer, server):
                     servicer.Drive,
                     request_deserializer=shared__pathways__service_dot_protocol_dot_executors__pb2.ExecutorCommands.FromString,
                     response_serializer=shared__pathways__service_dot_protocol_dot_executors__pb2.ExecutorReports.SerializeToString,
+            ),
+            'Take': grpc.unary_stream_rpc_method_handler(
+                    servicer.Take,
+                    request_deserializer=shared__pathways__service_dot_protocol_dot_executors__pb2.TakeOffered.FromString,
+                    response_serializer=shared__pathways__service_dot_protocol_dot_executors__pb2.OfferedBytes.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +104,33 @@ class Executors:
             '/shared_pathways_service.v1.Executors/Drive',
             shared__pathways__service_dot_protocol_dot_executors__pb2.ExecutorCommands.SerializeToString,
             shared__pathways__service_dot_protocol_dot_executors__pb2.ExecutorReports.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Take(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/shared_pathways_service.v1.Executors/Take',
+            shared__pathways__service_dot_protocol_dot_executors__pb2.TakeOffered.SerializeToString,
+            shared__pathways__service_dot_protocol_dot_executors__pb2.OfferedBytes.FromString,
             options,
             channel_credentials,
             insecure,

@@ -15,6 +15,10 @@ once a program over several hosts has failed on a host, that host runs no more o
 its report says so. The proxy makes the same devices another client; arrays of the old one are
 arguments of its programs, too.
 
+Bytes go from one executor to another by a stream of their own. The proxy has one executor offer
+parts of its arrays under a number and a token of this transfer, and then another one gather an
+array, for which it takes them. A transfer is taken once.
+
 Devices have the proxy's numbers.
 """
 
@@ -47,11 +51,19 @@ class ExecutorsStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExecutorsAsyncStub: ...
     Drive: _grpc.StreamStreamMultiCallable[_executors_pb2.ExecutorCommands, _executors_pb2.ExecutorReports]
+    Take: _grpc.UnaryStreamMultiCallable[_executors_pb2.TakeOffered, _executors_pb2.OfferedBytes]
+    """For other executors; the metadata has the token of the transfer. Sends the offered parts one
+    after the other, each in C order.
+    """
 
 @_typing.type_check_only
 class ExecutorsAsyncStub(ExecutorsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Drive: _aio.StreamStreamMultiCallable[_executors_pb2.ExecutorCommands, _executors_pb2.ExecutorReports]  # type: ignore[assignment]
+    Take: _aio.UnaryStreamMultiCallable[_executors_pb2.TakeOffered, _executors_pb2.OfferedBytes]  # type: ignore[assignment]
+    """For other executors; the metadata has the token of the transfer. Sends the offered parts one
+    after the other, each in C order.
+    """
 
 class ExecutorsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -60,5 +72,15 @@ class ExecutorsServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_executors_pb2.ExecutorCommands],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_executors_pb2.ExecutorReports], _abc.AsyncIterator[_executors_pb2.ExecutorReports]]: ...
+
+    @_abc_1.abstractmethod
+    def Take(
+        self,
+        request: _executors_pb2.TakeOffered,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_executors_pb2.OfferedBytes], _abc.AsyncIterator[_executors_pb2.OfferedBytes]]:
+        """For other executors; the metadata has the token of the transfer. Sends the offered parts one
+        after the other, each in C order.
+        """
 
 def add_ExecutorsServicer_to_server(servicer: ExecutorsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

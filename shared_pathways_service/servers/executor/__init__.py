@@ -1,9 +1,10 @@
 """The executor: owns the devices of one host for one tenant, and serves that tenant's proxy.
 
 - `flags`: its flags
-- `executor_service`: the stream of the proxy
+- `executor_service`: the streams of the proxy and of other executors
 - `executor_commands`: decides what runs when
 - `opened_clients`: carries out a command on some devices
+- `exchange`: parts of arrays on their way to other executors
 - `held`: clients, arrays, programs and runners, also before they are there
 
 It is started for a grant, ends with its proxy's stream, and keeps nothing: the next tenant gets

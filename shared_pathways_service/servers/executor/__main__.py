@@ -27,8 +27,8 @@ from shared_pathways_service.servers.serving.process import (
     report_ready,
 )
 
-#: A stream, and others that are refused.
-_CALLS = 4
+#: A stream, others that are refused, and those of other executors.
+_CALLS = 4 + 64
 _OPTIONS = (
     *SERVER_OPTIONS,
     ("grpc.max_receive_message_length", -1),
@@ -46,6 +46,7 @@ def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
     if options.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
     # Only now: JAX is slow to load, and the limit holds for it as well.
+    from shared_pathways_service.servers.executor.exchange import Offers  # noqa: PLC0415
     from shared_pathways_service.servers.executor.executor_commands import Commands  # noqa: PLC0415
     from shared_pathways_service.servers.executor.executor_service import ExecutorService  # noqa: PLC0415
     from shared_pathways_service.servers.xla import xla_internals  # noqa: PLC0415
@@ -54,8 +55,10 @@ def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
     xla_internals.check()
     warm_up()
     server = grpc.server(ThreadPoolExecutor(_CALLS), options=_OPTIONS)
+    offers = Offers()
     service = ExecutorService(
-        lambda report: Commands(options.own_devices, options.bind_address, report),
+        lambda report: Commands(options.own_devices, options.bind_address, report, offers),
+        offers,
         token,
         stop.set,
     )

@@ -15,6 +15,7 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     from_exception,
 )
+from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.held import Held, when_settled
 from shared_pathways_service.servers.executor.opened_clients import (
     BrokenClientError,
@@ -29,6 +30,9 @@ __all__ = ["Commands"]
 
 #: Threads for all but programs: these have one for each client, and one for compilation.
 _THREADS = 4
+#: Threads that wait for other executors: as many as the proxy has for transfers, so that none of
+#: them waits for another one's end.
+_GATHERING = 64
 
 Report = Callable[[pb.ExecutorReport], None]
 #: A field of `Free`, and a number.
@@ -53,16 +57,19 @@ class Commands:
       own_devices: The number of devices here.
       host: An address of this machine that other executors can reach.
       report: Called with each report, on any thread.
+      offers: What is offered to other executors.
     """
 
-    def __init__(self, own_devices: int, host: str, report: Report) -> None:
+    def __init__(self, own_devices: int, host: str, report: Report, offers: Offers) -> None:
         self._own_devices = own_devices
         self._host = host
         self._report = report
+        self._offers = offers
         self._runs: dict[int, RunQueue] = {}
         self._compiling = futures.ThreadPoolExecutor(1, "compile")
         # A client opens once the other hosts do, in any order: each gets a thread.
         self._opening = futures.ThreadPoolExecutor(32, "open")
+        self._gathering = futures.ThreadPoolExecutor(_GATHERING, "gather")
         self._others = futures.ThreadPoolExecutor(_THREADS, "command")
         self._held: dict[_Name, Held] = {}
         self._carry_out: Mapping[str, Callable[[_Job, pb.ExecutorReport], None]] = {
@@ -76,6 +83,8 @@ class Commands:
             "copy": self._make,
             "reinterpret": self._make,
             "reshard": self._reshard,
+            "offer": self._offer,
+            "gather": self._gather,
             "compile": self._compile,
             "describe": self._describe,
             "make_runner": self._make_runner,
@@ -92,6 +101,8 @@ class Commands:
         if kind == "open":
             # Now, on one thread: XLA reads its flags with the first client.
             bound_collectives(body.collective_timeout_s)
+        elif kind == "offer":
+            self._offers.announce(body.transfer, body.token)
         names = list(_used(kind, body, command.client))
         unknown = [name for name in names if name not in self._held]
         uses = [self._held[name] for name in names if not unknown]
@@ -106,6 +117,7 @@ class Commands:
             threads = {
                 "meet": self._opening,
                 "open": self._opening,
+                "gather": self._gathering,
                 "compile": self._compiling,
                 "describe": self._compiling,
             }.get(kind, self._others)
@@ -113,7 +125,7 @@ class Commands:
 
     def close(self) -> None:
         """Begins nothing more. What runs already ends by itself, and nobody waits for it."""
-        for threads in (self._compiling, self._opening, self._others):
+        for threads in (self._compiling, self._opening, self._gathering, self._others):
             threads.shutdown(wait=False, cancel_futures=True)
         for runs in self._runs.values():
             runs.end(cancel=True)
@@ -174,6 +186,8 @@ class Commands:
         for field in ("arrays", "programs", "runners", "clients"):
             for number in getattr(body, field):
                 self._held.pop((field, number), None)
+        for number in body.transfers:
+            self._offers.free(number)
         for number in body.clients:
             runs = self._runs.pop(number, None)
             if runs is not None:
@@ -203,6 +217,14 @@ class Commands:
         parts = [held.get() for held in job.uses[2:]]
         place = job.uses[1].get().placing(job.body.held)
         job.makes[0].fill(_client(job).reshard(job.body.make, place, parts))
+
+    def _offer(self, job: _Job, _report: pb.ExecutorReport) -> None:
+        arrays = [held.get() for held in job.uses[1:]]
+        self._offers.hold(job.body.transfer, _client(job).offered(job.body, arrays))
+
+    def _gather(self, job: _Job, _report: pb.ExecutorReport) -> None:
+        arrays = [held.get() for held in job.uses[1:]]
+        job.makes[0].fill(_client(job).gather(job.body, arrays))
 
     def _compile(self, job: _Job, report: pb.ExecutorReport) -> None:
         made = _client(job).compile(job.body)
@@ -262,7 +284,7 @@ def _made(kind: str, body: Any, client: int) -> Iterable[_Name]:
         return (("programs", body.program),)
     if kind == "make_runner":
         return (("runners", body.runner),)
-    if kind in {"put", "join", "adopt", "copy", "reinterpret", "reshard"}:
+    if kind in {"put", "join", "adopt", "copy", "reinterpret", "reshard", "gather"}:
         return _arrays((body.make.array if kind == "reshard" else body.array,))
     several = {"split": "parts", "run": "results"}.get(kind)
     return _arrays(getattr(body, several) if several else ())
@@ -278,6 +300,11 @@ def _used(kind: str, body: Any, client: int) -> Iterable[_Name]:
     elif kind == "reshard":
         yield ("clients", body.held_client)
         yield from _arrays(body.make.parts)
+    elif kind == "offer":
+        yield from _arrays(part.array for part in body.parts)
+    elif kind == "gather":
+        parts = (part for piece in body.pieces for part in piece.parts)
+        yield from _arrays(part.here.array for part in parts if part.HasField("here"))
     elif kind in {"fetch", "split"}:
         yield from _arrays((body.array,))
     elif kind in {"describe", "make_runner"}:

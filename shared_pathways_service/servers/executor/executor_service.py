@@ -1,4 +1,4 @@
-"""The stream of an executor's proxy."""
+"""The stream of an executor's proxy, and those of other executors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import shows
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.status_errors import StatusError
+from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
 from shared_pathways_service.servers.serving.batches import batches
 
@@ -25,18 +27,24 @@ MakeCommands = Callable[[Callable[[pb.ExecutorReport], None]], Commands]
 
 
 class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
-    """Serves one stream, and then no other.
+    """Serves one proxy, and then no other; and executors that take what it has it offer.
 
     Args:
       make_commands: Makes the commands of a proxy, from what gets their reports.
+      offers: What is offered to other executors.
       token: The token of the proxy; None: none is required.
       on_end: Called when the stream has ended.
     """
 
     def __init__(
-        self, make_commands: MakeCommands, token: str | None, on_end: Callable[[], None]
+        self,
+        make_commands: MakeCommands,
+        offers: Offers,
+        token: str | None,
+        on_end: Callable[[], None],
     ) -> None:
         self._make_commands = make_commands
+        self._offers = offers
         self._token = token
         self._on_end = on_end
         self._lock = threading.Lock()
@@ -46,8 +54,7 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
         self, request_iterator: Iterator[pb.ExecutorCommands], context: Any
     ) -> Iterator[pb.ExecutorReports]:
         """Carries out commands until the stream ends."""
-        header = dict(context.invocation_metadata() or ()).get("authorization", "")
-        if not shows(header, self._token):
+        if not shows(_header(context), self._token):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this executor's")
         with self._lock:
             is_second, self._is_driven = self._is_driven, True
@@ -59,6 +66,17 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
         finally:
             glog("I", "The proxy's stream has ended")
             self._on_end()
+
+    def Take(  # noqa: N802 - the protocol's name
+        self, request: pb.TakeOffered, context: Any
+    ) -> Iterator[pb.OfferedBytes]:
+        """Sends what is offered; the token is that of the transfer."""
+        try:
+            for data in self._offers.take(request.transfer, _header(context)):
+                yield pb.OfferedBytes(data=data)
+        except StatusError as error:
+            code = next(code for code in grpc.StatusCode if code.value[0] == error.code)
+            context.abort(code, error.message)
 
     def _serve(self, requests: Iterator[pb.ExecutorCommands]) -> Iterator[pb.ExecutorReports]:
         reports: queue.SimpleQueue[pb.ExecutorReport | None] = queue.SimpleQueue()
@@ -83,3 +101,8 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
 
 def _size(report: pb.ExecutorReport) -> int:
     return report.ByteSize()
+
+
+def _header(context: Any) -> str:
+    header: str = dict(context.invocation_metadata() or ()).get("authorization", "")
+    return header

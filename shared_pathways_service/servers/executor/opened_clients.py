@@ -19,6 +19,7 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     invalid_argument,
 )
+from shared_pathways_service.servers.executor.exchange import cut, gathered, taken
 from shared_pathways_service.servers.xla.coordination import CpuOfSeveral
 from shared_pathways_service.servers.xla.platforms import CPU
 from shared_pathways_service.servers.xla.shardings import Placing, Placings
@@ -51,6 +52,11 @@ class PlacedArray:
     client: OpenedClient
     spec: _Spec
     array: Any
+
+    def piece(self) -> np.ndarray:
+        """Returns its only piece, which must not be changed."""
+        (piece,) = self.client._client.fetch(self.array)  # noqa: SLF001
+        return piece
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +154,20 @@ class OpenedClient:
         spec = self._spec(body.spec)
         made = self._client.reshard(spec, held, [part.array for part in parts])
         return PlacedArray(self, spec, made)
+
+    def offered(self, body: pb.OfferParts, arrays: Sequence[PlacedArray]) -> list[np.ndarray]:
+        """Returns parts of arrays, which share their memory."""
+        return [
+            cut(array.piece(), part.region) for array, part in zip(arrays, body.parts, strict=True)
+        ]
+
+    def gather(self, body: pb.GatherArray, arrays: Sequence[PlacedArray]) -> PlacedArray:
+        """Makes an array of parts of arrays here, and of those that other executors offer."""
+        spec = self._spec(body.spec)
+        shape = spec.placing.shard_shape(spec.shape)
+        here = [array.piece() for array in arrays]
+        shards = gathered(body, spec.dtype, shape, here, taken)
+        return PlacedArray(self, spec, self._client.put(spec, shards))
 
     # ---- programs
 

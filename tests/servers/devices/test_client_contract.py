@@ -23,7 +23,8 @@ from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.executors.executors import Executors
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray
-from shared_pathways_service.servers.xla.shardings import Placing, Placings
+from shared_pathways_service.servers.xla.shardings import Placings
+from tests.servers.devices.float_arrays import bytes_passed, content, floats, put
 from tests.servers.proxy.xla.option_bytes import override
 
 Kind = core_pb2.DTypeProto
@@ -53,24 +54,6 @@ def placings(request: pytest.FixtureRequest) -> Iterator[Placings]:
         assert not lost
         # An executor ends with its proxy.
         assert [process.wait() for process in running.processes] == [0] * len(running.processes)
-
-
-def floats(placing: Placing, shape: tuple[int, ...] = (8,)) -> Spec:
-    return Spec(Kind.KIND_F32, np.dtype(np.float32), shape, placing)
-
-
-def put(spec: Spec, whole: np.ndarray) -> object:
-    shards = [whole[index] for index in spec.placing.pieces(spec.shape)]
-    return spec.placing.client.put(spec, shards)
-
-
-def content(spec: Spec, array: object) -> np.ndarray:
-    """Puts an array's pieces together."""
-    whole = np.empty(spec.shape, spec.dtype)
-    pieces = spec.placing.client.fetch(array)
-    for index, piece in zip(spec.placing.pieces(spec.shape), pieces, strict=True):
-        whole[index] = piece
-    return whole
 
 
 # ---- arrays
@@ -139,6 +122,28 @@ def test_another_sharding(placings: Placings, devices: tuple[int, ...]) -> None:
     target = floats(placings.from_wire(split(devices)))
     array = target.placing.client.reshard(target, spec.placing, parts)
     assert content(target, array).tolist() == EIGHT.tolist()
+
+
+def test_data_goes_from_host_to_host_and_not_through_this_process(placings: Placings) -> None:
+    whole = np.arange(1 << 20, dtype=np.float32)
+    spec = floats(placings.from_wire(split((0, 3))), whole.shape)
+    parts = spec.placing.client.parts(put(spec, whole))
+    before = bytes_passed(placings, len(SLICE_OF))
+    made = []
+    targets: list[tuple[int, ...]] = [(1, 2), (4, 5), (3, 4), (5, 0, 4, 1), (4,)]
+    for devices in targets:
+        target = floats(placings.from_wire(split(devices)), whole.shape)
+        client = target.placing.client
+        made.append((target, client.reshard(target, spec.placing, parts)))
+        if len(devices) == len(parts):
+            made.append((target, client.copy(target, parts)))
+            made.append((target, client.adopt(target, parts)))
+    passed = bytes_passed(placings, len(SLICE_OF)) - before
+    del parts
+    for target, array in made:
+        np.testing.assert_array_equal(content(target, array), whole)
+    # Commands and reports.
+    assert passed < whole.nbytes / 64
 
 
 # ---- programs

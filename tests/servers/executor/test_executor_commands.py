@@ -13,6 +13,7 @@ from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.executor import executor_commands
+from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
 
 CLIENT, PROGRAM, RUNNER, ARRAY, RESULT = range(1, 6)
@@ -52,8 +53,9 @@ class Proxy:
     """Sends commands without waiting, and then receives the report of each."""
 
     def __init__(self) -> None:
+        self.offers = Offers()
         self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
-        self._commands = Commands(1, "host", self._reports.put)
+        self._commands = Commands(1, "host", self._reports.put, self.offers)
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
 

@@ -7,5 +7,6 @@
 - `host_addresses`: where they find each other
 - `executor_client`, `executor_programs`: `DeviceClient` and `Executable` on executors
 - `remote_arrays`: arrays on executors
+- `gathering`: arrays made of parts on other executors
 - `executor_link`: the stream to an executor
 """

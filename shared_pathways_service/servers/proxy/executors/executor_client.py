@@ -17,12 +17,17 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
     first_error,
 )
 from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
+from shared_pathways_service.servers.proxy.executors.gathering import (
+    Piece,
+    gather,
+    recuts,
+    wholes,
+)
 from shared_pathways_service.servers.proxy.executors.remote_arrays import (
     Memory,
     RemoteArray,
     spec_message,
 )
-from shared_pathways_service.servers.xla.resharding import recut
 from shared_pathways_service.servers.xla.xla import XlaClient
 
 __all__ = ["ExecutorClient"]
@@ -128,28 +133,26 @@ class ExecutorClient:
         return self._make("join", spec, parts, [part.memory[0] for part in parts])
 
     def adopt(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
-        """Makes an array of another client's pieces; those of other executors pass through here."""
+        """Makes an array of another client's pieces, without a copy if all stay on their hosts."""
         if self._are_here(spec, parts):
             return self._make("adopt", spec, parts, _views(parts))
-        return self.put(spec, self._fetched(parts))
+        return self._gathered(spec, parts, wholes(parts))
 
     def copy(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
-        """Copies pieces; those for other executors pass through this process."""
+        """Copies pieces, also from executor to executor."""
         if self._are_here(spec, parts):
             return self._make("copy", spec, parts)
-        return self.put(spec, self._fetched(parts))
+        return self._gathered(spec, parts, wholes(parts))
 
     def reinterpret(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Makes an array of the pieces' own memory."""
         return self._make("reinterpret", spec, parts, _views(parts))
 
     def reshard(self, spec: ArraySpec, held: Place, parts: Sequence[RemoteArray]) -> RemoteArray:
-        """Cuts the new pieces out of the old ones: on an executor that has all, otherwise here."""
+        """Cuts the new pieces out of the old ones, on the executors of the new ones."""
         links = {*self.links_of(spec), *(part.links[0] for part in parts)}
         if len(links) > 1:
-            wanted = spec.placing.pieces(spec.shape)
-            pieces = held.pieces(spec.shape)
-            return self.put(spec, recut(spec.shape, pieces, self._fetched(parts), wanted))
+            return self._gathered(spec, parts, recuts(spec, self.links_of(spec), held, parts))
         array = self._new(spec)
         body = pb.ReshardArray(
             make=_make_message(array, spec, parts),
@@ -172,6 +175,13 @@ class ExecutorClient:
     def _new(self, spec: ArraySpec, memory: Sequence[Memory] | None = None) -> RemoteArray:
         shape = spec.placing.shard_shape(spec.shape)
         return RemoteArray(self.number(), self.links_of(spec), spec.dtype, shape, memory)
+
+    def _gathered(
+        self, spec: ArraySpec, parts: Sequence[RemoteArray], pieces: Sequence[Piece]
+    ) -> RemoteArray:
+        array = self._new(spec)
+        gather(array, spec_message(spec), parts, pieces)
+        return array
 
     def _make(
         self,
@@ -198,19 +208,6 @@ class ExecutorClient:
     def _are_here(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> bool:
         links = self.links_of(spec)
         return all(link is part.links[0] for link, part in zip(links, parts, strict=True))
-
-    def _fetched(self, parts: Sequence[RemoteArray]) -> list[np.ndarray]:
-        asked = [
-            part.links[0].ask(
-                pb.ExecutorCommand(client=part.client, fetch=pb.FetchArray(array=part.number))
-            )
-            for part in parts
-        ]
-        first_error(asked)
-        return [
-            np.ndarray(part.shape, part.dtype, buffer=future.result().pieces[0])
-            for part, future in zip(parts, asked, strict=True)
-        ]
 
     # ---- programs
 

@@ -23,7 +23,7 @@ from shared_pathways_service.servers.serving.batches import batches
 
 __all__ = ["ExecutorLink", "error_of", "first_error", "new_number"]
 
-#: Numbers of clients, arrays, programs and runners in executors.
+#: Numbers of clients, arrays, programs, runners and transfers in executors.
 new_number = itertools.count(1).__next__
 
 #: The most commands in one message.
@@ -65,6 +65,8 @@ class ExecutorLink:
 
     Attributes:
       address: The executor's address.
+      sent_bytes: The bytes of all commands so far.
+      received_bytes: The bytes of all reports so far.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class ExecutorLink:
         on_broken: Callable[[int], None],
     ) -> None:
         self.address = address
+        self.sent_bytes = 0
+        self.received_bytes = 0
         self._on_lost = on_lost
         self._on_broken = on_broken
         self._queue: queue.SimpleQueue[pb.ExecutorCommand | _Freed | None] = queue.SimpleQueue()
@@ -129,12 +133,14 @@ class ExecutorLink:
             message = pb.ExecutorCommands()
             for item in batch:
                 _add(message, item)
+            self.sent_bytes += message.ByteSize()
             yield message
 
     def _read(self) -> None:
         reason = "the executor has ended"
         try:
             for message in self._stream:
+                self.received_bytes += message.ByteSize()
                 for report in message.reports:
                     self._take(report)
         except grpc.RpcError as error:
