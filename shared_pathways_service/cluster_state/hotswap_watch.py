@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from shared_pathways_service.cluster_state.pods import condition
+from shared_pathways_service.cluster_state.readiness import is_over
 from shared_pathways_service.manifests import names
 
 __all__ = ["PHASES", "Crew", "HotswapWatch"]
@@ -197,8 +198,7 @@ def _pods_of(job: Object) -> int:
 
 
 def _read(pod: Object) -> _Pod:
-    metadata, status = pod["metadata"], pod.get("status") or {}
-    ended = status.get("phase") in ("Failed", "Succeeded")
+    metadata, ended = pod["metadata"], is_over(pod)
     leaving = ended or bool(metadata.get("deletionTimestamp"))
     return _Pod(
         name=str(metadata["name"]),

@@ -228,10 +228,13 @@ def _container_status(pod: Mapping[str, Any], container: str) -> Mapping[str, An
     init: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses") or ()
     if not main:
         return _named(init, container)
-    waiting = (main.get("state") or {}).get("waiting") or {}
-    waits_for_init = waiting.get("reason") in ("PodInitializing", None)
-    stuck = next((s for s in init if _is_stuck(s)), None)
-    return stuck if stuck is not None and waits_for_init and not main.get("ready") else main
+    state = main.get("state") or {}
+    waiting = state.get("waiting") or {}
+    if main.get("ready") or state.get("terminated"):
+        return main
+    if waiting.get("reason") not in ("PodInitializing", None):
+        return main
+    return next((s for s in init if _is_stuck(s)), main)
 
 
 def _is_stuck(status: Mapping[str, Any]) -> bool:

@@ -122,6 +122,16 @@ def test_a_blocking_init_container_is_named() -> None:
     assert "a/b" in state.reason
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_container_that_has_ended_waits_for_no_init_container(code: int) -> None:
+    pod = objects.ended(code)
+    # (A sidecar gets its signal after the main container has ended.)
+    killed = {"terminated": {"exitCode": 137}}
+    pod["status"]["initContainerStatuses"] = [{"name": "sps-link", "state": killed}]
+    state = pod_state(pod, CONTAINER)
+    assert (state.container, state.exit_code) == (CONTAINER, code)
+
+
 @pytest.mark.parametrize("pod", [{}, {"metadata": None, "spec": None, "status": None}])
 def test_a_pod_of_which_nothing_is_known_yet_is_starting(pod: Object) -> None:
     assert pod_state(pod, CONTAINER).trouble is Trouble.STARTING

@@ -16,6 +16,7 @@ from shared_pathways_service.cluster_state.proxy_progress import (
     Stage,
     read_progress,
 )
+from shared_pathways_service.cluster_state.readiness import is_over
 from shared_pathways_service.cluster_state.services import Service
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
@@ -232,8 +233,7 @@ class ProxyFollower:
 def _gone(pod: Object) -> Object:
     """Returns the state of a pod that no longer exists, from its last known state."""
     metadata = pod["metadata"]
-    has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    if has_ended or metadata.get("deletionTimestamp"):
+    if is_over(pod) or metadata.get("deletionTimestamp"):
         return pod
     # (Its deletion was not seen, as while the API server was away.)
     return {**pod, "metadata": {**metadata, "deletionTimestamp": metadata.get("creationTimestamp")}}

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from shared_pathways_service.cluster_state.log_cursor import LogCursor
-from shared_pathways_service.cluster_state.readiness import service_selector
+from shared_pathways_service.cluster_state.readiness import is_over, service_selector
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
@@ -183,8 +183,7 @@ class _Followed:
 
     def update(self, change: WatchEvent, container: str) -> None:
         """Updates the state of the pod."""
-        phase = (change.object.get("status") or {}).get("phase")
-        self.ended = change.kind == "DELETED" or phase in ("Succeeded", "Failed")
+        self.ended = change.kind == "DELETED" or is_over(change.object)
         if self.ended or _began(change.object, container):
             self._has_log.set()
         else:
