@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import signal
-import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -14,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from shared_pathways_service.homes.own_loop import run_in_own_loop
+from tests.homes.interrupts import Interrupt
 
 T = TypeVar("T")
 
@@ -29,41 +27,18 @@ def test_it_runs_where_a_loop_runs_already() -> None:
 
 
 def test_ctrl_c_cancels_it() -> None:
-    cleaned_up, handled = [], threading.Event()
-
-    def interrupt(*_: object) -> None:
-        if not handled.is_set():
-            handled.set()
-            raise KeyboardInterrupt
+    cleaned_up = []
 
     async def endless() -> None:
         try:
-            # (Again, as one that arrives just before the system call does not end the wait.)
-            while not handled.is_set():
-                if main_thread_waits():
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                await asyncio.sleep(0.001)
+            await interrupt.send()
             await asyncio.Event().wait()
         finally:
             cleaned_up.append(True)
 
-    earlier = signal.signal(signal.SIGINT, interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_in_own_loop(endless())
-    finally:
-        signal.signal(signal.SIGINT, earlier)
+    with Interrupt() as interrupt, pytest.raises(KeyboardInterrupt):
+        run_in_own_loop(endless())
     assert cleaned_up
-
-
-def main_thread_waits() -> bool:
-    """Whether the main thread waits for the result of a future."""
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
-    names = [frame.f_code.co_name]
-    while (caller := frame.f_back) is not None:
-        frame = caller
-        names.append(frame.f_code.co_name)
-    return names[:2] == ["wait", "result"]
 
 
 def test_ctrl_c_while_its_thread_starts_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:

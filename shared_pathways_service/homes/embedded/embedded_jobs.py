@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 import json
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import cast
 
 import grpc
 import grpc.aio
@@ -27,6 +27,7 @@ from shared_pathways_service.errors import (
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.job_home import OnStatus
+from shared_pathways_service.homes.own_loop import run_in_own_loop
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
@@ -36,8 +37,6 @@ from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_l
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["EmbeddedJobs"]
-
-T = TypeVar("T")
 
 _CALL_S = 60.0
 #: Seconds between two looks at a job that is waited for.
@@ -58,7 +57,14 @@ class EmbeddedJobs:
     def submit(self, request: JobRequest) -> None:
         """Starts a job; starts the service first, if none runs."""
         private_directory(self._settings.state_dir, "SPS_STATE_DIR")
-        _in_thread(self._submit(request))
+        accepted = threading.Event()
+        try:
+            run_in_own_loop(self._submit(request, accepted))
+        except BaseException:
+            # Of an interrupted submission nothing runs.
+            if accepted.is_set():
+                run_in_own_loop(self._cancel(request.name))
+            raise
 
     def jobs(self) -> list[JobStatus]:
         """Returns all jobs whose files exist."""
@@ -71,7 +77,7 @@ class EmbeddedJobs:
     def cancel(self, name: str) -> JobStatus:
         """Ends a job; one that waits for its next service is not started again."""
         if not self._record(name).is_ended:
-            _in_thread(self._cancel(name))
+            run_in_own_loop(self._cancel(name))
             self._cancel_orphan(name)
         return self.job(name)
 
@@ -128,18 +134,19 @@ class EmbeddedJobs:
             )
         return record
 
-    async def _submit(self, request: JobRequest) -> None:
+    async def _submit(self, request: JobRequest, accepted: threading.Event) -> None:
         wanted = Counter(request.session.tenant.type_names)
         link = await find_or_start(
             self._settings, wanted or None, who=f"submitter of {request.name}"
         )
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(link.close)
-            message = pb.SubmitJobRequest(job=json.dumps(request.to_json()))
+            sending = asyncio.create_task(_send(link, request, accepted))
             try:
-                await link.supervisor.SubmitJob(message, metadata=link.metadata, timeout=_CALL_S)
-            except grpc.aio.AioRpcError as error:
-                raise _translated(error, link) from error
+                await asyncio.shield(sending)
+            finally:
+                # (After an interrupt only the answer says whether the job exists.)
+                await asyncio.wait({sending})
 
     async def _cancel(self, name: str) -> None:
         link = await find(self._settings)
@@ -230,6 +237,15 @@ def _status_of(record: JobRecord) -> JobStatus:
     )
 
 
+async def _send(link: ServiceLink, request: JobRequest, accepted: threading.Event) -> None:
+    message = pb.SubmitJobRequest(job=json.dumps(request.to_json()))
+    try:
+        await link.supervisor.SubmitJob(message, metadata=link.metadata, timeout=_CALL_S)
+    except grpc.aio.AioRpcError as error:
+        raise _translated(error, link) from error
+    accepted.set()
+
+
 def _translated(error: grpc.aio.AioRpcError, link: ServiceLink) -> Exception:
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return VersionSkew(
@@ -238,9 +254,3 @@ def _translated(error: grpc.aio.AioRpcError, link: ServiceLink) -> Exception:
             hint="end it, so that one of this release is started",
         )
     return error_of(error, service="the embedded service", address=link.state.address)
-
-
-def _in_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end, also where a loop runs already, as in a notebook."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(asyncio.run, work).result()

@@ -1,0 +1,54 @@
+"""Ctrl-C at a chosen moment, for calls that wait for a coroutine on another thread."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Interrupt"]
+
+
+class Interrupt:
+    """One KeyboardInterrupt of the main thread; use as a context manager."""
+
+    def __init__(self) -> None:
+        self.is_raised = False
+
+    def __enter__(self) -> Self:
+        self._earlier = signal.signal(signal.SIGINT, self._raise)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGINT, self._earlier)
+
+    async def send(self) -> None:
+        """Interrupts the main thread in its wait for a future; returns once it is interrupted."""
+        # (Again, as one that arrives just before the system call does not end the wait.)
+        while not self.is_raised:
+            if _main_thread_waits():
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await asyncio.sleep(0.001)
+
+    def _raise(self, *_: object) -> None:
+        if not self.is_raised:
+            self.is_raised = True
+            raise KeyboardInterrupt
+
+
+def _main_thread_waits() -> bool:
+    """Whether the main thread waits for the result of a future."""
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    names = [frame.f_code.co_name]
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        names.append(frame.f_code.co_name)
+    return names[:2] == ["wait", "result"]
