@@ -22,22 +22,34 @@ class NewObjects:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: Their paths and UIDs.
-        self._created: list[tuple[str, str]] = []
+        #: Their resources, texts and UIDs.
+        self._created: list[tuple[str, Object, str]] = []
 
     async def create(self, resource: str, body: Object) -> None:
         """Creates an object."""
         where = collection(resource, self._cluster.namespace)
         made = await self._cluster.api.request("POST", where, body=body)
-        path = item(resource, self._cluster.namespace, body["metadata"]["name"])
-        self._created.append((path, made["metadata"]["uid"]))
+        self._created.append((resource, body, made["metadata"]["uid"]))
 
     async def undo(self) -> None:
         """Deletes the objects, the last one first, as far as the cluster lets us."""
         while self._created:
-            path, uid = self._created.pop()
+            resource, body, uid = self._created.pop()
+            path = item(resource, self._cluster.namespace, body["metadata"]["name"])
             with contextlib.suppress(SharedPathwaysError):
                 await self._cluster.api.delete(path, uid=uid)
+
+    async def undo_unless_used(self, service: str) -> None:
+        """Deletes the objects; creates them again for a service that was created meanwhile.
+
+        A concurrent command may have found them, and then have created the service.
+        """
+        deleted = list(self._created)
+        await self.undo()
+        if await self._cluster.api.find(item("jobsets", self._cluster.namespace, service)):
+            for resource, body, _ in deleted:
+                with contextlib.suppress(SharedPathwaysError):
+                    await self.create(resource, body)
 
 
 async def find_own(

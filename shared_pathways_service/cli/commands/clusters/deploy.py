@@ -214,11 +214,14 @@ async def _deploy(
     async with opened(place.service) as cluster:
         await deployment.check_priority_class(cluster, inputs.priority_class)
         new = NewObjects(cluster)
-        async with undone_if_refused(cluster, inputs.name, new.undo):
+        undo = functools.partial(new.undo_unless_used, inputs.name)
+        async with undone_if_refused(cluster, inputs.name, undo):
             inputs = await with_defaults(cluster, inputs, given, new)
             await head_leases.ensure_lease(cluster, inputs, new)
             async with state_claims.claimed(cluster, inputs):
                 await deployment.create(cluster, inputs)
+            # A concurrent deploy that was refused may have deleted what was found.
+            await head_leases.ensure_lease(cluster, inputs, new)
         if timeout_s is None:
             return inputs, None
         print_note(f"{inputs.name} is created, and remains if you interrupt this command")
