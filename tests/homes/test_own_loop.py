@@ -27,7 +27,7 @@ def test_it_runs_where_a_loop_runs_already() -> None:
 
 
 def test_ctrl_c_cancels_it() -> None:
-    cleaned_up = []
+    cleaned_up: list[bool] = []
 
     async def endless() -> None:
         try:
