@@ -12,7 +12,7 @@ from jaxlib import _jax
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.ifrt import core_pb2
-from shared_pathways_service.servers.devices.dtypes import dtype_of
+from shared_pathways_service.servers.devices.dtypes import TOKEN, TOKEN_DTYPE, dtype_of
 from shared_pathways_service.servers.devices.interface import Executable
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
@@ -220,7 +220,7 @@ class OpenedClient:
         if found is None:
             found = _Spec(
                 message.kind,
-                dtype_of(message.kind),
+                TOKEN_DTYPE if message.kind == TOKEN else dtype_of(message.kind),
                 tuple(message.shape),
                 self.placing(message.sharding),
             )

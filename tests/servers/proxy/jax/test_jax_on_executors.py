@@ -22,7 +22,7 @@ def run_check() -> Iterator[RunCheck]:
         yield run
 
 
-@pytest.mark.parametrize("name", ["devices", "sharded_jit", "gradients_across_slices"])
+@pytest.mark.parametrize("name", ["devices", "sharded_jit", "gradients_across_slices", "tokens"])
 def test_jax(run_check: RunCheck, name: str) -> None:
     failure = run_check(name)
     assert not failure, failure
