@@ -124,6 +124,7 @@ def submit(
     namespace: str = DEFAULT_NAMESPACE,
     pathways_service: str | None = None,
     image: str | None = None,
+    workdir_bucket: str | None = None,
 ) -> Job:
     """Hands a program over to a service, which runs it on slices as `sps run` does.
 
@@ -161,6 +162,10 @@ def submit(
       namespace: The namespace of the service in the cluster.
       pathways_service: ``host:port`` of its resource manager; None: the only service.
       image: The program's image, in a cluster; None: the one that fits the service.
+      workdir_bucket: Where the files of `workdir` go through in a cluster, for directories of up to
+        1 GiB, compressed: ``gs://NAME[/PATH]`` or ``s3://NAME[/PATH]``. This process writes there
+        as its user; the job's pods read there as theirs, or with variables of `env`. None: a
+        Secret, for up to 512 KiB.
 
     Returns:
       The job. It may still wait for its slices.
@@ -193,6 +198,7 @@ def submit(
         namespace=namespace,
         pathways_service=pathways_service,
         image=image,
+        workdir_bucket=workdir_bucket,
     )
     home = make_job_home(request.session.service, Settings.load(), user_name())
     home.submit(request)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from shared_pathways_service.api.request_fields import check_image, check_proxy_job_name
+from shared_pathways_service.api.request_fields import (
+    check_image,
+    check_object_store,
+    check_proxy_job_name,
+)
 from shared_pathways_service.api.requests import ClientOptions, Requester, SessionRequest
 from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_bool, check_int
 from shared_pathways_service.errors import InvalidRequestError
@@ -53,6 +57,7 @@ class JobRequest:
       retries: How often the program may be started again.
       tune_allocator: As of `sps run`.
       image: The program's container image, in a cluster; empty: the one that fits the service.
+      workdir_bucket: Where the files of `workdir` go through, in a cluster; empty: a Secret.
     """
 
     session: SessionRequest
@@ -62,6 +67,7 @@ class JobRequest:
     retries: int = 0
     tune_allocator: bool = True
     image: str = ""
+    workdir_bucket: str = ""
 
     @property
     def name(self) -> str:
@@ -80,6 +86,7 @@ class JobRequest:
         retries: object = 0,
         tune_allocator: object = True,
         image: object = None,
+        workdir_bucket: object = None,
         **keywords: object,
     ) -> JobRequest:
         """Checks the arguments of submit(); `keywords` are those of connect().
@@ -98,7 +105,10 @@ class JobRequest:
             environment=check_environment(environment),
             retries=check_int("retries", retries, low=0, high=_MOST_RETRIES),
             tune_allocator=check_bool("tune_allocator", tune_allocator),
-            image=_image(session, image),
+            image=_of_cluster(session, "image", image, check_image),
+            workdir_bucket=_of_cluster(
+                session, "workdir_bucket", workdir_bucket, check_object_store
+            ),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -231,14 +241,16 @@ def _command(value: object) -> tuple[str, ...]:
     return words
 
 
-def _image(session: SessionRequest, value: object) -> str:
+def _of_cluster(
+    session: SessionRequest, field: str, value: object, check: Callable[..., str]
+) -> str:
     if value is None:
         return ""
     if session.service.home != "kubernetes":
         raise InvalidRequestError(
-            "image", value, "None: programs of the embedded service run on this machine"
+            field, value, "None: programs of the embedded service run on this machine"
         )
-    return check_image(value, field="image")
+    return check(value, field=field)
 
 
 def _text(field: str, value: object) -> str:

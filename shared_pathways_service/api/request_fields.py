@@ -20,6 +20,7 @@ __all__ = [
     "check_bucket",
     "check_choice",
     "check_image",
+    "check_object_store",
     "check_keep_for",
     "check_proxy_image",
     "check_labels",
@@ -38,6 +39,9 @@ _SUFFIX: Final = re.compile(r"[a-z0-9]{1,16}")
 _BUCKET: Final = re.compile(r"gs://(?P<name>[^/\s]+)(?P<path>/[^\s\x00-\x1f]*)?")
 _BUCKET_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9_.]*[a-z0-9]")
 _IP_ADDRESS: Final = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_OBJECT_STORE: Final = re.compile(
+    r"(gs|s3)://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](/[^\s\x00-\x1f]*)?"
+)
 _ANY_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:")
 _IMAGE: Final = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9_./:]*(@sha256:[0-9a-f]{64})?")
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?")
@@ -120,6 +124,13 @@ def check_bucket(value: object, *, field: str = "gcs_bucket") -> str | None:
             field, value, "a bucket's name that does not name Google and is no IP address"
         )
     return match[0]
+
+
+def check_object_store(value: object, *, field: str) -> str:
+    """Returns ``gs://NAME[/PATH]`` or ``s3://NAME[/PATH]``, without a slash at its end."""
+    if not isinstance(value, str) or not _OBJECT_STORE.fullmatch(value):
+        raise InvalidRequestError(field, value, "gs://NAME[/PATH] or s3://NAME[/PATH]")
+    return value.rstrip("/")
 
 
 def check_proxy_image(value: object, *, default: str) -> str:

@@ -2,21 +2,23 @@
 
 ``python -m shared_pathways_service.cli.pod_job_runner --request=FILE --files=FILE …``
 
-It unpacks the working directory, runs the program as `sps run` does, and listens on a port while
-the program runs, by which the pod counts as ready. It writes why the attempt ended to the pod's
-status, as JSON. Its exit code is that of `sps run`, and 126 if trying again would not help.
+It unpacks the working directory, which may be in a bucket, runs the program as `sps run` does, and
+listens on a port while the program runs, by which the pod counts as ready. It writes why the
+attempt ended to the pod's status, as JSON. Its exit code is that of `sps run`, and 126 if trying
+again would not help.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shared_pathways_service.api.job_requests import JobRequest
@@ -29,6 +31,7 @@ from shared_pathways_service.cluster_state.job_ends import AttemptReport
 from shared_pathways_service.constants import JOB_PORT
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.manifests.jobs.submitted_job import FINAL_CODE
+from shared_pathways_service.runtime.sent_files import FilesNotReceivedError, download
 
 __all__ = ["main"]
 
@@ -79,13 +82,16 @@ def main(words: Sequence[str]) -> int:
     """Runs an attempt; returns the exit code."""
     options = _options(words)
     scratch, address = Path(options.scratch), os.environ["POD_IP"]
+    reporter = _Reporter(Path(options.report), address)
     try:
         request = JobRequest.from_json(json.loads(Path(options.request).read_bytes()))
-        workdir = _unpacked(Path(options.files), scratch)
-    except (OSError, ValueError, tarfile.TarError) as error:
+        workdir = _unpacked(options.files, scratch, request.environment)
+    except (OSError, ValueError, tarfile.TarError, FilesNotReceivedError) as error:
         print_error(f"the job cannot be started: {error}")
+        if isinstance(error, FilesNotReceivedError) and error.is_final:
+            reporter.take(f"refused {error}")
+            return FINAL_CODE
         return OWN_FAILURE
-    reporter = _Reporter(Path(options.report), address)
     token_file = os.environ.get("SPS_TOKEN_FILE", "")
     home = HomeChoice(
         name="pod",
@@ -121,14 +127,37 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _unpacked(files: Path, scratch: Path) -> Path:
-    """Unpacks the working directory; returns it."""
+def _unpacked(files: str, scratch: Path, variables: Mapping[str, str]) -> Path:
+    """Unpacks the working directory; returns it.
+
+    Args:
+      files: Path or URL of its archive.
+      scratch: Where it goes.
+      variables: Those of the program, which may say how a bucket is reached.
+    """
     workdir = scratch / "workdir"
     for directory in (workdir, Path(os.environ["TMPDIR"])):
         directory.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(files) as archive:
+    path = Path(files)
+    if "://" in files:
+        path = scratch / "workdir.tar.gz"
+        with _with_variables(variables):
+            asyncio.run(download(files, path))
+    with tarfile.open(path) as archive:
         archive.extractall(workdir, filter="data")
     return workdir
+
+
+@contextlib.contextmanager
+def _with_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Adds variables to those of this process for a while; no other thread runs yet."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ __all__ = [
     "Name",
     "Retries",
     "Workdir",
+    "WorkdirBucket",
     "keywords_of",
     "takes_run_options",
 ]
@@ -56,6 +57,16 @@ Workdir = Annotated[
         metavar="DIR",
         help="Run the program in this directory. In a cluster its files are sent, except those "
         "that git ignores.",
+    ),
+]
+WorkdirBucket = Annotated[
+    str | None,
+    typer.Option(
+        "--workdir-bucket",
+        metavar="URL",
+        help="In a cluster, send the files through this bucket: gs://NAME[/PATH] or "
+        "s3://NAME[/PATH], for directories of up to 1 GiB, compressed. [default: a Secret, for up "
+        "to 512 KiB]",
     ),
 ]
 ImageName = Annotated[

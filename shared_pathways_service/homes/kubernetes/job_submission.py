@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import secrets
+import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ from shared_pathways_service.homes.kubernetes.permissions_review import (
     review_rules,
 )
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
-from shared_pathways_service.homes.kubernetes.workdir_archive import pack
+from shared_pathways_service.homes.kubernetes.workdir_archive import BUCKET, SECRET, pack
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
@@ -41,6 +42,7 @@ from shared_pathways_service.manifests.jobs.submitted_job import (
 )
 from shared_pathways_service.manifests.permissions import access_denied, needed
 from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.runtime.sent_files import upload
 
 __all__ = ["submit_job"]
 
@@ -61,12 +63,25 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
 
     Raises:
       AccessDenied: A permission is missing; all missing ones are listed.
-      InvalidRequestError: The service has no such slices, the files are too large, or the name is
-        in use.
+      InvalidRequestError: The service has no such slices, the files are too large or cannot be
+        uploaded, or the name is in use.
       PreflightError: The API server cannot be reached, or fails a request.
       ServiceNotFound: There is no such service, or more than one.
     """
-    files = await asyncio.to_thread(pack, Path(request.workdir))
+    with tempfile.TemporaryDirectory(prefix="sps-workdir-") as scratch:
+        archive = Path(scratch) / "workdir.tar.gz"
+        await asyncio.to_thread(_pack, request, archive)
+        await _submit(api, namespace, address, request, archive)
+
+
+def _pack(request: JobRequest, to: Path) -> None:
+    with to.open("wb") as file:
+        pack(Path(request.workdir), file, BUCKET if request.workdir_bucket else SECRET)
+
+
+async def _submit(
+    api: KubeApi, namespace: str, address: str, request: JobRequest, archive: Path
+) -> None:
     with before_creating():
         service, priority = await _checked(api, namespace, address, request.session)
         user = await api_user(api) if service.audience else ""
@@ -83,8 +98,14 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
         )
         _check_size(request)
         image = _image(request, service, inputs)
+        files: bytes | None = None
+        files_url = ""
+        if request.workdir_bucket:
+            files_url = await upload(archive, request.workdir_bucket)
+        else:
+            files = await asyncio.to_thread(archive.read_bytes)
         await _remove_ended(api, namespace, request.name)
-        await _create(api, inputs, request, files, image)
+        await _create(api, inputs, request, files, submitted_job(inputs, request, image, files_url))
 
 
 async def _checked(
@@ -140,9 +161,12 @@ async def _remove_ended(api: KubeApi, namespace: str, name: str) -> None:
 
 
 async def _create(
-    api: KubeApi, inputs: ProxyJobInputs, request: JobRequest, files: bytes, image: str
+    api: KubeApi,
+    inputs: ProxyJobInputs,
+    request: JobRequest,
+    files: bytes | None,
+    body: Mapping[str, Any],
 ) -> None:
-    body = submitted_job(inputs, request, image)
     session = dataclasses.replace(request.session, tenant=inputs.tenant)
     of_pods = dataclasses.replace(request, session=session)
     jobs = collection("jobs", inputs.namespace)

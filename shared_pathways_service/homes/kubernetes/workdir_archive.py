@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
-import io
 import os
 import shutil
 import subprocess
@@ -11,29 +11,60 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["LARGEST_ARCHIVE", "pack"]
+__all__ = ["BUCKET", "SECRET", "Room", "pack"]
 
-#: Bytes of the packed directory, which is a part of a Secret (of at most 1 MiB).
-LARGEST_ARCHIVE = 512 * 1024
-#: Bytes of the files before they are packed: more is not even read.
-_LARGEST_FILES = 64 * 1024 * 1024
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Room:
+    """How large a working directory can be.
+
+    Attributes:
+      archive: Bytes, packed.
+      files: Bytes before they are packed: more is not even read.
+      shown: `archive`, as users read it.
+      hint: What to do with a larger one.
+    """
+
+    archive: int
+    files: int
+    shown: str
+    hint: str
+
+
+_IGNORE: Final = "list what the program does not need in .gitignore"
+#: A Secret has at most 1 MiB.
+SECRET: Final = Room(
+    512 * 1024,
+    64 * 1024 * 1024,
+    "512 KiB",
+    f"{_IGNORE}; send it through a bucket (--workdir-bucket), or put larger files into an image "
+    "(--image)",
+)
+BUCKET: Final = Room(
+    1 << 30,
+    4 << 30,
+    "1 GiB",
+    f"{_IGNORE}; have the program read larger files from the bucket, or put them into an image "
+    "(--image)",
+)
 #: Seconds for one command of git.
 _GIT_S = 60.0
 _NAMED = 3
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 
-def pack(directory: Path) -> bytes:
-    """Returns a directory as a compressed archive, without files that git ignores.
+def pack(directory: Path, to: BinaryIO, room: Room) -> None:
+    """Writes a directory as a compressed archive, without files that git ignores.
 
     Raises:
       InvalidRequestError: It is too large, a file cannot be read, or a link leads out of it.
     """
     try:
-        return _packed(directory)
+        _pack(directory, to, room)
     except OSError as error:
         at = str(error.filename or directory)
         raise InvalidRequestError("workdir", at, f"files that can be read ({error})") from error
@@ -43,23 +74,21 @@ def pack(directory: Path) -> bytes:
         ) from error
 
 
-def _packed(directory: Path) -> bytes:
+def _pack(directory: Path, to: BinaryIO, room: Room) -> None:
     paths = list(_files_of(directory))
-    if sum(_size(path) for path in paths) > _LARGEST_FILES:
-        raise _too_large(directory, paths)
-    buffer = io.BytesIO()
+    if sum(_size(path) for path in paths) > room.files:
+        raise _too_large(directory, paths, room)
     with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        gzip.GzipFile(filename="", fileobj=to, mode="wb", mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
         for path in paths:
             _check_link(directory, path)
             archive.add(path, path.relative_to(directory), recursive=False)
-            if buffer.tell() > LARGEST_ARCHIVE:
-                raise _too_large(directory, paths)
-    if buffer.tell() > LARGEST_ARCHIVE:
-        raise _too_large(directory, paths)
-    return buffer.getvalue()
+            if to.tell() > room.archive:
+                raise _too_large(directory, paths, room)
+    if to.tell() > room.archive:
+        raise _too_large(directory, paths, room)
 
 
 def _files_of(directory: Path) -> Iterator[Path]:
@@ -115,13 +144,12 @@ def _size(path: Path) -> int:
     return path.lstat().st_size
 
 
-def _too_large(directory: Path, paths: Sequence[Path]) -> InvalidRequestError:
+def _too_large(directory: Path, paths: Sequence[Path], room: Room) -> InvalidRequestError:
     largest = sorted(paths, key=_size, reverse=True)[:_NAMED]
     named = ", ".join(f"{path.relative_to(directory)} ({_size(path):,} bytes)" for path in largest)
     return InvalidRequestError(
         "workdir",
         str(directory),
-        f"files of at most {LARGEST_ARCHIVE // 1024} KiB, compressed; the largest are {named}",
-        hint="list what the program does not need in .gitignore; have it read larger files from a "
-        "bucket, or put them into an image (--image)",
+        f"files of at most {room.shown}, compressed; the largest are {named}",
+        hint=room.hint,
     )

@@ -54,7 +54,9 @@ _SHOWN_COMMAND: Final = 4096
 _FAILURES: Final = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 
 
-def submitted_job(inputs: ProxyJobInputs, request: JobRequest, image: str) -> dict[str, Any]:
+def submitted_job(
+    inputs: ProxyJobInputs, request: JobRequest, image: str, files_url: str = ""
+) -> dict[str, Any]:
     """Returns the Job (batch/v1), to be created, not applied.
 
     The proxy is a native sidecar (from Kubernetes 1.29 on): it starts before the program, and is
@@ -65,6 +67,7 @@ def submitted_job(inputs: ProxyJobInputs, request: JobRequest, image: str) -> di
       inputs: The inputs of the proxy; it has no link.
       request: The job. Of its environment and its files nothing is in the Job.
       image: The program's image, which contains this package.
+      files_url: Where the archive of its working directory is; empty: in its Secret.
     """
     job = proxy_job(inputs)
     pod = job["spec"]["template"]["spec"]
@@ -78,8 +81,10 @@ def submitted_job(inputs: ProxyJobInputs, request: JobRequest, image: str) -> di
     pod |= {
         "terminationGracePeriodSeconds": _GRACE_S,
         "initContainers": [proxy],
-        "containers": [_program(inputs, image, mounts)],
-        "volumes": _volumes(inputs, pod.get("volumes", ()), is_ours=is_ours),
+        "containers": [_program(inputs, image, files_url, mounts)],
+        "volumes": _volumes(
+            inputs, pod.get("volumes", ()), is_ours=is_ours, has_files=not files_url
+        ),
     }
     # Else the containers of a pod without a user could not read their files.
     pod["securityContext"].setdefault("fsGroup", SIDECAR_USER)
@@ -105,19 +110,21 @@ def submitted_job(inputs: ProxyJobInputs, request: JobRequest, image: str) -> di
 
 
 def job_secret(
-    inputs: ProxyJobInputs, request: JobRequest, files: bytes, token: str, job_uid: str
+    inputs: ProxyJobInputs, request: JobRequest, files: bytes | None, token: str, job_uid: str
 ) -> dict[str, Any]:
     """Returns the Secret that the pods of a job wait for, deleted with the Job of this UID.
 
     Args:
       inputs: The inputs of the proxy.
       request: The job, with its environment.
-      files: The archive of its working directory.
+      files: The archive of its working directory; None: it is elsewhere.
       token: The token of its proxies.
       job_uid: The UID of the Job.
     """
     secret = token_secret(inputs, token, job_uid)
     secret["stringData"][_REQUEST_KEY] = json.dumps(request.to_json())
+    if files is None:
+        return secret
     return {**secret, "data": {_FILES_KEY: base64.b64encode(files).decode()}}
 
 
@@ -156,7 +163,9 @@ def _fits(words: Sequence[str]) -> bool:
     return len(json.dumps([*words, "…"])) <= _SHOWN_COMMAND
 
 
-def _program(inputs: ProxyJobInputs, image: str, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+def _program(
+    inputs: ProxyJobInputs, image: str, files_url: str, mounts: list[dict[str, Any]]
+) -> dict[str, Any]:
     places = {
         "HOME": _SCRATCH,
         "TMPDIR": f"{_SCRATCH}/temporary",
@@ -169,7 +178,7 @@ def _program(inputs: ProxyJobInputs, image: str, mounts: list[dict[str, Any]]) -
         "command": ["python3", "-P", "-m", _MODULE],
         "args": [
             f"--request={_INPUTS}/{_REQUEST_KEY}",
-            f"--files={_INPUTS}/{_FILES_KEY}",
+            f"--files={files_url or f'{_INPUTS}/{_FILES_KEY}'}",
             f"--scratch={_SCRATCH}",
             f"--report={_TERMINATION_LOG}",
             f"--service={inputs.service_address}",
@@ -202,9 +211,14 @@ def _program(inputs: ProxyJobInputs, image: str, mounts: list[dict[str, Any]]) -
 
 
 def _volumes(
-    inputs: ProxyJobInputs, of_proxy: Iterable[Mapping[str, Any]], *, is_ours: bool
+    inputs: ProxyJobInputs,
+    of_proxy: Iterable[Mapping[str, Any]],
+    *,
+    is_ours: bool,
+    has_files: bool,
 ) -> list[Mapping[str, Any]]:
-    keys = [{"key": key, "path": key} for key in (_REQUEST_KEY, _FILES_KEY)]
+    named = (_REQUEST_KEY, _FILES_KEY) if has_files else (_REQUEST_KEY,)
+    keys = [{"key": key, "path": key} for key in named]
     secret = {"secretName": inputs.mounted_name, "defaultMode": 0o400, "items": keys}
     volumes: list[Mapping[str, Any]] = [
         {"name": "sps-inputs", "secret": secret},

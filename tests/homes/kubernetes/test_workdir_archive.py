@@ -12,7 +12,7 @@ import pytest
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.kubernetes import workdir_archive
-from shared_pathways_service.homes.kubernetes.workdir_archive import LARGEST_ARCHIVE, pack
+from shared_pathways_service.homes.kubernetes.workdir_archive import BUCKET, SECRET, Room, pack
 
 
 @pytest.fixture(params=[True, False], ids=["repository", "plain"])
@@ -31,13 +31,19 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def members(packed: bytes) -> dict[str, tarfile.TarInfo]:
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+def members(archived: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
         return {member.name: member for member in archive.getmembers()}
 
 
+def packed(directory: Path, room: Room = SECRET) -> bytes:
+    to = io.BytesIO()
+    pack(directory, to, room)
+    return to.getvalue()
+
+
 def test_gits_rules_decide(directory: Path) -> None:
-    found = members(pack(directory))
+    found = members(packed(directory))
     expected = ".gitignore kept.bin link.py run.sh sub/c.py sub/out/x train.py"
     assert sorted(found) == expected.split()
     assert found["run.sh"].mode & 0o111
@@ -50,7 +56,7 @@ def test_a_repository_within_is_sent_as_well(directory: Path) -> None:
     (inner / ".gitignore").write_text("secret\n")
     for name in ("secret", "lib.py"):
         (inner / name).write_text(name)
-    found = members(pack(directory))
+    found = members(packed(directory))
     assert [name for name in found if "inner" in name] == ["inner/.gitignore", "inner/lib.py"]
 
 
@@ -59,22 +65,23 @@ def test_a_directory_that_a_repository_ignores_is_sent(
 ) -> None:
     # (As in a hook of another repository.)
     monkeypatch.setenv("GIT_DIR", str(directory / "missing"))
-    assert list(members(pack(directory / "out"))) == ["x"]
+    assert list(members(packed(directory / "out"))) == ["x"]
 
 
 def test_too_large_a_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "weights").write_bytes(os.urandom(LARGEST_ARCHIVE + 1))
+    (tmp_path / "weights").write_bytes(os.urandom(SECRET.archive + 1))
     with pytest.raises(InvalidRequestError, match=r"512 KiB.*weights \(524,289 bytes\)") as raised:
-        pack(tmp_path)
+        packed(tmp_path)
     assert raised.value.field == "workdir"
-    assert "--image" in (raised.value.hint or "")
+    assert "--workdir-bucket" in (raised.value.hint or "")
+    assert list(members(packed(tmp_path, BUCKET))) == ["weights"]
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../other"])
 def test_a_link_that_leads_out_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(InvalidRequestError, match="links within"):
-        pack(tmp_path)
+        packed(tmp_path)
 
 
 def test_a_file_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +89,7 @@ def test_a_file_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     # (It is called just before a file is read.)
     monkeypatch.setattr(workdir_archive, "_check_link", lambda _, path: path.unlink())
     with pytest.raises(InvalidRequestError, match=r"train\.py.*No such file") as raised:
-        pack(tmp_path)
+        packed(tmp_path)
     assert raised.value.field == "workdir"
 
 
@@ -93,4 +100,4 @@ def test_git_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(workdir_archive, "_GIT_S", 0.1)
     with pytest.raises(InvalidRequestError, match=r"git lists within 0\.1 s"):
-        pack(tmp_path)
+        packed(tmp_path)

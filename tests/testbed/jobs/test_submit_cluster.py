@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.object_stores import BUCKET, object_store
 from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, wait_until
 from harness.testbed.clients import KIND, nothing_left, tenant
 from harness.testbed.kills import tenants
@@ -28,7 +31,8 @@ sys.exit(int(os.environ.get("MY_EXIT", "0")))
 """
 ENDLESS = """
 import os, time
-print("runs, attempt", os.environ["SPS_JOB_ATTEMPT"], flush=True)
+weights = os.path.getsize("weights") if os.path.exists("weights") else 0
+print(f"runs, attempt {os.environ['SPS_JOB_ATTEMPT']}, {weights} bytes", flush=True)
 while os.environ["SPS_JOB_ATTEMPT"] == "1":
     time.sleep(0.1)
 """
@@ -50,6 +54,15 @@ def workdir(tmp_path: Path) -> Path:
     (tmp_path / ".gitignore").write_text("*.bin\n")
     (tmp_path / "large.bin").write_bytes(b"\0" * 1_000_000)
     return tmp_path
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+    """Runs an object store; gives the variables that lead to it, which this process has, too."""
+    with object_store("gs") as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        yield variables
 
 
 def listed(name: str, place: list[str]) -> dict[str, Any]:
@@ -87,17 +100,30 @@ def test_a_job_from_its_submission_to_its_end(
     nothing_left(service.namespace)
 
 
+# (gcsfs sends what is smaller than 5 MiB as one piece of bytes.)
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 def test_jobs_are_retried_queued_and_cancelled(
-    service: DeployedService, place: list[str], workdir: Path
+    service: DeployedService, place: list[str], workdir: Path, store: Mapping[str, str]
 ) -> None:
     namespace = service.namespace
+    large = workdir / "large"
+    large.mkdir()
+    (large / "weights").write_bytes(os.urandom(1_000_000))
     where: dict[str, Any] = {
         "context": "testbed",
         "namespace": namespace.name,
         "expected_tpu_instances": {KIND: 2},
     }
     command = ["python3", "-c", ENDLESS]
-    first = submit(command, name="first", retries=1, workdir=workdir, **where)
+    first = submit(
+        command,
+        name="first",
+        retries=1,
+        workdir=large,
+        workdir_bucket=f"gs://{BUCKET}/jobs",
+        env=store,
+        **where,
+    )
     wait_until("the program", lambda: first.status().state == "running")
     with pytest.raises(InvalidRequestError, match="active job") as taken:
         submit(command, name="first", workdir=workdir, **where)
@@ -117,8 +143,8 @@ def test_jobs_are_retried_queued_and_cancelled(
 
     retried = first.wait(DEADLINE_S)
     assert (retried.state, retried.attempt, retried.exit_code) == ("succeeded", 2, 0)
-    assert "runs, attempt 2" in first.logs()
-    assert "runs, attempt 2\n" in sps("attach", "first", *place).stdout
+    assert "runs, attempt 2, 1000000 bytes" in first.logs()
+    assert "runs, attempt 2, 1000000 bytes\n" in sps("attach", "first", *place).stdout
     for job in (first, second):
         sps("delete", job.name, *place)
     nothing_left(namespace)

@@ -18,6 +18,7 @@ from shared_pathways_service.cli.options.submit_options import (
     Name,
     Retries,
     Workdir,
+    WorkdirBucket,
     keywords_of,
     takes_run_options,
 )
@@ -36,6 +37,7 @@ def submit(
     name: Name = None,
     env: Environment = None,
     workdir: Workdir = Path(),
+    workdir_bucket: WorkdirBucket = None,
     retries: Retries = 0,
     image: ImageName = None,
     as_json: AsJson = False,
@@ -53,6 +55,7 @@ def submit(
         words,
         name=name,
         workdir=workdir,
+        workdir_bucket=workdir_bucket,
         retries=retries,
         image=image,
         **keywords_of(options, env),

@@ -1,0 +1,123 @@
+"""Sends files from a submitter to the pods of its job, by way of an object store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["FilesNotReceivedError", "download", "upload"]
+
+#: Seconds for one file.
+_COPY_S = 1800.0
+_CHUNK = 1 << 20
+_SUFFIX = ".tar.gz"
+#: HTTP: who asks may not read the object, or it does not exist.
+_FINAL_CODES = (401, 403, 404)
+
+
+class FilesNotReceivedError(Exception):
+    """A pod did not get its files.
+
+    Attributes:
+      is_final: Whether trying again would not help.
+    """
+
+    def __init__(self, message: str, *, is_final: bool) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+
+
+async def upload(archive: Path, bucket: str) -> str:
+    """Uploads an archive, and returns its URL, which contains the digest of its content.
+
+    One that is there already is replaced, so that a rule of the bucket that deletes old objects
+    counts from now.
+
+    Args:
+      archive: The file.
+      bucket: ``gs://NAME[/PATH]`` or ``s3://NAME[/PATH]``.
+
+    Raises:
+      InvalidRequestError: It cannot be uploaded; the field is ``workdir_bucket``.
+    """
+    digest = await asyncio.to_thread(_digest, archive)
+    url = f"{bucket.rstrip('/')}/{digest}{_SUFFIX}"
+    try:
+        async with asyncio.timeout(_COPY_S), _opened(url) as (store, path):
+            await store._put_file(str(archive), path)  # noqa: SLF001 - fsspec's, documented
+    except Exception as error:
+        raise InvalidRequestError(
+            "workdir_bucket",
+            bucket,
+            f"a bucket to which this user can write ({_why(error)})",
+            hint=_INSTALL if isinstance(error, ImportError) else "",
+        ) from error
+    return url
+
+
+async def download(url: str, to: Path) -> None:
+    """Downloads what `upload` has uploaded, and checks its content.
+
+    Raises:
+      FilesNotReceivedError: It cannot be read, or has another content.
+    """
+    try:
+        async with asyncio.timeout(_COPY_S), _opened(url) as (store, path):
+            await store._get_file(path, str(to))  # noqa: SLF001
+    except Exception as error:
+        hint = _INSTALL if isinstance(error, ImportError) else _GRANT
+        raise FilesNotReceivedError(
+            f"the working directory cannot be read from {url}: {_why(error)}; {hint}",
+            is_final=_is_final(error),
+        ) from error
+    digest = await asyncio.to_thread(_digest, to)
+    if not url.endswith(f"/{digest}{_SUFFIX}"):
+        raise FilesNotReceivedError(
+            f"{url} is not the working directory that was sent: its SHA-256 is {digest}",
+            is_final=True,
+        )
+
+
+_INSTALL = "the extra `buckets` of this package has what reads and writes gs:// and s3://"
+_GRANT = "the identity of the pod, or variables that --env names, must allow it"
+
+
+@contextlib.asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[tuple[Any, str]]:
+    """Gives fsspec's asynchronous file system of a URL, and the path in it."""
+    # Imported here: it is an extra, and slow to load.
+    import fsspec  # noqa: PLC0415
+
+    # (Not an instance of another event loop.)
+    store, path = fsspec.core.url_to_fs(url, asynchronous=True, skip_instance_cache=True)
+    # (s3fs documents the first name, gcsfs has the second.)
+    set_session = getattr(store, "set_session", None) or store._set_session  # noqa: SLF001
+    session = await set_session()
+    try:
+        yield store, path
+    finally:
+        await session.close()
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, (ImportError, FileNotFoundError, PermissionError)):
+        return True
+    return getattr(error, "code", None) in _FINAL_CODES
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()

@@ -1,0 +1,85 @@
+"""Files on their way through object stores of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.object_stores import BUCKET, object_store
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.runtime import sent_files
+from shared_pathways_service.runtime.sent_files import FilesNotReceivedError, download, upload
+
+# gcsfs sends what is smaller than 5 MiB as one piece of bytes.
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+
+CONTENT = bytes(range(256)) * 4096
+
+
+@pytest.fixture(scope="module", params=["gs", "s3"])
+def bucket(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a bucket that exists."""
+    with object_store(request.param) as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield f"{request.param}://{BUCKET}"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "archive"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def test_an_archive_arrives(bucket: str, archive: Path, tmp_path: Path) -> None:
+    received = tmp_path / "received"
+
+    async def send_and_receive() -> str:
+        url = await upload(archive, f"{bucket}/jobs/")
+        # Again, as for another job of the same files.
+        assert await upload(archive, f"{bucket}/jobs") == url
+        await download(url, received)
+        return url
+
+    assert asyncio.run(send_and_receive()).startswith(f"{bucket}/jobs/")
+    assert received.read_bytes() == CONTENT
+
+
+def test_what_is_not_there_is_final(bucket: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        FilesNotReceivedError, match=r"none\.tar\.gz.*identity of the pod"
+    ) as raised:
+        asyncio.run(download(f"{bucket}/none.tar.gz", tmp_path / "received"))
+    assert raised.value.is_final
+
+
+def test_another_content_is_refused(
+    bucket: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sent_files, "_digest", lambda _path: "0" * 64)
+        url = asyncio.run(upload(archive, bucket))
+    with pytest.raises(FilesNotReceivedError, match="not the working directory") as raised:
+        asyncio.run(download(url, tmp_path / "received"))
+    assert raised.value.is_final
+
+
+def test_a_bucket_that_does_not_exist_is_named(bucket: str, archive: Path) -> None:
+    missing = bucket.replace(BUCKET, "no-such-bucket")
+    with pytest.raises(InvalidRequestError, match="can write") as raised:
+        asyncio.run(upload(archive, missing))
+    assert (raised.value.field, raised.value.value) == ("workdir_bucket", missing)
+
+
+def test_a_missing_library_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(InvalidRequestError) as raised:
+        asyncio.run(upload(archive, "gs://any"))
+    assert "the extra `buckets`" in (raised.value.hint or "")
+    with pytest.raises(FilesNotReceivedError, match="extra `buckets`"):
+        asyncio.run(download("gs://any/none.tar.gz", archive))
