@@ -51,7 +51,7 @@ def workdir(tmp_path: Path) -> Path:
     """A directory with a program, and a file that git ignores."""
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "mine.py").write_text("VALUE = 42")
-    (tmp_path / ".gitignore").write_text("*.bin\n")
+    (tmp_path / ".gitignore").write_text("*.bin\n/large/\n")
     (tmp_path / "large.bin").write_bytes(b"\0" * 1_000_000)
     return tmp_path
 
