@@ -1,7 +1,8 @@
 """Writes a picture of each page of `sps ui` into docs/images; `scripts/screenshots` runs it.
 
 The service is real, and its tenants are streams to its resource manager: so they have names, teams
-and a history of moves and waits within seconds.
+and a history of moves and waits within seconds. The elastic run is of examples/elastic_train.py, on
+a service of its own, and loses a slice.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -31,11 +34,15 @@ _IMAGES = ROOT / "docs" / "images"
 _LINE, _LARGE, _SMALL = "tpuv6e:2x2", "tpuv5e:4x4", "tpuv5e:1x1"
 _SPS = [sys.executable, "-m", "shared_pathways_service.cli"]
 _CONNECTION = "fay-train"
+_TRAIN = [sys.executable, str(ROOT / "examples" / "elastic_train.py")]
+_RUN = "runs/digits"
+_DISRUPTED = ["--steps=400", "--snapshot-period=50", "--kill-at=120", "--down-for=5"]
 _PAGES = {
     "tenants": "tenants",
     "slices": "slices",
     "usage": "usage",
     "connection": f"connection/{_CONNECTION}",
+    "training": "run",
 }
 _HOLDING_S, _SETTLING_S, _DEADLINE_S = 20.0, 3.0, 60.0
 _COLOURS, _LARGEST = 128, 150_000
@@ -115,9 +122,18 @@ def _busy_service() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _address() -> Iterator[str]:
-    command = [*_SPS, "ui", "--no-browser", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+def _elastic_run() -> Iterator[Path]:
+    """Trains, and yields the directory in which `_RUN` is."""
+    with tempfile.TemporaryDirectory(prefix="sps-screenshots-") as scratch:
+        with own_service(f"{_LINE}=3", 0):
+            subprocess.run([*_TRAIN, f"--directory={_RUN}", *_DISRUPTED], check=True, cwd=scratch)
+        yield Path(scratch)
+
+
+@contextlib.contextmanager
+def _address(directory: Path) -> Iterator[str]:
+    command = [*_SPS, "ui", "--no-browser", "--json", f"--run={_RUN}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
         assert process.stdout
         try:
             yield json.loads(process.stdout.readline())["url"]
@@ -161,7 +177,12 @@ def _shoot(page: Page, name: str, *, full_page: bool = True) -> None:
 def main() -> None:
     """Writes the pictures."""
     _IMAGES.mkdir(exist_ok=True)
-    with _busy_service(), _address() as url, chromium() as browser:
+    with (
+        _elastic_run() as directory,
+        _busy_service(),
+        _address(directory) as url,
+        chromium() as browser,
+    ):
         _shoot_all(browser.new_page(viewport={"width": 1280, "height": 560}), url)
 
 
