@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shared_pathways_service.api.job_requests import JobRequest
+from shared_pathways_service.cli.child import Stopped, raise_on_signals
 from shared_pathways_service.cli.display.output import print_error
 from shared_pathways_service.cli.errors import OWN_FAILURE
 from shared_pathways_service.cli.job_attempt import JobAttempt
@@ -84,8 +85,11 @@ def main(words: Sequence[str]) -> int:
     scratch, address = Path(options.scratch), os.environ["POD_IP"]
     reporter = _Reporter(Path(options.report), address)
     try:
-        request = JobRequest.from_json(json.loads(Path(options.request).read_bytes()))
-        workdir = _unpacked(options.files, scratch, request.environment)
+        with raise_on_signals():
+            request = JobRequest.from_json(json.loads(Path(options.request).read_bytes()))
+            workdir = _unpacked(options.files, scratch, request.environment)
+    except Stopped as stopped:
+        return 128 + stopped.number
     except (OSError, ValueError, tarfile.TarError, FilesNotReceivedError) as error:
         print_error(f"the job cannot be started: {error}")
         if isinstance(error, FilesNotReceivedError) and error.is_final:
@@ -145,6 +149,8 @@ def _unpacked(files: str, scratch: Path, variables: Mapping[str, str]) -> Path:
             asyncio.run(download(files, path))
     with tarfile.open(path) as archive:
         archive.extractall(workdir, filter="data")
+    if "://" in files:
+        path.unlink()
     return workdir
 
 

@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import tenacity
 
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["FilesNotReceivedError", "download", "upload"]
 
 #: Seconds for one file.
-_COPY_S = 1800.0
-_CHUNK = 1 << 20
-_SUFFIX = ".tar.gz"
-#: HTTP: who asks may not read the object, or it does not exist.
-_FINAL_CODES = (401, 403, 404)
+_COPY_S: Final = 1800.0
+#: Seconds for which a pod tries again. (What gives it its identity may start after it.)
+_TRIES_S: Final = 60.0
+_CHUNK: Final = 1 << 20
+_SUFFIX: Final = ".tar.gz"
+#: HTTP: who asks may not read the object, or it does not exist. (401 is also the answer where no
+#: credentials were found, which may come.)
+_FINAL_CODES: Final = (403, 404)
+_INSTALL: Final = "the extra `buckets` of this package has what reads and writes gs:// and s3://"
+_GRANT: Final = "the identity of the pod, or variables that --env names, must allow it"
+#: These log each error that they raise.
+for _library in ("gcsfs", "s3fs"):
+    logging.getLogger(_library).addHandler(logging.NullHandler())
 
 
 class FilesNotReceivedError(Exception):
@@ -55,7 +66,7 @@ async def upload(archive: Path, bucket: str) -> str:
         raise InvalidRequestError(
             "workdir_bucket",
             bucket,
-            f"a bucket to which this user can write ({_why(error)})",
+            f"a bucket that answers, and in which this user can replace objects ({_why(error)})",
             hint=_INSTALL if isinstance(error, ImportError) else "",
         ) from error
     return url
@@ -68,8 +79,8 @@ async def download(url: str, to: Path) -> None:
       FilesNotReceivedError: It cannot be read, or has another content.
     """
     try:
-        async with asyncio.timeout(_COPY_S), _opened(url) as (store, path):
-            await store._get_file(path, str(to))  # noqa: SLF001
+        async with asyncio.timeout(_COPY_S):
+            await _downloaded(url, to)
     except Exception as error:
         hint = _INSTALL if isinstance(error, ImportError) else _GRANT
         raise FilesNotReceivedError(
@@ -84,18 +95,22 @@ async def download(url: str, to: Path) -> None:
         )
 
 
-_INSTALL = "the extra `buckets` of this package has what reads and writes gs:// and s3://"
-_GRANT = "the identity of the pod, or variables that --env names, must allow it"
+@tenacity.retry(
+    stop=tenacity.stop_after_delay(_TRIES_S),
+    wait=tenacity.wait_exponential(max=10.0),
+    retry=tenacity.retry_if_exception(lambda error: not _is_final(error)),
+    reraise=True,
+)
+async def _downloaded(url: str, to: Path) -> None:
+    async with _opened(url) as (store, path):
+        await store._get_file(path, str(to))  # noqa: SLF001
 
 
 @contextlib.asynccontextmanager
 async def _opened(url: str) -> AsyncIterator[tuple[Any, str]]:
     """Gives fsspec's asynchronous file system of a URL, and the path in it."""
-    # Imported here: it is an extra, and slow to load.
-    import fsspec  # noqa: PLC0415
-
-    # (Not an instance of another event loop.)
-    store, path = fsspec.core.url_to_fs(url, asynchronous=True, skip_instance_cache=True)
+    scheme, _, path = url.partition("://")
+    store = _store(scheme)
     # (s3fs documents the first name, gcsfs has the second.)
     set_session = getattr(store, "set_session", None) or store._set_session  # noqa: SLF001
     session = await set_session()
@@ -105,14 +120,29 @@ async def _opened(url: str) -> AsyncIterator[tuple[Any, str]]:
         await session.close()
 
 
-def _is_final(error: Exception) -> bool:
+def _store(scheme: str) -> Any:
+    # Imported here: they are an extra, and slow to load.
+    if scheme == "gs":
+        # (What fsspec would choose asks for the bucket's kind by gRPC, before each call.)
+        from gcsfs.core import GCSFileSystem  # noqa: PLC0415
+
+        return GCSFileSystem(asynchronous=True, skip_instance_cache=True)
+    from s3fs import S3FileSystem  # noqa: PLC0415
+
+    return S3FileSystem(asynchronous=True, skip_instance_cache=True)
+
+
+def _is_final(error: BaseException) -> bool:
     if isinstance(error, (ImportError, FileNotFoundError, PermissionError)):
+        return True
+    # (gcsfs has no code in the error of a 403.)
+    if isinstance(error, OSError) and str(error).startswith("Forbidden"):
         return True
     return getattr(error, "code", None) in _FINAL_CODES
 
 
 def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    return " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
 
 
 def _digest(path: Path) -> str:

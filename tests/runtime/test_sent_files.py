@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gcsfs.retry import HttpError
 
 from harness.object_stores import BUCKET, object_store
 from shared_pathways_service.errors import InvalidRequestError
@@ -71,13 +72,28 @@ def test_another_content_is_refused(
 
 def test_a_bucket_that_does_not_exist_is_named(bucket: str, archive: Path) -> None:
     missing = bucket.replace(BUCKET, "no-such-bucket")
-    with pytest.raises(InvalidRequestError, match="can write") as raised:
+    with pytest.raises(InvalidRequestError, match="can replace objects") as raised:
         asyncio.run(upload(archive, missing))
     assert (raised.value.field, raised.value.value) == ("workdir_bucket", missing)
 
 
+@pytest.mark.parametrize(
+    ("error", "is_final"),
+    [
+        (OSError("Forbidden: https://storage.googleapis.com/…"), True),
+        (HttpError({"code": 404}), True),
+        (PermissionError("Access Denied"), True),
+        (HttpError({"code": 401}), False),
+        (HttpError({"code": 503}), False),
+        (ConnectionError("refused"), False),
+    ],
+)
+def test_a_refusal_is_final(error: Exception, is_final: bool) -> None:
+    assert sent_files._is_final(error) is is_final
+
+
 def test_a_missing_library_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec", None)
+    monkeypatch.setitem(sys.modules, "gcsfs.core", None)
     with pytest.raises(InvalidRequestError) as raised:
         asyncio.run(upload(archive, "gs://any"))
     assert "the extra `buckets`" in (raised.value.hint or "")

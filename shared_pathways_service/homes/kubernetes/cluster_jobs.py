@@ -66,7 +66,19 @@ class ClusterJobs:
     def submit(self, request: JobRequest) -> None:
         """Creates a job, after the checks of connect()."""
         address = self._service.pathways_service or ""
-        self._run(lambda api: submit_job(api, self._namespace, address, request))
+        submitted: list[str] = []
+
+        async def submit(api: KubeApi) -> None:
+            submitted.append(await submit_job(api, self._namespace, address, request))
+
+        try:
+            self._run(submit)
+        except BaseException:
+            # Of an interrupted submission nothing runs.
+            if submitted:
+                path = item("jobs", self._namespace, request.name)
+                self._run(lambda api: api.delete(path, uid=submitted[0]))
+            raise
 
     def jobs(self) -> Sequence[JobStatus]:
         """Returns all jobs whose Jobs exist."""

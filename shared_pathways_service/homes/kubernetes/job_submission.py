@@ -8,6 +8,7 @@ import dataclasses
 import json
 import secrets
 import tempfile
+import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +53,7 @@ _TOKEN_BYTES = 32
 _LARGEST_REQUEST = 384 * 1024
 
 
-async def submit_job(api: KubeApi, namespace: str, address: str, request: JobRequest) -> None:
+async def submit_job(api: KubeApi, namespace: str, address: str, request: JobRequest) -> str:
     """Creates a job; a job of its name that has ended is replaced.
 
     Args:
@@ -60,6 +61,9 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
       namespace: Of the service.
       address: ``host:port`` of its resource manager; empty: the only service.
       request: The job.
+
+    Returns:
+      The UID of its Job.
 
     Raises:
       AccessDenied: A permission is missing; all missing ones are listed.
@@ -70,18 +74,23 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
     """
     with tempfile.TemporaryDirectory(prefix="sps-workdir-") as scratch:
         archive = Path(scratch) / "workdir.tar.gz"
-        await asyncio.to_thread(_pack, request, archive)
-        await _submit(api, namespace, address, request, archive)
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(_pack, request, archive, stop)
+        finally:
+            # (An interrupt waits for the thread.)
+            stop.set()
+        return await _submit(api, namespace, address, request, archive)
 
 
-def _pack(request: JobRequest, to: Path) -> None:
+def _pack(request: JobRequest, to: Path, stop: threading.Event) -> None:
     with to.open("wb") as file:
-        pack(Path(request.workdir), file, BUCKET if request.workdir_bucket else SECRET)
+        pack(Path(request.workdir), file, BUCKET if request.workdir_bucket else SECRET, stop)
 
 
 async def _submit(
     api: KubeApi, namespace: str, address: str, request: JobRequest, archive: Path
-) -> None:
+) -> str:
     with before_creating():
         service, priority = await _checked(api, namespace, address, request.session)
         user = await api_user(api) if service.audience else ""
@@ -98,14 +107,18 @@ async def _submit(
         )
         _check_size(request)
         image = _image(request, service, inputs)
+        ended = await _ended_job(api, namespace, request.name)
         files: bytes | None = None
         files_url = ""
         if request.workdir_bucket:
             files_url = await upload(archive, request.workdir_bucket)
         else:
             files = await asyncio.to_thread(archive.read_bytes)
-        await _remove_ended(api, namespace, request.name)
-        await _create(api, inputs, request, files, submitted_job(inputs, request, image, files_url))
+        if ended is not None:
+            await api.delete(item("jobs", namespace, request.name), uid=ended)
+        return await _create(
+            api, inputs, request, files, submitted_job(inputs, request, image, files_url)
+        )
 
 
 async def _checked(
@@ -147,17 +160,16 @@ def _image(request: JobRequest, service: Service, inputs: ProxyJobInputs) -> str
     )
 
 
-async def _remove_ended(api: KubeApi, namespace: str, name: str) -> None:
-    """Removes a job of this name that has ended."""
-    path = item("jobs", namespace, name)
-    job = await api.find(path)
+async def _ended_job(api: KubeApi, namespace: str, name: str) -> str | None:
+    """Returns the UID of a job of this name that has ended; None: there is none."""
+    job = await api.find(item("jobs", namespace, name))
     if job is None:
-        return
+        return None
     if not is_submitted_job(job) or job_status(job, (), home="kubernetes").is_active:
         raise InvalidRequestError(
             "name", name, f"a name without an active job or connection in namespace {namespace}"
         )
-    await api.delete(path, uid=str(job["metadata"]["uid"]))
+    return str(job["metadata"]["uid"])
 
 
 async def _create(
@@ -166,7 +178,7 @@ async def _create(
     request: JobRequest,
     files: bytes | None,
     body: Mapping[str, Any],
-) -> None:
+) -> str:
     session = dataclasses.replace(request.session, tenant=inputs.tenant)
     of_pods = dataclasses.replace(request, session=session)
     jobs = collection("jobs", inputs.namespace)
@@ -187,6 +199,7 @@ async def _create(
             # The answer to an earlier try was lost.
         await api.patch(path, submitted_patch(uid))
         undo.pop_all()
+    return uid
 
 
 def _refusal(error: ApiError, request: JobRequest, inputs: ProxyJobInputs) -> SharedPathwaysError:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
+import io
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -25,12 +28,14 @@ class Room:
     Attributes:
       archive: Bytes, packed.
       files: Bytes before they are packed: more is not even read.
+      level: Of compression, from 1 (fast) to 9.
       shown: `archive`, as users read it.
       hint: What to do with a larger one.
     """
 
     archive: int
     files: int
+    level: int
     shown: str
     hint: str
 
@@ -40,6 +45,7 @@ _IGNORE: Final = "list what the program does not need in .gitignore"
 SECRET: Final = Room(
     512 * 1024,
     64 * 1024 * 1024,
+    9,
     "512 KiB",
     f"{_IGNORE}; send it through a bucket (--workdir-bucket), or put larger files into an image "
     "(--image)",
@@ -47,6 +53,7 @@ SECRET: Final = Room(
 BUCKET: Final = Room(
     1 << 30,
     4 << 30,
+    1,
     "1 GiB",
     f"{_IGNORE}; have the program read larger files from the bucket, or put them into an image "
     "(--image)",
@@ -57,15 +64,27 @@ _NAMED = 3
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 
-def pack(directory: Path, to: BinaryIO, room: Room) -> None:
+def pack(directory: Path, to: BinaryIO, room: Room, stop: threading.Event | None = None) -> None:
     """Writes a directory as a compressed archive, without files that git ignores.
+
+    Args:
+      directory: The directory.
+      to: An empty file.
+      room: What it can have.
+      stop: Ends the work once it is set, with an unfinished archive.
 
     Raises:
       InvalidRequestError: It is too large, a file cannot be read, or a link leads out of it.
     """
     try:
-        _pack(directory, to, room)
+        _pack(directory, _Archive(to, room.archive, stop or threading.Event()), room)
+    except _StoppedError:
+        return
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise InvalidRequestError(
+                "workdir", str(directory), f"room for its archive in {tempfile.gettempdir()}"
+            ) from error
         at = str(error.filename or directory)
         raise InvalidRequestError("workdir", at, f"files that can be read ({error})") from error
     except subprocess.TimeoutExpired as error:
@@ -74,21 +93,48 @@ def pack(directory: Path, to: BinaryIO, room: Room) -> None:
         ) from error
 
 
-def _pack(directory: Path, to: BinaryIO, room: Room) -> None:
+class _FullError(Exception):
+    """An archive has become too large."""
+
+
+class _StoppedError(Exception):
+    """Nobody needs the archive any more."""
+
+
+class _Archive(io.RawIOBase):
+    """Writes a file up to a limit, and until it is stopped."""
+
+    def __init__(self, to: BinaryIO, most: int, stop: threading.Event) -> None:
+        self._to = to
+        self._left = most
+        self._stop = stop
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._stop.is_set():
+            raise _StoppedError
+        self._left -= len(data)
+        if self._left < 0:
+            raise _FullError
+        return self._to.write(data)
+
+
+def _pack(directory: Path, to: _Archive, room: Room) -> None:
     paths = list(_files_of(directory))
     if sum(_size(path) for path in paths) > room.files:
         raise _too_large(directory, paths, room)
-    with (
-        gzip.GzipFile(filename="", fileobj=to, mode="wb", mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w") as archive,
-    ):
-        for path in paths:
-            _check_link(directory, path)
-            archive.add(path, path.relative_to(directory), recursive=False)
-            if to.tell() > room.archive:
-                raise _too_large(directory, paths, room)
-    if to.tell() > room.archive:
-        raise _too_large(directory, paths, room)
+    try:
+        with (
+            gzip.GzipFile("", "wb", room.level, to, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            for path in paths:
+                _check_link(directory, path)
+                archive.add(path, path.relative_to(directory), recursive=False)
+    except _FullError:
+        raise _too_large(directory, paths, room) from None
 
 
 def _files_of(directory: Path) -> Iterator[Path]:

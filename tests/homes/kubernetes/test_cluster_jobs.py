@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
-from shared_pathways_service.api.job_requests import JobStatus
+from shared_pathways_service.api.job_requests import JobRequest, JobStatus
+from shared_pathways_service.api.requests import Requester
 from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.cluster_state.job_reading import job_status
 from shared_pathways_service.homes.kubernetes import cluster_jobs
 from shared_pathways_service.homes.kubernetes.job_output import JobOutput
+from shared_pathways_service.homes.own_loop import run_in_own_loop
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiUnreachable
+from shared_pathways_service.kube.paths import item
 from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests import names
 
@@ -34,6 +37,7 @@ class LeavingApi(KubeApi):
         super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
         self._answers = answers
         self.patches: list[str] = []
+        self.deleted: list[tuple[str, str]] = []
 
     async def find(self, path: str, **_: Any) -> dict[str, Any]:
         self._answer()
@@ -46,6 +50,10 @@ class LeavingApi(KubeApi):
     async def patch(self, path: str, *_: Any, **__: Any) -> dict[str, Any]:
         self.patches.append(path)
         return JOB
+
+    async def delete(self, path: str, *, uid: str, **_: Any) -> bool:
+        self.deleted.append((path, uid))
+        return True
 
     async def stream_lines(self, *_: Any, **__: Any) -> AsyncGenerator[str, None]:
         yield "2026-01-01T00:00:00Z hello"
@@ -78,6 +86,34 @@ def test_a_timeout_holds_while_the_api_server_is_away(
 
 def test_no_time_to_wait_is_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     assert jobs_with(LeavingApi(2), monkeypatch).wait("train", 0).is_active
+
+
+def test_ctrl_c_after_the_last_step_of_a_submission_leaves_no_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def submit_job(*_: Any) -> str:
+        return "uid-1"
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        result = run_in_own_loop(work)
+        if interrupts:
+            raise interrupts.pop()
+        return result
+
+    api, interrupts = LeavingApi(0), [KeyboardInterrupt()]
+    monkeypatch.setattr(cluster_jobs, "submit_job", submit_job)
+    monkeypatch.setattr(cluster_jobs, "run_in_own_loop", run)
+    request = JobRequest.build(
+        Requester(user="ada", host="laptop", suffix="x7k2p"),
+        ["python"],
+        context="testbed",
+        namespace="n",
+        workdir="/work",
+        environment={},
+    )
+    with pytest.raises(KeyboardInterrupt):
+        jobs_with(api, monkeypatch).submit(request)
+    assert api.deleted == [(item("jobs", "n", request.name), "uid-1")]
 
 
 def test_cancelling_ends_while_the_api_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,23 @@ def test_too_large_a_directory_is_refused(tmp_path: Path) -> None:
     assert raised.value.field == "workdir"
     assert "--workdir-bucket" in (raised.value.hint or "")
     assert list(members(packed(tmp_path, BUCKET))) == ["weights"]
+
+
+def test_what_cannot_be_compressed_is_not_written_beyond_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(os.urandom(8 * SECRET.archive))
+    to = io.BytesIO()
+    with pytest.raises(InvalidRequestError, match="512 KiB"):
+        pack(tmp_path, to, SECRET)
+    assert to.tell() <= SECRET.archive
+
+
+def test_packing_can_be_stopped(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    stop = threading.Event()
+    stop.set()
+    to = io.BytesIO()
+    pack(tmp_path, to, SECRET, stop)
+    assert to.tell() == 0
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "../other"])
