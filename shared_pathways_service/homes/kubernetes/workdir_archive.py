@@ -108,16 +108,19 @@ class _Archive(io.RawIOBase):
         self._to = to
         self._left = most
         self._stop = stop
+        self._has_ended = False
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        if self._stop.is_set():
-            raise _StoppedError
+        if self._has_ended:
+            # What gzip still writes when it is closed.
+            return len(data)
         self._left -= len(data)
-        if self._left < 0:
-            raise _FullError
+        self._has_ended = self._stop.is_set() or self._left < 0
+        if self._has_ended:
+            raise _StoppedError if self._stop.is_set() else _FullError
         return self._to.write(data)
 
 
