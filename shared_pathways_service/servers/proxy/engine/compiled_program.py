@@ -10,6 +10,7 @@ from shared_pathways_service.servers.devices.dtypes import TOKEN
 from shared_pathways_service.servers.devices.interface import DeviceClient, Executable, Start
 from shared_pathways_service.servers.devices.status_errors import invalid_argument
 from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
+from shared_pathways_service.servers.proxy.execution.in_flight import Pace
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 
@@ -44,6 +45,7 @@ class Program:
       start: Starts it, if its client can do more meanwhile.
       quick: Whether a run is sure to take next to no time, except for callbacks.
       deleted: Whether the client has requested its deletion.
+      pace: How long a run takes, if it is started.
     """
 
     name: str
@@ -62,10 +64,12 @@ class Program:
     callbacks: ProgramCallbacks | None = None
     sent_result_types: bool = False
     deleted: bool = False
+    pace: Pace = dataclasses.field(init=False)
     _accepted: list[Spec | None] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self._accepted = [None] * len(self.parameters)
+        self.pace = Pace(0.0) if self.quick else Pace()
         if self.callbacks is not None:
             self.callbacks.name = self.name
 

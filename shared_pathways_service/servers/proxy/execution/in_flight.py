@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-__all__ = ["InFlight"]
+__all__ = ["InFlight", "Pace"]
 
 #: The most operations, and bytes of their results; one alone may have more.
-_MOST = 64
-_MOST_BYTES = 256 << 20
-#: Once the oldest was started so many seconds ago, there are at most two: what is in flight cannot
-#: be called back, and what comes later, also of other sessions, waits for it.
-_BRIEF_S = 0.05
+_MOST: Final = 32
+_MOST_BYTES: Final = 256 << 20
+#: The most seconds that several may take together, by their programs' last runs: what is in
+#: flight cannot be called back, and what comes later, also of other sessions, waits for it.
+_BRIEF_S: Final = 0.1
 
 
 class _Started(Protocol):
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Calls back when it settles; False if it has."""
+
+
+class Pace:
+    """How long a program takes.
+
+    Attributes:
+      seconds: Of its last run.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self.seconds = seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Entry:
+    began: float
+    nbytes: int
+    pace: Pace
+    #: The pace at its start.
+    seconds: float
 
 
 class InFlight:
@@ -31,26 +55,25 @@ class InFlight:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._nbytes = 0
-        # When each was started, the oldest first.
-        self._started: dict[object, float] = {}
+        self._started: dict[object, _Entry] = {}
+        self._last_end = -math.inf
 
-    def enter(self, operation: _Started, nbytes: int, *, waits: bool) -> bool:
+    def enter(self, operation: _Started, nbytes: int, pace: Pace, *, waits: bool) -> bool:
         """Counts an operation once there is room for it; False if there is none, and it waits not.
 
         Args:
           operation: The operation, before its start.
           nbytes: The bytes of its results.
+          pace: That of its program, which is measured with each operation.
           waits: Whether to wait for room.
         """
         with self._changed:
-            while not self._has_room(nbytes):
+            while not self._has_room(nbytes, pace):
                 if not waits:
                     return False
                 self._changed.wait()
-            self._started[operation] = time.monotonic()
-            self._nbytes += nbytes
-        leave = functools.partial(self._leave, operation, nbytes)
+            self._started[operation] = _Entry(time.monotonic(), nbytes, pace, pace.seconds)
+        leave = functools.partial(self._leave, operation)
         if not operation.add_callback(leave):
             leave()
         return True
@@ -66,16 +89,22 @@ class InFlight:
                 self._changed.wait()
         return True
 
-    def _has_room(self, nbytes: int) -> bool:
-        count = len(self._started)
-        if not count:
+    def _has_room(self, nbytes: int, pace: Pace) -> bool:
+        if not self._started:
             return True
-        if count >= _MOST or self._nbytes + nbytes > _MOST_BYTES:
+        if len(self._started) >= _MOST:
             return False
-        return count < 2 or time.monotonic() - next(iter(self._started.values())) < _BRIEF_S
+        seconds = pace.seconds
+        for entry in self._started.values():
+            nbytes += entry.nbytes
+            seconds += entry.seconds
+        return nbytes <= _MOST_BYTES and seconds <= _BRIEF_S
 
-    def _leave(self, operation: object, nbytes: int) -> None:
+    def _leave(self, operation: object) -> None:
+        now = time.monotonic()
         with self._changed:
-            del self._started[operation]
-            self._nbytes -= nbytes
+            entry = self._started.pop(operation)
+            # (They run one after the other.)
+            entry.pace.seconds = now - max(entry.began, self._last_end)
+            self._last_end = now
             self._changed.notify_all()

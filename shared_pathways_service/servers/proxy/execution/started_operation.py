@@ -7,6 +7,7 @@ from typing import Any
 
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.execution.executor import Executor
+from shared_pathways_service.servers.proxy.execution.in_flight import Pace
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 
 __all__ = ["StartedOperation"]
@@ -24,12 +25,15 @@ class StartedOperation(Operation):
       name: The name of the work.
       start: Starts the work.
       nbytes: The bytes of its results.
+      pace: That of the program.
       others: As for `Operation`.
     """
 
-    __slots__ = ("_nbytes",)
+    __slots__ = ("_nbytes", "_pace")
 
-    def __init__(self, name: str, start: StartWork, *, nbytes: int, **others: Any) -> None:
+    def __init__(
+        self, name: str, start: StartWork, *, nbytes: int, pace: Pace, **others: Any
+    ) -> None:
         def run() -> Sequence[Any]:
             self.hold()
             try:
@@ -39,10 +43,11 @@ class StartedOperation(Operation):
                 raise
 
         self._nbytes = nbytes
+        self._pace = pace
         super().__init__(name, run, **others)
 
     def _admit(self, executor: Executor, *, waits: bool) -> bool:
-        return executor.in_flight.enter(self, self._nbytes, waits=waits)
+        return executor.in_flight.enter(self, self._nbytes, self._pace, waits=waits)
 
     def _finish(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         with self._lock:

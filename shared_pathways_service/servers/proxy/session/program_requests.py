@@ -16,6 +16,7 @@ from shared_pathways_service.servers.proxy.engine.compiled_program import Progra
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.started_operation import StartedOperation
 from shared_pathways_service.servers.proxy.execution.values import Value
+from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.xla.debug_options import own_debug_options
 from shared_pathways_service.servers.xla.file_options import without_files
@@ -109,7 +110,7 @@ def _execute(
         donated = [index for index in program.donated if index not in kept]
         _check_donated(arguments, donated)
     session.check_room(len(results))
-    operation = _operation(session, program, arguments, results, donated)
+    operation = _operation(session, program, arguments, results, donated, epochs=epochs)
     for index in donated:
         session.arrays[request.args_handles[index]] = arguments[index].tombstone()
     handles = [session.store(value, handle) for value, handle in zip(
@@ -134,12 +135,15 @@ def _operation(
     arguments: Sequence[Value],
     results: Sequence[Value],
     donated: Sequence[int],
+    *,
+    epochs: tuple[Epoch, ...],
 ) -> Operation:
     """Returns the run of a program, which is started if it need not be waited for."""
     common: dict[str, Any] = {
         "inputs": arguments,
         "outputs": results,
-        "epochs": session.engine.slices.epochs(program.slices),
+        # (Those of the results: a placement may have come meanwhile.)
+        "epochs": epochs,
         "session_id": session.session_id,
         "after": [r for index in donated for r in arguments[index].readers or ()],
     }
@@ -151,6 +155,7 @@ def _operation(
             program.name,
             lambda on_end: start(_arrays(program, arguments, donated), on_end),
             nbytes=sum(program.result_bytes) * len(program.device_ids),
+            pace=program.pace,
             # (Other arguments are adopted first, which is waited for.)
             quick=start.is_quick and all(value.client is program.client for value in arguments),
             **common,
