@@ -58,7 +58,7 @@ def test_the_seconds_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_each_run_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(f"{module.__name__}.time.monotonic", lambda: now[0])
     flight, first, second = InFlight(), Started(), Started()
     pace, other = Pace(0.0), Pace(0.0)
     flight.enter(first, 0, pace, waits=False)
