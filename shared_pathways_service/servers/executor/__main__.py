@@ -48,14 +48,19 @@ def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
     # Only now: JAX is slow to load, and the limit holds for it as well.
     from shared_pathways_service.servers.executor.exchange import Offers  # noqa: PLC0415
     from shared_pathways_service.servers.executor.executor_commands import Commands  # noqa: PLC0415
-    from shared_pathways_service.servers.executor.executor_service import ExecutorService  # noqa: PLC0415
+    from shared_pathways_service.servers.executor.executor_service import (  # noqa: PLC0415
+        ExecutorService,
+        TakersOnly,
+    )
     from shared_pathways_service.servers.xla import xla_internals  # noqa: PLC0415
     from shared_pathways_service.servers.xla.xla import warm_up  # noqa: PLC0415
 
     xla_internals.check()
     warm_up()
-    server = grpc.server(ThreadPoolExecutor(_CALLS), options=_OPTIONS)
     offers = Offers()
+    server = grpc.server(
+        ThreadPoolExecutor(_CALLS), interceptors=[TakersOnly(offers)], options=_OPTIONS
+    )
     service = ExecutorService(
         lambda report: Commands(options.own_devices, options.bind_address, report, offers),
         offers,

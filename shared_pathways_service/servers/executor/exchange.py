@@ -72,6 +72,11 @@ class Offers:
         if offer is not None:
             offer.is_freed = True
 
+    def have(self, header: str) -> bool:
+        """Whether an offer has the token of an ``Authorization`` header."""
+        with self._lock:
+            return any(shows(header, offer.token) for offer in self._offers.values())
+
     def take(self, number: int, header: str) -> Generator[bytes]:
         """Yields the bytes of an offer, which ends with it.
 

@@ -18,8 +18,9 @@ from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
 from shared_pathways_service.servers.serving.batches import batches
 
-__all__ = ["ExecutorService"]
+__all__ = ["ExecutorService", "TakersOnly"]
 
+_HEADER = "authorization"
 #: The most reports in one message.
 _MOST = 256
 
@@ -99,10 +100,33 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
             yield pb.ExecutorReports(reports=batch)
 
 
+class TakersOnly(grpc.ServerInterceptor):
+    """Refuses a `Take` whose token no offer has, before a thread waits for its request.
+
+    Args:
+      offers: What is offered to other executors.
+    """
+
+    def __init__(self, offers: Offers) -> None:
+        self._offers = offers
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Returns the handler of a call."""
+        metadata = dict(details.invocation_metadata or ())
+        if not details.method.endswith("/Take") or self._offers.have(metadata.get(_HEADER, "")):
+            return continuation(details)
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+def _refuse(_requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    context.abort(grpc.StatusCode.PERMISSION_DENIED, "nothing is offered with this token")
+    yield
+
+
 def _size(report: pb.ExecutorReport) -> int:
     return report.ByteSize()
 
 
 def _header(context: Any) -> str:
-    header: str = dict(context.invocation_metadata() or ()).get("authorization", "")
+    header: str = dict(context.invocation_metadata() or ()).get(_HEADER, "")
     return header
