@@ -16,7 +16,7 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
-from shared_pathways_service.servers.serving.batches import batches
+from shared_pathways_service.servers.serving.batches import BATCH_BYTES, batches
 
 __all__ = ["ExecutorService", "TakersOnly"]
 
@@ -124,7 +124,8 @@ def _refuse(_requests: Iterator[Any], context: Any) -> Iterator[Any]:
 
 
 def _size(report: pb.ExecutorReport) -> int:
-    return report.ByteSize()
+    # (What was fetched gets a message of its own: to ask protobuf for its size would copy it.)
+    return BATCH_BYTES if report.pieces else report.ByteSize()
 
 
 def _header(context: Any) -> str:
