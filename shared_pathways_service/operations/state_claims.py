@@ -10,7 +10,13 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from shared_pathways_service.errors import AccessDenied, InvalidRequestError, ServiceNotReady
+from shared_pathways_service.errors import (
+    AccessDenied,
+    InvalidRequestError,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
+from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
@@ -29,6 +35,8 @@ _CLAIMS: Final = "persistentvolumeclaims"
 _IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 #: Seconds between two polls of a claim that is being deleted.
 _PAUSE_S: Final = 0.2
+#: Seconds for a deleted claim to end, which no running pod uses.
+_END_S: Final = 30.0
 
 
 async def find_claim(cluster: Cluster, service: str) -> Object | None:
@@ -76,13 +84,21 @@ async def claimed(cluster: Cluster, inputs: ServiceInputs) -> AsyncGenerator[Non
 
     Raises:
       InvalidRequestError: The existing claim has another StorageClass, or is being deleted.
+      ServiceNotReady: The service exists, but another command has deleted the claim meanwhile, and
+        it still exists after some seconds.
     """
-    created = await _ensure(cluster, inputs) if inputs.state_size else None
+    if not inputs.state_size:
+        yield
+        return
+    created = await _ensure(cluster, inputs)
     async with contextlib.AsyncExitStack() as stack:
         if created is not None:
-            undo = functools.partial(_delete, cluster, created)
+            undo = functools.partial(_delete_unless_used, cluster, inputs, created)
             await stack.enter_async_context(undone_if_refused(cluster, inputs.name, undo))
         yield
+    if created is None:
+        # A concurrent deploy that was refused may have deleted what was found.
+        await _restore(cluster, inputs)
 
 
 async def delete_state(cluster: Cluster, service: str, *, timeout_s: float) -> bool:
@@ -115,18 +131,59 @@ async def _delete(cluster: Cluster, claim: Object) -> None:
     await cluster.api.delete(path, uid=metadata["uid"])
 
 
+async def _delete_unless_used(cluster: Cluster, inputs: ServiceInputs, claim: Object) -> None:
+    """Deletes a new claim; creates it again for a service that was created meanwhile.
+
+    A concurrent command may have found it, and then have created the service.
+    """
+    with contextlib.suppress(SharedPathwaysError):
+        await _delete(cluster, claim)
+    if await cluster.api.find(item("jobsets", cluster.namespace, inputs.name)) is not None:
+        await _restore(cluster, inputs)
+
+
+async def _restore(cluster: Cluster, inputs: ServiceInputs) -> None:
+    """Creates the claim of an existing service again if another command has deleted it.
+
+    Raises:
+      ServiceNotReady: It is still being deleted after some seconds.
+    """
+    try:
+        async with asyncio.timeout(_END_S):
+            while (found := await find_claim(cluster, inputs.name)) is not None:
+                if "deletionTimestamp" not in found["metadata"]:
+                    return
+                await asyncio.sleep(_PAUSE_S)
+    except TimeoutError as error:
+        raise ServiceNotReady(
+            f"the service {inputs.name} exists, but another command has deleted its claim "
+            f"{claim_name(inputs.name)}, which ends with the pod that uses it",
+            hint=f"`sps undeploy {inputs.name}`, and deploy it again",
+        ) from error
+    try:
+        await _create(cluster, inputs)
+    except ApiError as error:
+        # The other command has created it again as well.
+        if error.reason != "AlreadyExists":
+            raise
+
+
+async def _create(cluster: Cluster, inputs: ServiceInputs) -> Object:
+    claim = state_claim(
+        inputs.name,
+        inputs.namespace,
+        size=inputs.state_size,
+        storage_class=inputs.storage_class,
+        session=str(uuid.uuid4()),
+    )
+    return await cluster.api.create(collection(_CLAIMS, cluster.namespace), claim)
+
+
 async def _ensure(cluster: Cluster, inputs: ServiceInputs) -> Object | None:
     """Creates or enlarges a claim; returns it if it is new."""
     found = await find_claim(cluster, inputs.name)
     if found is None:
-        claim = state_claim(
-            inputs.name,
-            inputs.namespace,
-            size=inputs.state_size,
-            storage_class=inputs.storage_class,
-            session=str(uuid.uuid4()),
-        )
-        return await cluster.api.create(collection(_CLAIMS, cluster.namespace), claim)
+        return await _create(cluster, inputs)
     _check_usable(found, inputs)
     if size_in_bytes(inputs.state_size) > size_in_bytes(_size_of(found)):
         requests = {"requests": {"storage": inputs.state_size}}

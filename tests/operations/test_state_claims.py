@@ -9,12 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from shared_pathways_service.errors import AccessDenied, InvalidRequestError, SharedPathwaysError
+from shared_pathways_service.errors import (
+    AccessDenied,
+    InvalidRequestError,
+    ServiceNotReady,
+    SharedPathwaysError,
+)
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_objects
 from shared_pathways_service.manifests.state_parts import state_claim
+from shared_pathways_service.operations import state_claims
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.state_claims import claimed, with_state
 
@@ -171,3 +177,114 @@ def test_the_claim_is_created_before_the_jobset_that_uses_it() -> None:
     kinds = [one["kind"] for one in service_objects(dataclasses.replace(OURS, state_size="1Gi"))]
     assert kinds == ["PersistentVolumeClaim", "JobSet"]
     assert [one["kind"] for one in service_objects(OURS)] == ["JobSet"]
+
+
+class Shared:
+    """A cluster in which two deploys create one service: the first is refused, the second not.
+
+    The first one creates the claim and the second one finds it. The second one waits with its
+    JobSet until `may_create` is set.
+
+    Args:
+      creates_before_delete: Whether the JobSet is created after the first deploy has looked for
+        one, and before it deletes the claim.
+      looks_until_end: How often a deleted claim is still seen; -1: always.
+    """
+
+    def __init__(self, *, creates_before_delete: bool = False, looks_until_end: int = 0) -> None:
+        self.claim: dict[str, Any] | None = None
+        self.claims_so_far = 0
+        self.has_jobset = False
+        self.has_found_claim = asyncio.Event()
+        self.may_create = asyncio.Event()
+        self.has_ended = asyncio.Event()
+        self.creates_before_delete = creates_before_delete
+        self.looks_until_end = looks_until_end
+
+
+class SharedApi:
+    """One deploy's requests to a shared cluster."""
+
+    def __init__(self, shared: Shared, *, is_refused: bool) -> None:
+        self.shared = shared
+        self.is_refused = is_refused
+        self.access = cast("Any", type("Access", (), {"name": "here"}))
+
+    async def find(self, path: str) -> Mapping[str, Any] | None:
+        shared = self.shared
+        if "/jobsets/" in path:
+            return {"kind": "JobSet"} if shared.has_jobset else None
+        found = shared.claim
+        if found is not None and "deletionTimestamp" in found["metadata"]:
+            if shared.looks_until_end == 0:
+                found = shared.claim = None
+            else:
+                shared.looks_until_end -= 1
+        return found
+
+    async def create(self, _path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        shared = self.shared
+        if body["kind"] == "JobSet":
+            if self.is_refused:
+                await shared.has_found_claim.wait()
+                raise ApiError("no room", status=403)
+            shared.has_found_claim.set()
+            await shared.may_create.wait()
+            shared.has_jobset = True
+            return body
+        if shared.claim is not None:
+            raise ApiError("it is there", status=409, reason="AlreadyExists")
+        shared.claims_so_far += 1
+        uid = f"claim {shared.claims_so_far}"
+        shared.claim = {**body, "metadata": {**body["metadata"], "uid": uid}}
+        return shared.claim
+
+    async def delete(self, _path: str, *, uid: str) -> bool:
+        shared = self.shared
+        if shared.creates_before_delete:
+            shared.may_create.set()
+            await shared.has_ended.wait()
+        assert shared.claim is not None
+        assert shared.claim["metadata"]["uid"] == uid
+        shared.claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        return True
+
+
+async def deploy_twice(shared: Shared) -> None:
+    async def deploy(api: SharedApi) -> None:
+        where = Cluster(cast("KubeApi", api), "team-a")
+        async with claimed(where, dataclasses.replace(OURS, state_size="1Gi")):
+            await where.api.create("jobsets", {"kind": "JobSet"})
+
+    refused = asyncio.create_task(deploy(SharedApi(shared, is_refused=True)))
+    # It has created the claim then.
+    await asyncio.sleep(0)
+    accepted = asyncio.create_task(deploy(SharedApi(shared, is_refused=False)))
+    accepted.add_done_callback(lambda _: shared.has_ended.set())
+    with pytest.raises(ApiError, match="no room"):
+        await refused
+    shared.may_create.set()
+    await accepted
+
+
+@pytest.mark.parametrize("creates_before_delete", [False, True])
+@pytest.mark.parametrize("looks_until_end", [0, 3])
+def test_a_service_has_its_claim_after_the_refusal_of_another_deploy(
+    *, creates_before_delete: bool, looks_until_end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_claims, "_PAUSE_S", 0.0)
+    shared = Shared(creates_before_delete=creates_before_delete, looks_until_end=looks_until_end)
+    asyncio.run(deploy_twice(shared))
+    assert shared.has_jobset
+    assert shared.claim is not None
+    assert shared.claim["metadata"]["uid"] == "claim 2"
+    assert "deletionTimestamp" not in shared.claim["metadata"]
+
+
+def test_a_claim_that_was_deleted_and_does_not_end_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_claims, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(state_claims, "_END_S", 0.0)
+    with pytest.raises(ServiceNotReady, match="another command has deleted its claim pw-state"):
+        asyncio.run(deploy_twice(Shared(looks_until_end=-1)))
