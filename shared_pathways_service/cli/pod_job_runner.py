@@ -142,16 +142,20 @@ def _unpacked(files: str, scratch: Path, variables: Mapping[str, str]) -> Path:
     workdir = scratch / "workdir"
     for directory in (workdir, Path(os.environ["TMPDIR"])):
         directory.mkdir(parents=True, exist_ok=True)
-    path = Path(files)
     if "://" in files:
-        path = scratch / "workdir.tar.gz"
+        downloaded = scratch / "workdir.tar.gz"
         with _with_variables(variables):
-            asyncio.run(download(files, path))
-    with tarfile.open(path) as archive:
-        archive.extractall(workdir, filter="data")
-    if "://" in files:
-        path.unlink()
+            asyncio.run(download(files, downloaded))
+        _extract(downloaded, workdir)
+        downloaded.unlink()
+    else:
+        _extract(Path(files), workdir)
     return workdir
+
+
+def _extract(files: Path, to: Path) -> None:
+    with tarfile.open(files) as archive:
+        archive.extractall(to, filter="data")
 
 
 @contextlib.contextmanager

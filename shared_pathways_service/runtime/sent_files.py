@@ -22,7 +22,7 @@ _COPY_S: Final = 1800.0
 _TRIES_S: Final = 60.0
 _CHUNK: Final = 1 << 20
 _SUFFIX: Final = ".tar.gz"
-#: HTTP: who asks may not read the object, or it does not exist. (401 is also the answer where no
+#: HTTP: the caller may not read the object, or it does not exist. (401 is also the answer where no
 #: credentials were found, which may come.)
 _FINAL_CODES: Final = (403, 404)
 _INSTALL: Final = "the extra `buckets` of this package has what reads and writes gs:// and s3://"

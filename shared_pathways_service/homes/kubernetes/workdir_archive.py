@@ -98,7 +98,7 @@ class _FullError(Exception):
 
 
 class _StoppedError(Exception):
-    """Nobody needs the archive any more."""
+    """The submission was interrupted."""
 
 
 class _Archive(io.RawIOBase):

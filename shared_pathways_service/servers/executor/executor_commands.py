@@ -124,7 +124,7 @@ class Commands:
             when_settled(uses, lambda: _submit(threads, self._do, job))
 
     def close(self) -> None:
-        """Begins nothing more. What runs already ends by itself, and nobody waits for it."""
+        """Begins no further command, and does not wait for those that run."""
         for threads in (self._compiling, self._opening, self._gathering, self._others):
             threads.shutdown(wait=False, cancel_futures=True)
         for runs in self._runs.values():

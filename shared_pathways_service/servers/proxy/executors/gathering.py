@@ -93,7 +93,7 @@ def gather(
 
 
 class _Plan:
-    """Who offers what to whom."""
+    """The transfers that make one array: senders, receivers and parts."""
 
     def __init__(
         self, array: RemoteArray, spec: pb.ExecutorArraySpec, parts: Sequence[RemoteArray]
