@@ -7,10 +7,12 @@ from typing import Protocol
 
 from shared_pathways_service.api.job_requests import JobRequest, JobStatus
 
-__all__ = ["JobHome", "OnStatus"]
+__all__ = ["JobHome", "OnStatus", "Tell"]
 
 #: Called with the state of a job.
 OnStatus = Callable[[JobStatus], object]
+#: Called with a few words on what a call does now, on any thread.
+Tell = Callable[[str], object]
 
 
 class JobHome(Protocol):
@@ -21,8 +23,12 @@ class JobHome(Protocol):
 
     name: str
 
-    def submit(self, request: JobRequest) -> None:
+    def submit(self, request: JobRequest, tell: Tell = lambda _step: None) -> None:
         """Starts a job; returns once it outlives this process.
+
+        Args:
+          request: The job.
+          tell: Called with each step that may take long.
 
         Raises:
           InvalidRequestError: The service refuses the request, or an active job has its name.

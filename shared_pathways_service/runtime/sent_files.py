@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +44,9 @@ class FilesNotReceivedError(Exception):
         self.is_final = is_final
 
 
-async def upload(archive: Path, bucket: str) -> str:
+async def upload(
+    archive: Path, bucket: str, tell: Callable[[str], object] = lambda _progress: None
+) -> str:
     """Uploads an archive, and returns its URL, which contains the digest of its content.
 
     One that is there already is replaced, so that a rule of the bucket that deletes old objects
@@ -53,6 +55,7 @@ async def upload(archive: Path, bucket: str) -> str:
     Args:
       archive: The file.
       bucket: ``gs://NAME[/PATH]`` or ``s3://NAME[/PATH]``.
+      tell: Called with the progress.
 
     Raises:
       InvalidRequestError: It cannot be uploaded; the field is ``workdir_bucket``.
@@ -61,7 +64,9 @@ async def upload(archive: Path, bucket: str) -> str:
     url = f"{bucket.rstrip('/')}/{digest}{_SUFFIX}"
     try:
         async with asyncio.timeout(_COPY_S), _opened(url) as (store, path):
-            await store._put_file(str(archive), path)  # noqa: SLF001 - fsspec's, documented
+            callback = _progress(tell, url)
+            # (fsspec's, documented)
+            await store._put_file(str(archive), path, callback=callback)  # noqa: SLF001
     except Exception as error:
         raise InvalidRequestError(
             "workdir_bucket",
@@ -118,6 +123,17 @@ async def _opened(url: str) -> AsyncIterator[tuple[Any, str]]:
         yield store, path
     finally:
         await session.close()
+
+
+def _progress(tell: Callable[[str], object], url: str) -> Any:
+    """Returns fsspec's callback, which tells how much is uploaded after each piece of some MiB."""
+    # Imported here: it is of an extra.
+    from fsspec.callbacks import Callback  # noqa: PLC0415
+
+    def show(size: int | None, value: int, **_: object) -> None:
+        tell(f"uploading to {url}: {value >> 20} of {(size or 0) >> 20} MiB")
+
+    return Callback(hooks={"tell": show})
 
 
 def _store(scheme: str) -> Any:

@@ -13,10 +13,12 @@ __all__ = ["Interrupt"]
 
 
 class Interrupt:
-    """One KeyboardInterrupt of the main thread; use as a context manager."""
+    """One KeyboardInterrupt of the main thread, or two; use as a context manager."""
 
     def __init__(self) -> None:
         self.is_raised = False
+        #: Whether another one has interrupted the wait for the clean-up after the first.
+        self.is_raised_again = False
 
     def __enter__(self) -> Self:
         self._earlier = signal.signal(signal.SIGINT, self._raise)
@@ -38,17 +40,32 @@ class Interrupt:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             await asyncio.sleep(0.001)
 
+    async def send_again(self) -> None:
+        """Interrupts the main thread in its wait for the end of the call's thread."""
+        while not self.is_raised_again:
+            if "shutdown" in _names_of_main_thread()[:4]:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await asyncio.sleep(0.001)
+
     def _raise(self, *_: object) -> None:
         if not self.is_raised:
             self.is_raised = True
+            raise KeyboardInterrupt
+        if not self.is_raised_again and "shutdown" in _names_of_main_thread():
+            self.is_raised_again = True
             raise KeyboardInterrupt
 
 
 def _main_thread_waits() -> bool:
     """Whether the main thread waits for the result of a future."""
+    return _names_of_main_thread()[:2] == ["wait", "result"]
+
+
+def _names_of_main_thread() -> list[str]:
+    """Returns the names of the functions that the main thread is in, the innermost first."""
     frame = sys._current_frames()[threading.main_thread().ident or 0]
     names = [frame.f_code.co_name]
     while (caller := frame.f_back) is not None:
         frame = caller
         names.append(frame.f_code.co_name)
-    return names[:2] == ["wait", "result"]
+    return names

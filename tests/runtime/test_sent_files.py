@@ -39,15 +39,19 @@ def archive(tmp_path: Path) -> Path:
 
 def test_an_archive_arrives(bucket: str, archive: Path, tmp_path: Path) -> None:
     received = tmp_path / "received"
+    told: list[str] = []
 
     async def send_and_receive() -> str:
-        url = await upload(archive, f"{bucket}/jobs/")
+        url = await upload(archive, f"{bucket}/jobs/", told.append)
         # Again, as for another job of the same files.
         assert await upload(archive, f"{bucket}/jobs") == url
         await download(url, received)
         return url
 
-    assert asyncio.run(send_and_receive()).startswith(f"{bucket}/jobs/")
+    url = asyncio.run(send_and_receive())
+    assert url.startswith(f"{bucket}/jobs/")
+    size = len(CONTENT) >> 20
+    assert told[-1] == f"uploading to {url}: {size} of {size} MiB"
     assert received.read_bytes() == CONTENT
 
 

@@ -26,7 +26,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
-from shared_pathways_service.homes.job_home import OnStatus
+from shared_pathways_service.homes.job_home import OnStatus, Tell
 from shared_pathways_service.homes.own_loop import run_in_own_loop
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
@@ -54,8 +54,9 @@ class EmbeddedJobs:
         self._settings = settings
         self._files = JobFiles(settings.state_dir)
 
-    def submit(self, request: JobRequest) -> None:
+    def submit(self, request: JobRequest, tell: Tell = lambda _step: None) -> None:
         """Starts a job; starts the service first, if none runs."""
+        tell("waiting for the service")
         private_directory(self._settings.state_dir, "SPS_STATE_DIR")
         accepted = threading.Event()
         try:
@@ -64,6 +65,7 @@ class EmbeddedJobs:
             # Of an interrupted submission nothing runs.
             if accepted.is_set():
                 run_in_own_loop(self._cancel(request.name))
+                self._cancel_orphan(request.name)
             raise
 
     def jobs(self) -> list[JobStatus]:
@@ -139,14 +141,22 @@ class EmbeddedJobs:
         link = await find_or_start(
             self._settings, wanted or None, who=f"submitter of {request.name}"
         )
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(link.close)
-            sending = asyncio.create_task(_send(link, request, accepted))
-            try:
-                await asyncio.shield(sending)
-            finally:
-                # (After an interrupt only the answer says whether the job exists.)
-                await asyncio.wait({sending})
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_callback(link.close)
+                sending = asyncio.create_task(_send(link, request, accepted))
+                try:
+                    await asyncio.shield(sending)
+                finally:
+                    # (After an interrupt only the answer says whether the job exists.)
+                    await asyncio.wait({sending})
+        except asyncio.CancelledError:
+            # Here, as a second interrupt ends the caller's wait, but not this coroutine.
+            if accepted.is_set():
+                accepted.clear()
+                await self._cancel(request.name)
+                self._cancel_orphan(request.name)
+            raise
 
     async def _cancel(self, name: str) -> None:
         link = await find(self._settings)

@@ -21,7 +21,7 @@ from shared_pathways_service.cluster_state.job_reading import (
 )
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.events import rfc3339
-from shared_pathways_service.homes.job_home import OnStatus
+from shared_pathways_service.homes.job_home import OnStatus, Tell
 from shared_pathways_service.homes.kubernetes.error_translation import before_creating
 from shared_pathways_service.homes.kubernetes.job_output import JobOutput
 from shared_pathways_service.homes.kubernetes.job_submission import submit_job
@@ -63,13 +63,13 @@ class ClusterJobs:
         self._namespace = service.namespace
         self._user = user
 
-    def submit(self, request: JobRequest) -> None:
+    def submit(self, request: JobRequest, tell: Tell = lambda _step: None) -> None:
         """Creates a job, after the checks of connect()."""
         address = self._service.pathways_service or ""
         submitted: list[str] = []
 
         async def submit(api: KubeApi) -> None:
-            submitted.append(await submit_job(api, self._namespace, address, request))
+            submitted.append(await submit_job(api, self._namespace, address, request, tell))
 
         try:
             self._run(submit)

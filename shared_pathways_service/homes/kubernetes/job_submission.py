@@ -24,6 +24,7 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
     SharedPathwaysError,
 )
+from shared_pathways_service.homes.job_home import Tell
 from shared_pathways_service.homes.kubernetes.api_user import api_user
 from shared_pathways_service.homes.kubernetes.error_translation import before_creating
 from shared_pathways_service.homes.kubernetes.job_inputs import proxy_job_inputs
@@ -53,7 +54,9 @@ _TOKEN_BYTES = 32
 _LARGEST_REQUEST = 384 * 1024
 
 
-async def submit_job(api: KubeApi, namespace: str, address: str, request: JobRequest) -> str:
+async def submit_job(
+    api: KubeApi, namespace: str, address: str, request: JobRequest, tell: Tell
+) -> str:
     """Creates a job; a job of its name that has ended is replaced.
 
     Args:
@@ -61,6 +64,7 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
       namespace: Of the service.
       address: ``host:port`` of its resource manager; empty: the only service.
       request: The job.
+      tell: Called with each step.
 
     Returns:
       The UID of its Job.
@@ -75,12 +79,13 @@ async def submit_job(api: KubeApi, namespace: str, address: str, request: JobReq
     with tempfile.TemporaryDirectory(prefix="sps-workdir-") as scratch:
         archive = Path(scratch) / "workdir.tar.gz"
         stop = threading.Event()
+        tell(f"packing {request.workdir}")
         try:
             await asyncio.to_thread(_pack, request, archive, stop)
         finally:
             # (An interrupt waits for the thread.)
             stop.set()
-        return await _submit(api, namespace, address, request, archive)
+        return await _submit(api, namespace, address, request, archive, tell=tell)
 
 
 def _pack(request: JobRequest, to: Path, stop: threading.Event) -> None:
@@ -89,8 +94,15 @@ def _pack(request: JobRequest, to: Path, stop: threading.Event) -> None:
 
 
 async def _submit(
-    api: KubeApi, namespace: str, address: str, request: JobRequest, archive: Path
+    api: KubeApi,
+    namespace: str,
+    address: str,
+    request: JobRequest,
+    archive: Path,
+    *,
+    tell: Tell,
 ) -> str:
+    tell("checking the service")
     with before_creating():
         service, priority = await _checked(api, namespace, address, request.session)
         user = await api_user(api) if service.audience else ""
@@ -111,11 +123,12 @@ async def _submit(
         files: bytes | None = None
         files_url = ""
         if request.workdir_bucket:
-            files_url = await upload(archive, request.workdir_bucket)
+            files_url = await upload(archive, request.workdir_bucket, tell)
         else:
             files = await asyncio.to_thread(archive.read_bytes)
         if ended is not None:
             await api.delete(item("jobs", namespace, request.name), uid=ended)
+        tell("creating the Job")
         return await _create(
             api, inputs, request, files, submitted_job(inputs, request, image, files_url)
         )

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from harness.programs import wait_until
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.api.requests import Requester
 from shared_pathways_service.homes.embedded import embedded_jobs
@@ -21,7 +22,7 @@ from tests.homes.interrupts import Interrupt
 ADA = Requester(user="ada", host="laptop", suffix="x7k2p")
 REQUEST = JobRequest.build(ADA, ["true"], name="fit", workdir="/", environment={})
 
-Moment = Literal["joining", "accepting", "refusing", "leaving"]
+Moment = Literal["joining", "accepting", "refusing", "leaving", "accepting late"]
 
 
 class Service:
@@ -51,6 +52,9 @@ class Service:
         self, _request: pb.SubmitJobRequest, **_keywords: object
     ) -> pb.SubmitJobResponse:
         await self._interrupt_caller("accepting")
+        await self._interrupt_caller("accepting late")
+        if self._moment == "accepting late":
+            await self._interrupt.send_again()
         await self._interrupt_caller("refusing")
         if self._moment == "refusing":
             raise grpc.aio.AioRpcError(
@@ -91,3 +95,16 @@ def test_no_job_runs_after_ctrl_c(moment: Moment, monkeypatch: pytest.MonkeyPatc
     assert service.jobs == (["fit"] if moment in ("accepting", "leaving") else [])
     # (If the service refused the job, the name is another job's.)
     assert service.cancelled == service.jobs
+
+
+def test_no_job_runs_after_a_second_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Interrupt() as interrupt:
+        service = Service(interrupt, "accepting late")
+        monkeypatch.setattr(embedded_jobs, "find_or_start", service.joined)
+        monkeypatch.setattr(embedded_jobs, "find", service.found)
+        with pytest.raises(KeyboardInterrupt):
+            EmbeddedJobs(Settings.load()).submit(REQUEST)
+    # It has not waited for the service. (A process waits for such threads before it ends.)
+    assert interrupt.is_raised_again
+    wait_until("the job is cancelled", lambda: service.cancelled == ["fit"])
+    assert service.jobs == ["fit"]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.display.step_display import showing_progress
 from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cli.options.run_options import RunOptions
@@ -61,7 +62,8 @@ def submit(
         **keywords_of(options, env),
         **dataclasses.asdict(place),
     )
-    home.submit(request)
+    with showing_progress() as tell:
+        home.submit(request, tell)
     if as_json:
         print_json({"name": request.name})
     else:
