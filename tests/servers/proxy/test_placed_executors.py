@@ -17,7 +17,13 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
-from tests.servers.proxy.conftest import KIND, LocalProxy, MakeClient, MakeProxy
+from tests.servers.proxy.conftest import (
+    KIND,
+    LocalProxy,
+    MakeClient,
+    MakeProxy,
+    wait_until,
+)
 from tests.servers.proxy.processes import DATA_LOSS, FOUR
 
 EXECUTOR = "shared_pathways_service.servers.executor"
@@ -162,3 +168,30 @@ def test_programs_follow_their_slice_to_other_executors_and_arrays_do_not(
     assert proxy.engine.placed_executors is not None
     proxy.engine.placed_executors.close()
     assert last.wait() == 0
+
+
+def test_a_program_for_a_slice_without_executors_holds_up_no_other_one(
+    make_proxy: MakeProxy, connect: MakeClient, addresses: list[tuple[str, ServerProcess]]
+) -> None:
+    (first, _), (second, _), (third, _) = addresses
+    proxy = make_proxy(places_executors=True)
+    client, other, gone = (connect(proxy.address) for _ in range(3))
+    early = client.begin_compile(DOUBLE, [0])
+    gone.begin_compile(DOUBLE, [0])
+    serve(proxy, named(1, 2, second, token="a-token"))
+    for session in (client, other):
+        double = session.compile(DOUBLE, [4])
+        (result,) = session.execute(double, [session.put(FOUR, single(4))])
+        np.testing.assert_array_equal(session.fetch(result), 2 * FOUR)
+    assert not early.future.done()
+    gone.close()
+    wait_until(lambda: len(proxy.service.sessions) == 2)
+    compiled = proxy.engine.compiler.compiled
+    # It also waits for the executors of a placement that comes meanwhile.
+    assert proxy.slices.place(0, 9, "spare")
+    serve(proxy, named(0, 1, first, token="a-token"))
+    serve(proxy, named(0, 9, third, token="a-token"))
+    double = early.result().loaded_executable_handle
+    (result,) = client.execute(double, [client.put(FOUR, single(0))])
+    np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
+    assert proxy.engine.compiler.compiled == compiled + 1

@@ -1,5 +1,6 @@
 """Compiles programs, one at a time and by turns of the sessions.
 
+A program whose placements cannot compute yet holds up no other one: it is queued once they can.
 While a program waits for a function of its client, which XLA calls at compile time, others are
 compiled on threads of their own.
 """
@@ -7,18 +8,36 @@ compiled on threads of their own.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError, from_exception
+from shared_pathways_service.servers.proxy.execution.openings import Opening
+from shared_pathways_service.servers.proxy.execution.settling import Countdown
 from shared_pathways_service.servers.serving.last_requests_file import Place
 
 __all__ = ["Compilations"]
 
 #: The most programs that may wait for functions of their clients at a time.
 _MOST_ASIDE = 16
+
+#: Returns what a program's present placements wait for before they can compute.
+Openings = Callable[[], Sequence[Opening]]
+
+
+def _none() -> Sequence[Opening]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Compilation:
+    session_id: int
+    run: Callable[[], None]
+    fail: Callable[[StatusError], None]
+    openings: Openings
 
 
 class Compilations:
@@ -29,6 +48,8 @@ class Compilations:
         self._lock = threading.Lock()
         # Per session; the session that is served next comes first.
         self._waiting: dict[int, deque[_Compilation]] = {}
+        # Those whose placements cannot compute yet.
+        self._early: set[_Compilation] = set()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._others = futures.ThreadPoolExecutor(_MOST_ASIDE, thread_name_prefix="compile-aside")
         # Those of the compiling thread, unless it waits for a client.
@@ -39,15 +60,22 @@ class Compilations:
         self._thread.submit(bool)
 
     def put(
-        self, session_id: int, function: Callable[[], None], fail: Callable[[StatusError], None]
+        self,
+        session_id: int,
+        function: Callable[[], None],
+        fail: Callable[[StatusError], None],
+        openings: Openings = _none,
     ) -> None:
-        """Has `function` called on the compiling thread; `fail` with the error that it raises."""
-        with self._lock:
-            self._waiting.setdefault(session_id, deque()).append((function, fail))
-            aside = self._aside
-        self._thread.submit(self._run_next)
-        if aside:
-            self._run_aside(1)
+        """Has a function called on the compiling thread.
+
+        Args:
+          session_id: Its session.
+          function: Compiles a program.
+          fail: Called with the error that it raises.
+          openings: Returns what is waited for before: again after that, as another placement may
+            have come.
+        """
+        self._put(_Compilation(session_id, function, fail, openings))
 
     def step_aside(self) -> None:
         """Lets others compile until `resume`; called by a compilation while it waits."""
@@ -75,11 +103,44 @@ class Compilations:
         """Drops a session's waiting programs; XLA cannot stop a running compilation."""
         with self._lock:
             self._waiting.pop(session_id, None)
+            self._early = {early for early in self._early if early.session_id != session_id}
 
     def close(self) -> None:
         """Ends the thread after the current compilation."""
+        with self._lock:
+            self._early.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._others.shutdown(wait=False, cancel_futures=True)
+
+    def _put(self, compilation: _Compilation) -> None:
+        if self._waits(compilation):
+            return
+        with self._lock:
+            self._waiting.setdefault(compilation.session_id, deque()).append(compilation)
+            aside = self._aside
+        self._thread.submit(self._run_next)
+        if aside:
+            self._run_aside(1)
+
+    def _waits(self, compilation: _Compilation) -> bool:
+        """Returns whether its placements cannot compute yet; it is put once they can."""
+        openings = [opening for opening in compilation.openings() if not opening.done]
+        if not openings:
+            return False
+        with self._lock:
+            self._early.add(compilation)
+        one_settled = Countdown(len(openings), lambda: self._put_early(compilation))
+        for opening in openings:
+            if not opening.add_callback(one_settled):
+                one_settled()
+        return True
+
+    def _put_early(self, compilation: _Compilation) -> None:
+        with self._lock:
+            if compilation not in self._early:
+                return  # its session has ended
+            self._early.remove(compilation)
+        self._put(compilation)
 
     def _run_aside(self, count: int) -> None:
         # The system may have no thread, or nothing more: then it waits for the existing one.
@@ -97,18 +158,17 @@ class Compilations:
             if not self._waiting:
                 return  # its session has ended
             session_id, queue = next(iter(self._waiting.items()))
-            function, fail = queue.popleft()
+            compilation = queue.popleft()
             # After all others.
             del self._waiting[session_id]
             if queue:
                 self._waiting[session_id] = queue
+        if self._waits(compilation):
+            return
         self._place.begin("a compilation")
         try:
-            function()
+            compilation.run()
         except BaseException as error:  # noqa: BLE001 - the client gets it, and the thread goes on
-            fail(from_exception(error))
+            compilation.fail(from_exception(error))
         finally:
             self._place.end()
-
-
-_Compilation = tuple[Callable[[], None], Callable[[StatusError], None]]

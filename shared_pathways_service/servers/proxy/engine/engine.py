@@ -139,6 +139,11 @@ class Engine:
             if generation is not None:
                 self.slices.unplace(index, generation, reason)
 
+    def openings(self, slices: tuple[int, ...]) -> list[Opening]:
+        """Returns what the present placements of some slices wait for before they can compute."""
+        epochs = self.slices.epochs(slices)
+        return [epoch.opening for epoch in epochs if epoch.opening is not None]
+
     def run_soon(self, function: Callable[[], None], nbytes: int) -> None:
         """Runs a function that copies `nbytes`: at once if it is short, else on a helper thread.
 

@@ -133,6 +133,11 @@ class Compiler:
             callbacks=callbacks,
         )
 
+    def slices(self, options: bytes) -> tuple[int, ...]:
+        """Returns the slices of a program with these options. Thread-safe."""
+        raw = core_pb2.XlaCompileOptionsProto.FromString(options).compile_options
+        return self._placings.slices(self._devices(xla_pb2.CompileOptionsProto.FromString(raw)))
+
     def _is_quick(self, module: Any, device_ids: Sequence[int], mark: CallbackMark | None) -> bool:
         # Over several devices XLA waits on threads of its own.
         if len(device_ids) > 1 or not self.computes_here:

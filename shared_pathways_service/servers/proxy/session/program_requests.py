@@ -37,6 +37,9 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
             f"programs of type {request.program.type_name!r}: this proxy runs only those of XLA",
         )
     engine = session.engine
+    slices: tuple[int, ...] = ()
+    if not engine.computes_here:
+        slices = engine.compiler.slices(request.compile_options.data)
     handle = session.new_handle()
     future = session.new_handle()
     session.compiling.update((handle, future))
@@ -61,7 +64,9 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
         session.compiling.difference_update((handle, future))
         call.fail(error)
 
-    engine.compilations.put(session.session_id, compile_and_answer, fail)
+    engine.compilations.put(
+        session.session_id, compile_and_answer, fail, lambda: engine.openings(slices)
+    )
     return True
 
 
