@@ -51,7 +51,9 @@ class ExecutorAssignments:
         about = worker.slice
         self._ledger.void(about, event.generation)
         if about.tenant is not None and about.generation == event.generation:
-            reason = f"the executor on host {event.host_index} of {about.id} ended: {event.reason}"
+            reason = f"the executor of host {event.host_index} of {about.id} {event.reason}"
+            if not about.tenant.connected:
+                reason = f"its proxy is gone, and {reason}"
             self._workers.unplace(about, reason)
 
     def greet(self, tenant: Tenant) -> None:

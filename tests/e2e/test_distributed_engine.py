@@ -14,7 +14,7 @@ pytestmark = pytest.mark.race
 
 #: A client on two slices of two hosts each. It says when it is on its slices, and stays connected.
 CLIENT = """
-import queue
+import queue, threading
 heard = queue.SimpleQueue()
 with isc_pathways.connect(
     expected_tpu_instances={"tpuv6e:2x4": 2}, on_event=heard.put
@@ -58,17 +58,33 @@ with isc_pathways.connect(
         except jax.errors.JaxRuntimeError as error:
             return str(error)
 
+    def keep_failing(devices):
+        # It says why its program failed, which its caller waits for.
+        failed = queue.SimpleQueue()
+
+        def run(x):
+            try:
+                while True:
+                    sum_of(x)
+            except jax.errors.JaxRuntimeError as error:
+                failed.put(str(error))
+
+        threading.Thread(target=run, args=(on(devices, original),)).start()
+        return failed
+
     lost, kept = on(slices[0], original), on(slices[1], original)
+    failed = keep_failing(slices[0])
     say("computed", sums=[sum_of(lost), sum_of(kept), sum_of(on(both, original))],
         expected=expected)
-    for _ in range(2):
+    for is_last in (False, True):
         unplaced = await_event("slice.unplaced", 0)
         placed = await_event("slice.placed", 0)
         sums = [until_right(slices[0]), sum_of(kept), until_right(both)]
         same = (np.asarray(triple(kept)) == original * 3).all()
         say("back", sums=sums, kept=bool(same), lost=error_of(lost), reason=unplaced.reason,
-            slice_id=placed.data["slice_id"])
-        lost = on(slices[0], original)
+            failed=failed.get(timeout=150), slice_id=placed.data["slice_id"])
+        if not is_last:
+            lost, failed = on(slices[0], original), keep_failing(slices[0])
 say("left")
 """
 
@@ -93,7 +109,8 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         assert said["sums"] == [expected] * 3
 
         # An executor dies: its slice, or another one, is placed with new executors.
-        first = _executors(_held_by(0))
+        slice_id = _held_by(0)
+        first = _executors(slice_id)
         assert len(first) == 2
         others = _executors(_held_by(1))
         os.kill(first[1], signal.SIGKILL)
@@ -101,7 +118,10 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         assert said["sums"] == [expected] * 3
         assert said["kept"], "an array of the other slice has changed"
         assert "DATA_LOSS" in str(said["lost"])
-        assert "the executor on host" in said["reason"]
+        cause = f"the executor of host 1 of {slice_id} was killed by signal 9 (out of memory?)"
+        assert said["reason"] == cause
+        assert cause in str(said["lost"])
+        assert cause in said["failed"], "the program that waited has another reason"
         assert _executors(_held_by(1)) == others
 
         # A host dies, and its executor with it: a spare takes the place of its whole slice.
@@ -112,6 +132,7 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         assert said["sums"] == [expected] * 3
         assert said["kept"], "an array of the other slice has changed"
         assert "DATA_LOSS" in str(said["lost"])
+        assert said["reason"] in said["failed"]
         assert said["slice_id"] != lost
         wait_until(
             "the lost slice's executors to end",

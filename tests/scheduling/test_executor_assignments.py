@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared_pathways_service.events.tenants import SliceUnplaced
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.persisted import Persist
-from tests.scheduling.harness import SMALL, TWO_HOSTS, Rm
+from tests.scheduling.harness import SMALL, TWO_HOSTS, Rm, events_of
 
 PAIR = "tpuv6e-2x4-0"
+KILLED = "was killed by signal 9 (out of memory?)"
 
 
 def assigned(rm: Rm) -> list[tuple[str, int, str, int]]:
@@ -28,7 +30,7 @@ def serve(rm: Rm, slice_id: str, generation: int, *hosts: int) -> None:
 
 
 def end(rm: Rm, slice_id: str, generation: int, host: int = 0) -> None:
-    rm.do(m.ExecutorEnded(**who(slice_id, host), generation=generation, reason="signal 9"))
+    rm.do(m.ExecutorEnded(**who(slice_id, host), generation=generation, reason=KILLED))
 
 
 def who(slice_id: str, host: int) -> dict[str, Any]:
@@ -96,12 +98,33 @@ def test_a_holder_whose_executor_ends_gets_a_slice_anew() -> None:
     rm.said.clear()
     end(rm, PAIR, 1, host=1)
     (lost,) = rm.heard("ada", m.NotifyUnplaced)
-    assert lost.reason == f"the executor on host 1 of {PAIR} ended: signal 9"
+    assert lost.reason == f"the executor of host 1 of {PAIR} {KILLED}"
     assert rm.placed("ada") == {0: (PAIR, 2)}
     assert assigned(rm) == [(PAIR, 0, "ada", 2), (PAIR, 1, "ada", 2)]
     # The other host's executor served the placement before: it is not taken for the new one.
     serve(rm, PAIR, 2, 1)
     assert not rm.heard("ada", m.NotifyExecutors)
+
+
+def test_the_first_executor_that_ends_is_the_cause_of_the_loss() -> None:
+    rm = Rm({TWO_HOSTS: 2}, executors=True)
+    rm.ask("ada", (TWO_HOSTS,))
+    serve(rm, PAIR, 1, 0, 1)
+    end(rm, PAIR, 1, host=1)
+    end(rm, PAIR, 1, host=0)
+    (lost,) = rm.heard("ada", m.NotifyUnplaced)
+    assert lost.reason == f"the executor of host 1 of {PAIR} {KILLED}"
+
+
+def test_executors_that_end_after_their_proxy_are_not_the_cause() -> None:
+    rm = Rm(2, executors=True)
+    rm.ask("ada")
+    serve(rm, "slice-0", 1)
+    rm.cut("ada")
+    rm.said.clear()
+    end(rm, "slice-0", 1)
+    (lost,) = (event for event in events_of(rm.said) if isinstance(event, SliceUnplaced))
+    assert lost.reason == f"its proxy is gone, and the executor of host 0 of slice-0 {KILLED}"
 
 
 def test_a_worker_that_reports_on_executors_is_not_hung() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
@@ -23,6 +24,10 @@ __all__ = ["Ended", "ExecutorSupervisor", "Serving"]
 #: Seconds for an executor to serve after its start, and to end after it was killed.
 _SERVE_S = 60.0
 _END_S = 10.0
+#: Seconds until an executor that ended as it was told to is reported: its proxy ends those of all
+#: hosts when it loses one, whose end is to be known as the cause.
+_TOLD_S = 2.0
+_KILL = signal.SIGKILL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +42,11 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The executor of a generation ended by itself; there is no other one for it."""
+    """The executor of a generation ended by itself; there is no other one for it.
+
+    Attributes:
+      reason: How it ended, after its subject, e.g. "was killed by signal 9 (out of memory?)".
+    """
 
     generation: int
     reason: str
@@ -57,6 +66,7 @@ class ExecutorSupervisor:
         on_unfit: Callable[[str], None],
         serve_within_s: float = _SERVE_S,
         end_within_s: float = _END_S,
+        told_s: float = _TOLD_S,
     ) -> None:
         """Starts without an assignment.
 
@@ -67,12 +77,14 @@ class ExecutorSupervisor:
             serve, or could not be killed. None is started after it.
           serve_within_s: Seconds for an executor to serve.
           end_within_s: Seconds for it to end.
+          told_s: Seconds until one that ended as it was told to is reported.
         """
         self._command = command
         self._report = report
         self._on_unfit = on_unfit
         self._serve_within_s = serve_within_s
         self._end_within_s = end_within_s
+        self._told_s = told_s
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -86,7 +98,8 @@ class ExecutorSupervisor:
         self._running: ExecutorProcess | None = None
         self._serve_by = 0.0
         self._news: Serving | Ended | None = None
-        self._last_end = ""
+        self._report_by: float | None = None  # when the end in `_news` is due; None: it is reported
+        self._last_code = 0
         self._thread = threading.Thread(target=self._run, name="executors", daemon=True)
         self._thread.start()
 
@@ -131,8 +144,10 @@ class ExecutorSupervisor:
             if closing:
                 return
             if self._news is not None and self._news.generation != generation:
-                self._news = None
-            if self._news is not None and repeats:
+                self._news = self._report_by = None
+            is_due = self._report_by is not None and time.monotonic() >= self._report_by
+            if self._news is not None and (is_due or (repeats and self._report_by is None)):
+                self._report_by = None
                 self._report(self._news)
             if running is None and self._news is None and wanted is not None:
                 if not self._start(wanted):
@@ -160,9 +175,14 @@ class ExecutorSupervisor:
         if running.has_ended:
             if not self._end(running):
                 return False
+            how = _how_ended(self._last_code)
             if not running.serves:
-                return self._give_up(f"the executor ended before it served: {self._last_end}")
-            self._say(Ended(generation=running.assignment.generation, reason=self._last_end))
+                return self._give_up(f"the executor {how} before it served")
+            ended = Ended(generation=running.assignment.generation, reason=how)
+            if self._last_code == 0:
+                self._news, self._report_by = ended, time.monotonic() + self._told_s
+            else:
+                self._say(ended)
         elif running.serves and self._news is None:
             self._say(
                 Serving(
@@ -192,8 +212,8 @@ class ExecutorSupervisor:
             return self._give_up(
                 f"executor {running.pid} was killed and did not end in {self._end_within_s:g} s"
             )
-        self._last_end = f"signal {-code}" if code < 0 else f"exit code {code}"
-        glog("I", f"Executor {running.pid} ended: {self._last_end}")
+        self._last_code = code
+        glog("I", f"Executor {running.pid} {_how_ended(code)}")
         return True
 
     def _give_up(self, reason: str) -> bool:
@@ -204,13 +224,13 @@ class ExecutorSupervisor:
         """Waits for another assignment, for news of the executor, or for its deadline."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
-        limit_ms: float | None = None
+        until = self._report_by
         if (running := self._running) is not None:
             if running.ready_pipe is not None:
                 poll.register(running.ready_pipe, select.POLLIN)
             if not running.serves:
-                limit_ms = max(0.0, self._serve_by - time.monotonic()) * 1000 + 1
-        poll.poll(limit_ms)
+                until = self._serve_by
+        poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
 
@@ -218,3 +238,12 @@ class ExecutorSupervisor:
         with self._lock, contextlib.suppress(BlockingIOError):
             if not self._closed:
                 os.write(self._wake_write, b".")
+
+
+def _how_ended(code: int) -> str:
+    if code > 0:
+        return f"ended with exit code {code}"
+    if code == 0:
+        return "ended as it was told to"
+    # (The kernel ends a process by this one when the memory of the machine or pod runs out.)
+    return f"was killed by signal {-code}" + (" (out of memory?)" if code == -_KILL else "")

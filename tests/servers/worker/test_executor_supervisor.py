@@ -129,21 +129,47 @@ def test_an_executor_that_ends_is_reported_and_not_started_again(
     host = make_host()
     host.supervisor.assign(assigned(1))
     os.kill(host.serving().pid, signal.SIGKILL)
-    assert host.ended() == Ended(generation=1, reason="signal 9")
+    assert host.ended() == Ended(generation=1, reason="was killed by signal 9 (out of memory?)")
     host.supervisor.assign(assigned(1))
     host.supervisor.repeat_report()
-    assert host.ended() == Ended(generation=1, reason="signal 9")
+    assert host.ended() == Ended(generation=1, reason="was killed by signal 9 (out of memory?)")
     host.supervisor.assign(assigned(2))
     assert host.serving().generation == 2
     assert len(host.stand_in.started) == 2
     assert host.unfit.empty()
 
 
+def test_an_executor_that_was_told_to_end_is_reported_last(
+    make_host: Callable[..., Host],
+) -> None:
+    host = make_host(told_s=0.2)
+    host.stand_in.mode = "obey"
+    host.supervisor.assign(assigned(1))
+    os.kill(host.serving().pid, signal.SIGTERM)
+    assert host.ended() == Ended(generation=1, reason="ended as it was told to")
+    host.supervisor.repeat_report()
+    assert host.ended() == Ended(generation=1, reason="ended as it was told to")
+
+
+def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being_reported(
+    make_host: Callable[..., Host],
+) -> None:
+    host = make_host(told_s=DEADLINE_S)
+    host.stand_in.mode = "obey"
+    host.supervisor.assign(assigned(1))
+    first = host.serving().pid
+    os.kill(first, signal.SIGTERM)
+    eventually(lambda: is_gone(first), "the executor to end")
+    host.supervisor.repeat_report()
+    host.supervisor.assign(assigned(2))
+    assert host.serving().generation == 2
+
+
 @pytest.mark.parametrize(
     ("mode", "reason"),
     [
         ("mute", "the executor did not serve within 0.5 s"),
-        ("end", "the executor ended before it served: exit code 7"),
+        ("end", "the executor ended with exit code 7 before it served"),
     ],
 )
 def test_a_host_whose_executor_does_not_serve_is_unfit(

@@ -89,7 +89,13 @@ class ExecutorClient:
         """Sends a command to executors, and waits for all their reports, or an error."""
         with _IN_ONE_ORDER if len(links) > 1 else contextlib.nullcontext():
             asked = [link.ask(pb.ExecutorCommand(client=client, **body)) for link in links]
-        first_error(asked)
+        try:
+            first_error(asked)
+        except StatusError:
+            # Others fail because of one that is lost, and may notice it first.
+            for link in links:
+                link.await_loss()
+            raise
         return [future.result() for future in asked]
 
     # ---- arrays

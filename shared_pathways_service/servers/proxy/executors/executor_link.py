@@ -61,7 +61,8 @@ class ExecutorLink:
 
     Args:
       token: The executor's token; None: it requires none.
-      on_lost: Called when the executor is lost, with the reason.
+      on_lost: Called when the executor is lost, with the reason. It may find out more for some
+        seconds: what waits for the executor fails only afterwards.
       on_broken: Called with the number of a client that runs no more programs over several hosts,
         before those that wait for the report of the program.
 
@@ -89,6 +90,7 @@ class ExecutorLink:
         self._waiting: dict[int, tuple[int, futures.Future[pb.ExecutorReport]]] = {}
         self._numbers = itertools.count(1)
         self._lost: StatusError | None = None
+        self._is_ending = False
         self._is_closed = False
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         # (Not the generated stub: the bytes are counted here, as `ByteSize` makes them once more.)
@@ -126,6 +128,11 @@ class ExecutorLink:
         """Frees a number after all commands so far. Finalizers call it: it does not block."""
         self._queue.put((kind, number))
 
+    def await_loss(self) -> None:
+        """Returns once its loss was reported, if its stream has ended; otherwise at once."""
+        if self._is_ending:
+            self._thread.join()
+
     def close(self) -> None:
         """Ends the stream, and so the executor; nothing is reported as lost."""
         self._is_closed = True
@@ -161,14 +168,15 @@ class ExecutorLink:
         except Exception as error:  # noqa: BLE001 - otherwise all would wait for ever
             reason = f"a report of the executor at {self.address} cannot be handled: {error}"
             self._stream.cancel()
-        with self._lock:
-            self._lost = lost = StatusError(Code.DATA_LOSS, reason)
-            left, self._waiting = self._waiting, {}
+        self._is_ending = True
         try:
             # Before those that wait, so that what fails then is said to be lost with its slice.
             if not self._is_closed:
                 self._on_lost(self, reason)
         finally:
+            with self._lock:
+                self._lost = lost = StatusError(Code.DATA_LOSS, reason)
+                left, self._waiting = self._waiting, {}
             for _, future in left.values():
                 future.set_exception(lost.copy())
 

@@ -33,6 +33,8 @@ __all__ = ["EXECUTORS_S", "PlacedExecutors"]
 EXECUTORS_S = 90.0
 #: Seconds for them to open their client beyond that.
 _OPEN_S = 60.0
+#: Seconds for the RM to report why a placement's executor is lost, which its worker knows better.
+_CAUSE_S = 2.0
 #: Seconds for the threads of placements to end.
 _END_S = 10.0
 
@@ -206,7 +208,7 @@ class PlacedExecutors:
         self._executors.open(list(link_of), (placement.index,))
 
     def _lose(self, placement: _Placement, _link: ExecutorLink, reason: str) -> None:
-        if not placement.ended.is_set():
+        if not placement.ended.wait(_CAUSE_S):
             self._on_lost(placement.index, placement.generation, reason)
 
     def _forget(self, placement: _Placement) -> None:
