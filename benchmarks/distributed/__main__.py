@@ -16,20 +16,22 @@ import dataclasses
 import functools
 import os
 import statistics
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.distributed.clients import raw_fetch, raw_upload
+from benchmarks.distributed.measuring import Client, running_client
+from benchmarks.distributed.scale import measure_scale, show_scale
 from benchmarks.proxy.running import less, running_proxy
-from harness.own_service import ROOT, write_result
+from harness.own_service import write_result
 from harness.proxy.executors import running_executors
 from shared_pathways_service.api.topology import InstanceType
 
 #: Slices of one, two and four hosts, each with four devices.
 ONE, TWO, FOUR = "tpuv6e:2x2", "tpuv6e:2x4", "tpuv6e:4x4"
-Measure = Callable[[int], float]
+#: The growth with the number of executors, a table of its own.
+_SCALE = "scale"
 
 
 class Setting:
@@ -76,39 +78,6 @@ class Setting:
             flags += self._stack.enter_context(running_executors(*hosts)).proxys_flags
         proxy = self._stack.enter_context(running_proxy(*flags))
         return self._stack.enter_context(running_client(proxy.address))
-
-
-class Client:
-    """A process with JAX on one proxy."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self._answer()  # that it is ready
-
-    def ask(self, name: str, count: int) -> float:
-        """Returns the figure of a measurement."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{name} {count}\n")
-        self._process.stdin.flush()
-        return float(self._answer())
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"a client ended with {self._process.wait()}")
-        return line.strip()
-
-
-@contextlib.contextmanager
-def running_client(address: str) -> Iterator[Client]:
-    """Runs a client of the proxy at an address."""
-    command = [sys.executable, "-m", "benchmarks.distributed.clients", address]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
-        try:
-            yield Client(process)
-        finally:
-            process.kill()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,23 +176,11 @@ def measure(rows: Mapping[str, Row], rounds: int, is_short: bool) -> dict[str, l
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.distributed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--short", action="store_true", help="few repetitions, and no aims: does it run?"
-    )
-    parser.add_argument("--only", choices=ROWS, nargs="*", help="rows; all of them if omitted")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    rows = {name: ROWS[name] for name in arguments.only or ROWS}
-    found = measure(rows, arguments.rounds, arguments.short)
+def show(
+    rows: Mapping[str, Row], found: Mapping[str, list[list[float]]], result: dict[str, object]
+) -> int:
+    """Prints the medians as a table, adds them to the result; returns how many missed their aim."""
     missed = 0
-    result: dict[str, object] = {"load": os.getloadavg()[0]}
     print(f"{'':50}{'median':>9}{'limit':>9}  {'':20}{'ratio':>7}{'wanted':>10}")
     for name, row in rows.items():
         value, limit = (statistics.median(column) for column in zip(*found[name], strict=True))
@@ -240,6 +197,32 @@ def main() -> int:
             "wanted": f">= {row.wanted:g}",
             "rounds": found[name],
         }
+    return missed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.distributed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--short", action="store_true", help="few repetitions, and no aims: does it run?"
+    )
+    parser.add_argument(
+        "--only", choices=[*ROWS, _SCALE], nargs="*", help="rows; all of them if omitted"
+    )
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    names = arguments.only or [*ROWS, _SCALE]
+    rows = {name: ROWS[name] for name in names if name in ROWS}
+    result: dict[str, object] = {"load": os.getloadavg()[0]}
+    missed = 0
+    if rows:
+        missed = show(rows, measure(rows, arguments.rounds, arguments.short), result)
+    if _SCALE in names:
+        result[_SCALE] = show_scale(measure_scale(arguments.rounds, is_short=arguments.short))
     write_result("distributed", result, arguments.out)
     return int(missed > 0 and not arguments.short)
 

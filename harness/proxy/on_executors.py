@@ -11,9 +11,6 @@ proxies with a resource manager or with a choice of the engine, stay as they are
 from __future__ import annotations
 
 import fnmatch
-import json
-import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Sequence
@@ -23,6 +20,7 @@ from typing import Any
 import pytest
 
 from harness import processes
+from harness.proxy.forks import Forks
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
@@ -34,13 +32,7 @@ _TOKEN = "a-token"
 _token_file = tempfile.NamedTemporaryFile("w")  # noqa: SIM115 - of the whole run
 _token_file.write(_TOKEN)
 _token_file.flush()
-_forks = subprocess.Popen(
-    [sys.executable, "-m", "harness.proxy.executor_forks"],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-    cwd=processes.REPOSITORY,
-)
+_forks = Forks("harness.proxy.executor_forks")
 
 
 @pytest.hookimpl(trylast=True)
@@ -74,7 +66,7 @@ def pytest_configure() -> None:
 
 def pytest_unconfigure() -> None:
     # (Executors that are left end with it.)
-    _forks.communicate()
+    _forks.close()
     _token_file.close()
 
 
@@ -100,15 +92,8 @@ def _addresses(instance_types: Sequence[InstanceType]) -> list[str]:
 
 
 def _port_of_a_new_one(instance_type: InstanceType, host: int) -> int:
-    assert _forks.stdin is not None
-    assert _forks.stdout is not None
-    flags = {
-        "instance_type": instance_type,
-        "host_index": host,
-        "token_file": _token_file.name,
-        "parent_pid": _forks.pid,
-    }
-    _forks.stdin.write(json.dumps([f"--{name}={value}" for name, value in flags.items()]) + "\n")
-    _forks.stdin.flush()
-    port: int = json.loads(_forks.stdout.readline())["port"]
-    return port
+    return _forks.port(
+        f"--instance_type={instance_type}",
+        f"--host_index={host}",
+        f"--token_file={_token_file.name}",
+    )

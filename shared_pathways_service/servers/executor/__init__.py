@@ -3,7 +3,8 @@
 - `flags`: its flags
 - `executor_service`: the streams of the proxy and of other executors
 - `executor_commands`: decides what runs when
-- `opened_clients`: carries out a command on some devices
+- `executor_engine`: the interface of what computes
+- `opened_clients`: the engine of XLA's clients
 - `exchange`: parts of arrays on their way to other executors
 - `held`: clients, arrays, programs and runners, also before they are there
 

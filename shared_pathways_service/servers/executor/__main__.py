@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
@@ -19,6 +19,10 @@ from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
+from shared_pathways_service.servers.executor.exchange import Offers
+from shared_pathways_service.servers.executor.executor_commands import Commands
+from shared_pathways_service.servers.executor.executor_engine import Engine
+from shared_pathways_service.servers.executor.executor_service import ExecutorService, TakersOnly
 from shared_pathways_service.servers.executor.flags import ExecutorOptions
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.serving.process import (
@@ -41,31 +45,28 @@ _OPTIONS = (
 )
 
 
-def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
+#: Loads what computes, which may be slow.
+LoadEngine = Callable[[ExecutorOptions], Engine]
+
+
+def _xla_engine(options: ExecutorOptions) -> Engine:
+    from shared_pathways_service.servers.executor.opened_clients import XlaEngine  # noqa: PLC0415
+
+    return XlaEngine(options.own_devices, options.bind_address)
+
+
+def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEngine) -> None:
     token = read_token(options.token_file)
     if options.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
     # Only now: JAX is slow to load, and the limit holds for it as well.
-    from shared_pathways_service.servers.executor.exchange import Offers  # noqa: PLC0415
-    from shared_pathways_service.servers.executor.executor_commands import Commands  # noqa: PLC0415
-    from shared_pathways_service.servers.executor.executor_service import (  # noqa: PLC0415
-        ExecutorService,
-        TakersOnly,
-    )
-    from shared_pathways_service.servers.xla import xla_internals  # noqa: PLC0415
-    from shared_pathways_service.servers.xla.xla import warm_up  # noqa: PLC0415
-
-    xla_internals.check()
-    warm_up()
+    engine = load_engine(options)
     offers = Offers()
     server = grpc.server(
         ThreadPoolExecutor(_CALLS), interceptors=[TakersOnly(offers)], options=_OPTIONS
     )
     service = ExecutorService(
-        lambda report: Commands(options.own_devices, options.bind_address, report, offers),
-        offers,
-        token,
-        stop.set,
+        lambda report: Commands(engine, report, offers), offers, token, stop.set
     )
     executors_pb2_grpc.add_ExecutorsServicer_to_server(service, server)
     listening = listen(
@@ -82,8 +83,13 @@ def _serve(options: ExecutorOptions, stop: threading.Event) -> None:
     glog("I", "The executor ends")
 
 
-def main(argv: Sequence[str]) -> NoReturn:
-    """Runs the executor, and ends the process."""
+def main(argv: Sequence[str], load_engine: LoadEngine = _xla_engine) -> NoReturn:
+    """Runs the executor, and ends the process.
+
+    Args:
+      argv: Its flags.
+      load_engine: Loads its engine.
+    """
     stop = threading.Event()
     StopSignals(stop.set)
     faulthandler.enable(all_threads=False)
@@ -93,7 +99,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         # It may be busy in XLA: without waiting for anything.
         exit_with_parent(options.parent_pid, lambda: _exit(0))
     try:
-        _serve(options, stop)
+        _serve(options, stop, load_engine)
     except SharedPathwaysError as error:
         glog("E", str(error))
         _exit(2 if isinstance(error, InvalidRequestError) else 1)

@@ -16,15 +16,13 @@ from shared_pathways_service.servers.devices.status_errors import (
     from_exception,
 )
 from shared_pathways_service.servers.executor.exchange import Offers
-from shared_pathways_service.servers.executor.held import Held, when_settled
-from shared_pathways_service.servers.executor.opened_clients import (
+from shared_pathways_service.servers.executor.executor_engine import (
     BrokenClientError,
-    OpenedClient,
-    description,
-    facts,
+    Client,
+    Engine,
 )
+from shared_pathways_service.servers.executor.held import Held, when_settled
 from shared_pathways_service.servers.executor.run_queue import RunQueue
-from shared_pathways_service.servers.xla.coordination import bound_collectives
 
 __all__ = ["Commands"]
 
@@ -54,15 +52,13 @@ class Commands:
     """What one proxy has on this executor. Not thread-safe, but it uses threads.
 
     Args:
-      own_devices: The number of devices here.
-      host: An address of this machine that other executors can reach.
+      engine: Opens clients.
       report: Called with each report, on any thread.
       offers: What is offered to other executors.
     """
 
-    def __init__(self, own_devices: int, host: str, report: Report, offers: Offers) -> None:
-        self._own_devices = own_devices
-        self._host = host
+    def __init__(self, engine: Engine, report: Report, offers: Offers) -> None:
+        self._engine = engine
         self._report = report
         self._offers = offers
         self._runs: dict[int, RunQueue] = {}
@@ -100,7 +96,7 @@ class Commands:
         body: Any = getattr(command, kind) if kind else None
         if kind == "open":
             # Now, on one thread: XLA reads its flags with the first client.
-            bound_collectives(body.collective_timeout_s)
+            self._engine.bound_collectives(body.collective_timeout_s)
         elif kind == "offer":
             self._offers.announce(body.transfer, body.token)
         names = list(_used(kind, body, command.client))
@@ -196,7 +192,7 @@ class Commands:
     # ---- one method for each command
 
     def _open(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        job.makes[0].fill(OpenedClient(job.body, self._own_devices, self._host))
+        job.makes[0].fill(self._engine.open(job.body))
 
     def _put(self, job: _Job, _report: pb.ExecutorReport) -> None:
         job.makes[0].fill(_client(job).put(job.body))
@@ -215,8 +211,7 @@ class Commands:
 
     def _reshard(self, job: _Job, _report: pb.ExecutorReport) -> None:
         parts = [held.get() for held in job.uses[2:]]
-        place = job.uses[1].get().placing(job.body.held)
-        job.makes[0].fill(_client(job).reshard(job.body.make, place, parts))
+        job.makes[0].fill(_client(job).reshard(job.body, job.uses[1].get(), parts))
 
     def _offer(self, job: _Job, _report: pb.ExecutorReport) -> None:
         arrays = [held.get() for held in job.uses[1:]]
@@ -227,12 +222,13 @@ class Commands:
         job.makes[0].fill(_client(job).gather(job.body, arrays))
 
     def _compile(self, job: _Job, report: pb.ExecutorReport) -> None:
-        made = _client(job).compile(job.body)
-        report.facts.CopyFrom(facts(made.executable))
+        client = _client(job)
+        made = client.compile(job.body)
+        report.facts.CopyFrom(client.facts(made))
         job.makes[0].fill(made)
 
     def _describe(self, job: _Job, report: pb.ExecutorReport) -> None:
-        described = description(job.uses[1].get().executable, job.body.what)
+        described = _client(job).description(job.uses[1].get(), job.body.what)
         if described is not None:
             report.description = described
 
@@ -259,8 +255,8 @@ class Commands:
             held.fill(array)
 
 
-def _client(job: _Job) -> OpenedClient:
-    client: OpenedClient = job.uses[0].get()
+def _client(job: _Job) -> Client:
+    client: Client = job.uses[0].get()
     return client
 
 

@@ -1,4 +1,4 @@
-"""Carries out a proxy's commands on the devices of one client."""
+"""The engine that computes: carries out a proxy's commands with XLA's clients."""
 
 from __future__ import annotations
 
@@ -20,19 +20,40 @@ from shared_pathways_service.servers.devices.status_errors import (
     invalid_argument,
 )
 from shared_pathways_service.servers.executor.exchange import cut, gathered, taken
-from shared_pathways_service.servers.xla.coordination import CpuOfSeveral
+from shared_pathways_service.servers.executor.executor_engine import BrokenClientError
+from shared_pathways_service.servers.xla import xla_internals
+from shared_pathways_service.servers.xla.coordination import CpuOfSeveral, bound_collectives
 from shared_pathways_service.servers.xla.platforms import CPU
 from shared_pathways_service.servers.xla.shardings import Placing, Placings
-from shared_pathways_service.servers.xla.xla import XlaClient
+from shared_pathways_service.servers.xla.xla import XlaClient, warm_up
 
-__all__ = ["BrokenClientError", "OpenedClient", "Program", "Runner", "description", "facts"]
+__all__ = ["OpenedClient", "XlaEngine"]
 
 #: The most bytes of one report: protobuf's limit is 2 GiB.
 _MOST_BYTES = 1 << 30
 
 
-class BrokenClientError(StatusError):
-    """A program failed, or did not run, so that its client runs no more over several hosts."""
+class XlaEngine:
+    """An `Engine` with devices of XLA's.
+
+    Args:
+      own_devices: The number of devices here.
+      host: An address of this machine that other executors can reach.
+    """
+
+    def __init__(self, own_devices: int, host: str) -> None:
+        xla_internals.check()
+        warm_up()
+        self._own_devices = own_devices
+        self._host = host
+
+    def bound_collectives(self, seconds: int) -> None:
+        """Bounds the waits in collectives, with the first client: XLA reads its flags once."""
+        bound_collectives(seconds)
+
+    def open(self, command: pb.OpenClient) -> OpenedClient:
+        """Opens a client, together with the other hosts that have devices of it."""
+        return OpenedClient(command, self._own_devices, self._host)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,11 +169,12 @@ class OpenedClient:
         return PlacedArray(self, spec, getattr(self._client, method)(spec, arrays))
 
     def reshard(
-        self, body: pb.MakeArray, held: Placing, parts: Sequence[PlacedArray]
+        self, body: pb.ReshardArray, held: OpenedClient, parts: Sequence[PlacedArray]
     ) -> PlacedArray:
-        """Makes an array of the content of another, all of whose pieces are here."""
-        spec = self._spec(body.spec)
-        made = self._client.reshard(spec, held, [part.array for part in parts])
+        """Makes an array of the content of another, all of whose pieces `held` has here."""
+        spec = self._spec(body.make.spec)
+        place = held.placing(body.held)
+        made = self._client.reshard(spec, place, [part.array for part in parts])
         return PlacedArray(self, spec, made)
 
     def offered(self, body: pb.OfferParts, arrays: Sequence[PlacedArray]) -> list[np.ndarray]:
@@ -178,6 +200,23 @@ class OpenedClient:
         self._client.assign(options, devices)
         make = self._client.load if body.is_serialized else self._client.compile
         return Program(make(body.text, devices, options), not self._own.issuperset(devices))
+
+    def facts(self, program: Program) -> pb.ProgramFacts:
+        """Returns what the proxy asks of every program."""
+        return _facts(program.executable)
+
+    def description(
+        self, program: Program, what: pb.DescribeProgram.What.ValueType
+    ) -> bytes | None:
+        """Returns what the proxy rarely asks of a program; None: there is none."""
+        executable = program.executable
+        if what == pb.DescribeProgram.COSTS:
+            return json.dumps(dict(executable.costs())).encode()
+        if what == pb.DescribeProgram.TEXT:
+            return executable.text().encode()
+        if what == pb.DescribeProgram.MEMORY:
+            return executable.memory_report().SerializeToString()
+        return executable.serialized()
 
     def runner(self, program: Program, results: Sequence[pb.ExecutorArraySpec]) -> Runner:
         """Prepares a program for runs."""
@@ -234,8 +273,7 @@ class OpenedClient:
 _REMEMBERED = 4096
 
 
-def facts(executable: Executable) -> pb.ProgramFacts:
-    """Returns what the proxy asks of every program."""
+def _facts(executable: Executable) -> pb.ProgramFacts:
     found = pb.ProgramFacts(
         name=executable.name,
         fingerprint=executable.fingerprint,
@@ -262,14 +300,3 @@ def _layouts(get: Callable[[], list[str]]) -> pb.Layouts:
         return pb.Layouts(layouts=get())
     except Exception as error:  # noqa: BLE001 - XLA's, for tokens; raised again in the proxy
         return pb.Layouts(error=str(error) or type(error).__name__)
-
-
-def description(executable: Executable, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
-    """Returns what the proxy rarely asks of a program; None: there is none."""
-    if what == pb.DescribeProgram.COSTS:
-        return json.dumps(dict(executable.costs())).encode()
-    if what == pb.DescribeProgram.TEXT:
-        return executable.text().encode()
-    if what == pb.DescribeProgram.MEMORY:
-        return executable.memory_report().SerializeToString()
-    return executable.serialized()

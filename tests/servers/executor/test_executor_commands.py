@@ -12,7 +12,6 @@ import pytest
 from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.executor import executor_commands
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
 
@@ -22,7 +21,7 @@ CLIENT, PROGRAM, RUNNER, ARRAY, RESULT = range(1, 6)
 class Client:
     """Programs of these texts: `one host`, `two hosts`, `no program`."""
 
-    def __init__(self, command: pb.OpenClient, _own_devices: int, _host: str) -> None:
+    def __init__(self, command: pb.OpenClient) -> None:
         self.spans_hosts = bool(command.coordinator)
         self.is_broken = False
 
@@ -35,7 +34,10 @@ class Client:
     def compile(self, body: pb.CompileProgram) -> SimpleNamespace:
         if body.text == b"no program":
             raise StatusError(Code.INVALID_ARGUMENT, "it is no program")
-        return SimpleNamespace(spans_hosts=body.text == b"two hosts", executable=None)
+        return SimpleNamespace(spans_hosts=body.text == b"two hosts")
+
+    def facts(self, _program: SimpleNamespace) -> pb.ProgramFacts:
+        return pb.ProgramFacts()
 
     def runner(self, program: SimpleNamespace, _results: Any) -> SimpleNamespace:
         return SimpleNamespace(program=program)
@@ -55,7 +57,9 @@ class Proxy:
     def __init__(self) -> None:
         self.offers = Offers()
         self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
-        self._commands = Commands(1, "host", self._reports.put, self.offers)
+        # (Of an engine's methods.)
+        engine: Any = SimpleNamespace(open=Client, bound_collectives=lambda _seconds: None)
+        self._commands = Commands(engine, self._reports.put, self.offers)
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
 
@@ -87,11 +91,7 @@ class Proxy:
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    bounds: list[int] = []
-    monkeypatch.setattr(executor_commands, "OpenedClient", Client)
-    monkeypatch.setattr(executor_commands, "facts", lambda _executable: pb.ProgramFacts())
-    monkeypatch.setattr(executor_commands, "bound_collectives", bounds.append)
+def proxy() -> Iterator[Proxy]:
     proxy = Proxy()
     yield proxy
     proxy.close()

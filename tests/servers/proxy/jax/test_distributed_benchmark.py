@@ -13,11 +13,20 @@ from harness.processes import REPOSITORY
 def test_it_measures(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     command = [sys.executable, "-m", "benchmarks.distributed", "--rounds=1", "--short"]
-    # (Of all figures the one with the fewest processes: two executors, and one for the limit.)
+    # (Of all figures against a limit the one with the fewest processes: two executors.)
     subprocess.run(
-        [*command, "--only", "reshard", "--out", out], check=True, cwd=REPOSITORY, timeout=240
+        [*command, "--only", "reshard", "scale", "--out", out],
+        check=True,
+        cwd=REPOSITORY,
+        timeout=240,
     )
-    row = json.loads(out.read_text())["result"]["reshard"]
+    result = json.loads(out.read_text())["result"]
+    row = result["reshard"]
     ((moved, limit),) = row["rounds"]
     assert moved > 0
     assert row["ratio"] == moved / limit
+    scale = result["scale"]
+    assert scale["message_bytes"]["commands of an execute"] > 0
+    for executors in ("null 1", "null 2"):
+        (figures,) = scale[executors]["rounds"]
+        assert figures["executes_per_s"] > 0
