@@ -146,6 +146,8 @@ class Executable(Protocol):
 class DeviceClient(Protocol):
     """Some devices, by the proxy's numbers, with their arrays and programs.
 
+    What it does for a thread that is bound to placements (`bound_work`) it does on no later ones.
+
     Arrays and programs belong to the client that made them. A client runs its programs over several
     devices one after the other, whatever their devices: one that does not end delays all others of
     the same client.

@@ -33,5 +33,5 @@ def content(spec: Spec, array: object) -> np.ndarray:
 def bytes_passed(placings: Placings, devices: int) -> int:
     """Returns the bytes between this process and executors of so many devices; 0 without."""
     client = placings.client((0, 1))
-    links = client.hosts(range(devices)) if isinstance(client, ExecutorClient) else ()
+    links = client.present().hosts(range(devices)) if isinstance(client, ExecutorClient) else ()
     return sum(link.sent_bytes + link.received_bytes for link in links)

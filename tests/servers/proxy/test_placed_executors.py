@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, single
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
 from tests.servers.proxy.conftest import (
@@ -195,3 +198,58 @@ def test_a_program_for_a_slice_without_executors_holds_up_no_other_one(
     (result,) = client.execute(double, [client.put(FOUR, single(0))])
     np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
     assert proxy.engine.compiler.compiled == compiled + 1
+
+
+def test_work_of_a_lost_placement_does_not_use_the_next_ones_executors(
+    make_proxy: MakeProxy,
+    connect: MakeClient,
+    addresses: list[tuple[str, ServerProcess]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (first, _), (second, _), _ = addresses
+    proxy = make_proxy(places_executors=True)
+    client = connect(proxy.address)
+    serve(proxy, named(0, 1, first, token="a-token"))
+    double = client.compile(DOUBLE, [0])
+    argument = client.put(FOUR, single(0))
+    np.testing.assert_array_equal(client.fetch(client.execute(double, [argument])[0]), 2 * FOUR)
+    devices = proxy.engine.placings.client((0,))
+    begun, go_on = threading.Barrier(3), threading.Event()
+    ended: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()
+
+    def delayed(work: Callable[..., Any]) -> Callable[..., Any]:
+        def late(*arguments: Any) -> Any:
+            begun.wait(DEADLINE_S)
+            assert go_on.wait(DEADLINE_S)
+            try:
+                made = work(*arguments)
+            except StatusError as error:
+                ended.put(error)
+                raise
+            ended.put(None)
+            return made
+
+        return late
+
+    (session,) = proxy.service.sessions
+    (program,) = session.programs.values()
+    monkeypatch.setattr(program, "start", None)
+    monkeypatch.setattr(program, "run", delayed(program.run))
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "put", delayed(devices.put))
+        lost = [client.put(FOUR, single(0)), *client.execute(double, [argument])]
+        begun.wait(DEADLINE_S)
+        assert proxy.slices.unplace(0, 1, "it is taken")
+        assert proxy.slices.place(0, 9, "spare")
+        serve(proxy, named(0, 9, second, token="a-token"))
+        (opening,) = proxy.engine.openings((0,))
+        assert opening.wait(DEADLINE_S)
+        go_on.set()
+        for _ in lost:
+            error = ended.get(timeout=DEADLINE_S)
+            assert error is not None
+            assert error.code is Code.DATA_LOSS
+    for array in lost:
+        with pytest.raises(Failed) as raised:
+            client.fetch(array)
+        assert raised.value.code == DATA_LOSS

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shared_pathways_service.servers.devices.bound_work import run_bound
 from shared_pathways_service.servers.devices.status_errors import StatusError, from_exception
 from shared_pathways_service.servers.proxy.execution.executor import Executor, Meeting
 from shared_pathways_service.servers.proxy.execution.openings import Opening
@@ -253,7 +254,7 @@ class Operation:
             return
         inputs, outputs = self.inputs, self._outputs
         try:
-            self._finish(None, run())
+            self._finish(None, run_bound(run, self.epochs))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
             # (Data that was lost meanwhile may have been freed during the work.)
             lost = (value.failure() for value in inputs)

@@ -23,6 +23,7 @@ from shared_pathways_service.servers.proxy.executors.gathering import (
     recuts,
     wholes,
 )
+from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 from shared_pathways_service.servers.proxy.executors.remote_arrays import (
     Memory,
     RemoteArray,
@@ -47,19 +48,19 @@ class ExecutorClient:
 
     Args:
       device_ids: The devices, ascending.
-      link_of: The executor of each device.
-      number: Returns the number of these devices' client in executors, which first open it if they
-        must; another one after a program over several of them has failed. Arrays and programs of
-        an earlier client remain valid.
+      link_of: Returns the executor of each device now.
+      present: Returns these devices' client in executors, which first open it if they must; another
+        one after a program over several of them has failed. Arrays and programs of an earlier
+        client remain valid.
     """
 
     def __init__(
         self,
         device_ids: Sequence[int],
-        link_of: Mapping[int, ExecutorLink],
-        number: Callable[[], int],
+        link_of: Callable[[], Mapping[int, ExecutorLink]],
+        present: Callable[[], PresentClient],
     ) -> None:
-        self.number = number
+        self.present = present
         self._link_of = link_of
         self._device_ids = device_ids
         placeholders = XlaClient(device_ids)
@@ -71,17 +72,10 @@ class ExecutorClient:
         self.identity = placeholders.identity
         self.options = placeholders.options
 
-    def links_of(self, spec: ArraySpec) -> tuple[ExecutorLink, ...]:
-        """Returns the executor of each piece of an array."""
-        return tuple(self._link_of[i] for i in spec.placing.device_ids)
-
-    def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
-        """Returns the executors of some devices, each once."""
-        return tuple(dict.fromkeys(self._link_of[i] for i in device_ids))
-
     def is_on(self, links: Sequence[ExecutorLink]) -> bool:
         """Whether this is one executor, and has all devices now: then no other client is opened."""
-        return len(links) == 1 and all(self._link_of.get(i) is links[0] for i in self._device_ids)
+        link_of = self._link_of()
+        return len(links) == 1 and all(link_of.get(i) is links[0] for i in self._device_ids)
 
     def ask(
         self, client: int, links: Sequence[ExecutorLink], **body: Any
@@ -102,7 +96,7 @@ class ExecutorClient:
 
     def put(self, spec: ArraySpec, shards: Sequence[Any]) -> RemoteArray:
         """Makes an array; each executor receives its pieces."""
-        array = self._new(spec)
+        array = _new(self.present(), spec)
         data: dict[ExecutorLink, list[bytes]] = {}
         for link, shard in zip(array.links, shards, strict=True):
             data.setdefault(link, []).append(np.ascontiguousarray(shard).tobytes())
@@ -136,30 +130,34 @@ class ExecutorClient:
 
     def join(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Makes one array of pieces."""
-        return self._make("join", spec, parts, [part.memory[0] for part in parts])
+        return self._make(self.present(), "join", spec, parts, [part.memory[0] for part in parts])
 
     def adopt(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Makes an array of another client's pieces, without a copy if all stay on their hosts."""
-        if self._are_here(spec, parts):
-            return self._make("adopt", spec, parts, _views(parts))
-        return self._gathered(spec, parts, wholes(parts))
+        present = self.present()
+        if _are_here(present, spec, parts):
+            return self._make(present, "adopt", spec, parts, _views(parts))
+        return _gathered(present, spec, parts, wholes(parts))
 
     def copy(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Copies pieces, also from executor to executor."""
-        if self._are_here(spec, parts):
-            return self._make("copy", spec, parts)
-        return self._gathered(spec, parts, wholes(parts))
+        present = self.present()
+        if _are_here(present, spec, parts):
+            return self._make(present, "copy", spec, parts)
+        return _gathered(present, spec, parts, wholes(parts))
 
     def reinterpret(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Makes an array of the pieces' own memory."""
-        return self._make("reinterpret", spec, parts, _views(parts))
+        return self._make(self.present(), "reinterpret", spec, parts, _views(parts))
 
     def reshard(self, spec: ArraySpec, held: Place, parts: Sequence[RemoteArray]) -> RemoteArray:
         """Cuts the new pieces out of the old ones, on the executors of the new ones."""
-        links = {*self.links_of(spec), *(part.links[0] for part in parts)}
+        present = self.present()
+        links_of_new = present.links_of(spec)
+        links = {*links_of_new, *(part.links[0] for part in parts)}
         if len(links) > 1:
-            return self._gathered(spec, parts, recuts(spec, self.links_of(spec), held, parts))
-        array = self._new(spec)
+            return _gathered(present, spec, parts, recuts(spec, links_of_new, held, parts))
+        array = _new(present, spec)
         body = pb.ReshardArray(
             make=_make_message(array, spec, parts),
             held=held.proto.SerializeToString(),
@@ -178,25 +176,15 @@ class ExecutorClient:
             raise RuntimeError("the array has been deleted")
         return [id(memory.origin) for memory in array.memory]
 
-    def _new(self, spec: ArraySpec, memory: Sequence[Memory] | None = None) -> RemoteArray:
-        shape = spec.placing.shard_shape(spec.shape)
-        return RemoteArray(self.number(), self.links_of(spec), spec.dtype, shape, memory)
-
-    def _gathered(
-        self, spec: ArraySpec, parts: Sequence[RemoteArray], pieces: Sequence[Piece]
-    ) -> RemoteArray:
-        array = self._new(spec)
-        gather(array, spec_message(spec), parts, pieces)
-        return array
-
     def _make(
         self,
+        present: PresentClient,
         method: str,
         spec: ArraySpec,
         parts: Sequence[RemoteArray],
         memory: Sequence[Memory] | None = None,
     ) -> RemoteArray:
-        array = self._new(spec, memory)
+        array = _new(present, spec, memory)
         self._ask_each(
             array.client,
             {
@@ -210,10 +198,6 @@ class ExecutorClient:
         first_error(
             [link.ask(pb.ExecutorCommand(client=client, **body)) for link, body in bodies.items()]
         )
-
-    def _are_here(self, spec: ArraySpec, parts: Sequence[RemoteArray]) -> bool:
-        links = self.links_of(spec)
-        return all(link is part.links[0] for link, part in zip(links, parts, strict=True))
 
     # ---- programs
 
@@ -249,6 +233,29 @@ class ExecutorClient:
                 is_serialized=is_serialized,
             ),
         )
+
+
+def _new(
+    present: PresentClient, spec: ArraySpec, memory: Sequence[Memory] | None = None
+) -> RemoteArray:
+    shape = spec.placing.shard_shape(spec.shape)
+    return RemoteArray(present.number, present.links_of(spec), spec.dtype, shape, memory)
+
+
+def _gathered(
+    present: PresentClient,
+    spec: ArraySpec,
+    parts: Sequence[RemoteArray],
+    pieces: Sequence[Piece],
+) -> RemoteArray:
+    array = _new(present, spec)
+    gather(array, spec_message(spec), parts, pieces)
+    return array
+
+
+def _are_here(present: PresentClient, spec: ArraySpec, parts: Sequence[RemoteArray]) -> bool:
+    links = present.links_of(spec)
+    return all(link is part.links[0] for link, part in zip(links, parts, strict=True))
 
 
 def _views(parts: Sequence[RemoteArray]) -> list[Memory]:

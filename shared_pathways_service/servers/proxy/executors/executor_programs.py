@@ -16,25 +16,20 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
     error_of,
     new_number,
 )
+from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
 
 __all__ = ["RemoteExecutable"]
 
 
 class _Client(Protocol):
-    def number(self) -> int:
-        """Returns the client's number in executors; opens it first if there is none."""
+    def present(self) -> PresentClient:
+        """Returns the client in executors; opens it first if there is none."""
 
     def ask(
         self, client: int, links: Sequence[ExecutorLink], **body: Any
     ) -> list[pb.ExecutorReport]:
         """Sends a command to executors, and waits for their reports."""
-
-    def links_of(self, spec: ArraySpec) -> tuple[ExecutorLink, ...]:
-        """Returns the executor of each piece."""
-
-    def hosts(self, device_ids: Sequence[int]) -> tuple[ExecutorLink, ...]:
-        """Returns the executors of some devices, each once."""
 
     def is_on(self, links: Sequence[ExecutorLink]) -> bool:
         """Whether this is one executor, and has all devices now."""
@@ -44,15 +39,17 @@ class _Compiled:
     """A program that executors have compiled; they drop it when nothing refers to this.
 
     Attributes:
-      client: The number of the client that it belongs to.
+      present: The client that it belongs to.
+      client: The number of that.
       links: The executors.
       number: Its number there.
       facts: What the first of them says of it.
     """
 
     def __init__(self, client: _Client, body: pb.CompileProgram) -> None:
-        self.client = client.number()
-        self.links = client.hosts(body.devices)
+        self.present = client.present()
+        self.client = self.present.number
+        self.links = self.present.hosts(body.devices)
         self.number = new_number()
         command = pb.CompileProgram()
         command.CopyFrom(body)
@@ -158,10 +155,10 @@ class RemoteExecutable:
     def _current(self) -> _Compiled:
         """Returns the program of the executors' present client."""
         compiled = self._compiled
-        if compiled.client == self._client.number():
+        if compiled.client == self._client.present().number:
             return compiled
         with self._lock:
-            if self._compiled.client != self._client.number():
+            if self._compiled.client != self._client.present().number:
                 self._compiled = _Compiled(self._client, self._body)
             return self._compiled
 
@@ -179,7 +176,7 @@ class _Runner:
         self.compiled = compiled
         self.number = new_number()
         self.kinds = [
-            (client.links_of(spec), spec.dtype, spec.placing.shard_shape(spec.shape))
+            (compiled.present.links_of(spec), spec.dtype, spec.placing.shard_shape(spec.shape))
             for spec in results
         ]
         make = pb.MakeRunner(

@@ -10,6 +10,7 @@ from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.opened_sets import OpenedSets
+from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 
 __all__ = ["Executors", "hosts_of"]
 
@@ -60,25 +61,31 @@ class Executors:
         """
         self._sets.number(slices, device_ids, self._link_of)
 
+    @property
+    def link_of(self) -> Mapping[int, ExecutorLink]:
+        """The executor of each device; `replace` does not change this mapping."""
+        return self._link_of
+
     def client(
         self,
         device_ids: Sequence[int],
         slices: tuple[int, ...],
-        before: Callable[[], object] = lambda: None,
+        placed: Callable[[], Mapping[int, ExecutorLink]] | None = None,
     ) -> ExecutorClient:
         """Returns a client of some devices; a `MakeClient`. It is opened with its first use.
 
         Args:
           device_ids: The devices, ascending.
           slices: Their slices, ascending.
-          before: Called before each use; it may wait, or raise a StatusError.
+          placed: Returns the executor of each device, before each use; it may wait, or raise a
+            StatusError. None: `link_of`.
         """
 
-        def number() -> int:
-            before()
-            return self._sets.number(slices, device_ids, self._link_of)
+        def present() -> PresentClient:
+            link_of = self._link_of if placed is None else placed()
+            return PresentClient(self._sets.number(slices, device_ids, link_of), link_of)
 
-        made = ExecutorClient(device_ids, self._link_of, number)
+        made = ExecutorClient(device_ids, lambda: self._link_of, present)
         self._sets.use(slices, made)
         return made
 
@@ -93,7 +100,7 @@ class Executors:
 
         Programs are compiled on them before their next use; arrays are lost.
         """
-        self._link_of.update(link_of)
+        self._link_of = {**self._link_of, **link_of}
 
     def close(self) -> None:
         """Ends all streams, and so the executors."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.devices.bound_work import bound_generation
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -43,7 +44,13 @@ OnLost: TypeAlias = Callable[[int, int, str], object]
 
 
 class Opening(Protocol):
-    """Has work wait until a placement can compute."""
+    """Has work wait until a placement can compute.
+
+    Attributes:
+      done: Whether work may begin.
+    """
+
+    done: bool
 
     def settle(self) -> None:
         """Lets work begin, also if the placement is lost."""
@@ -82,7 +89,7 @@ class PlacedExecutors:
 
     def client(self, device_ids: Sequence[int], slices: tuple[int, ...]) -> ExecutorClient:
         """Returns a client of some devices, whose executors may come later; a `MakeClient`."""
-        return self._executors.client(device_ids, slices, functools.partial(self._wait, slices))
+        return self._executors.client(device_ids, slices, functools.partial(self._links, slices))
 
     def watch(self, on_lost: OnLost) -> None:
         """Calls back when a placement has lost an executor, or gets none; on any thread.
@@ -138,16 +145,23 @@ class PlacedExecutors:
 
     # ---- clients
 
-    def _wait(self, slices: tuple[int, ...]) -> None:
-        """Waits for the executors of some slices, which may be lost then."""
-        for index in slices:
-            placement = self._newest.get(index)
-            if placement is not None and not placement.opening.wait(self._wait_s + _OPEN_S):
-                raise StatusError(
-                    Code.DEADLINE_EXCEEDED, f"the executors of virtual slice {index} do not answer"
-                )
-            if index not in self._connected:
-                raise StatusError(Code.DATA_LOSS, f"virtual slice {index} has no executors")
+    def _links(self, slices: tuple[int, ...]) -> Mapping[int, ExecutorLink]:
+        """Waits for the executors of some slices, which may be lost then, and returns all.
+
+        Work that is bound to a placement never gets the executors of a later one.
+        """
+        while True:
+            with self._lock:
+                newest = {index: self._newest.get(index) for index in slices}
+            for index, placement in newest.items():
+                _wait(index, placement, self._wait_s + _OPEN_S)
+            # (`link_of` gets the executors of a placement while it is the newest one.)
+            with self._lock:
+                for index in slices:
+                    if index not in self._connected:
+                        raise StatusError(Code.DATA_LOSS, f"virtual slice {index} has no executors")
+                if all(self._newest.get(index) is newest[index] for index in slices):
+                    return self._executors.link_of
 
     # ---- on the thread of a placement
 
@@ -238,6 +252,18 @@ class _Placement:
         """Ends its executors, on its thread."""
         self.ended.set()
         self.told.set()
+
+
+def _wait(index: int, placement: _Placement | None, timeout_s: float) -> None:
+    if placement is None:
+        return
+    generation = bound_generation(index)
+    if generation is not None and generation != placement.generation:
+        raise StatusError(Code.DATA_LOSS, f"virtual slice {index} has been placed again")
+    if not (placement.opening.done or placement.opening.wait(timeout_s)):
+        raise StatusError(
+            Code.DEADLINE_EXCEEDED, f"the executors of virtual slice {index} do not answer"
+        )
 
 
 def _close(links: Sequence[ExecutorLink]) -> None:
