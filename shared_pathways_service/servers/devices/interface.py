@@ -8,6 +8,7 @@ shape, place, owner, and whether its slice is lost) is the proxy's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
@@ -175,6 +176,9 @@ class DeviceClient(Protocol):
 
     def fetch(self, array: Array) -> list[Any]:
         """Returns each piece as a host array, which must not be changed."""
+
+    def reading(self, array: Array) -> AbstractContextManager[list[Any]]:
+        """Does as `fetch`, for use within a block: what is under way at a time may be bounded."""
 
     def parts(self, array: Array) -> list[Array]:
         """Returns the pieces, one per device, in the order of the sharding's devices."""

@@ -10,6 +10,7 @@ here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -99,6 +100,10 @@ class XlaClient:
     def fetch(self, array: Array) -> list[np.ndarray]:
         """Returns the pieces; on the CPU they are the array's own memory."""
         return [np.asarray(part) for part in self.parts(array)]
+
+    def reading(self, array: Array) -> contextlib.AbstractContextManager[list[np.ndarray]]:
+        """Returns the pieces as `fetch` does."""
+        return contextlib.nullcontext(self.fetch(array))
 
     def parts(self, array: Array) -> list[Array]:
         """Returns the pieces as arrays on single devices."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.devices.status_errors import (
@@ -148,6 +149,11 @@ class Value:
         """Returns the array's pieces as host arrays, which must not be changed; as `parts`."""
         assert self.client is not None, "a value with data has a client"
         return self.client.fetch(self.array)
+
+    def reading(self) -> AbstractContextManager[list[Any]]:
+        """Returns the array's pieces as `fetch` does, for use within a block."""
+        assert self.client is not None, "a value with data has a client"
+        return self.client.reading(self.array)
 
     def free(self) -> None:
         """Frees the memory of lost data: `failure` has the reason."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -97,32 +98,46 @@ class ExecutorClient:
     def put(self, spec: ArraySpec, shards: Sequence[Any]) -> RemoteArray:
         """Makes an array; each executor receives its pieces."""
         array = _new(self.present(), spec)
-        data: dict[ExecutorLink, list[bytes]] = {}
+        shards_of: dict[ExecutorLink, list[np.ndarray]] = {}
         for link, shard in zip(array.links, shards, strict=True):
-            data.setdefault(link, []).append(np.ascontiguousarray(shard).tobytes())
-        if max((sum(map(len, pieces)) for pieces in data.values()), default=0) > _MOST_BYTES:
+            shards_of.setdefault(link, []).append(np.asarray(shard))
+        if max(map(_nbytes, shards_of.values()), default=0) > _MOST_BYTES:
             raise StatusError(
                 Code.UNIMPLEMENTED, f"the pieces of an array on a host exceed {_MOST_BYTES} bytes"
             )
-        message = spec_message(spec)
-        self._ask_each(
-            array.client,
-            {
-                link: {"put": pb.PutArray(array=array.number, spec=message, shards=pieces)}
-                for link, pieces in data.items()
-            },
-        )
+        # (Each executor gives back its budget by itself: here it is safe to wait for the next.)
+        first_error([_upload(link, array, spec, own) for link, own in shards_of.items()])
         return array
 
     def fetch(self, array: RemoteArray) -> list[np.ndarray]:
         """Receives each piece from its executor."""
+        with self.reading(array) as pieces:
+            return pieces
+
+    @contextlib.contextmanager
+    def reading(self, array: RemoteArray) -> Iterator[list[np.ndarray]]:
+        """Receives each piece from its executor; the bytes count as under way until the end."""
         links = list(dict.fromkeys(array.links))
-        reports = self.ask(array.client, links, fetch=pb.FetchArray(array=array.number))
-        pieces = {link: iter(report.pieces) for link, report in zip(links, reports, strict=True)}
-        # (Not frombuffer, which refuses empty arrays.)
-        return [
-            np.ndarray(array.shape, array.dtype, buffer=next(pieces[link])) for link in array.links
-        ]
+        fetch = pb.FetchArray(array=array.number)
+        with contextlib.ExitStack() as stack:
+            # In one order, so that no two wait for each other.
+            for link in sorted(links, key=lambda link: link.order):
+                nbytes = array.piece_bytes * array.links.count(link)
+                stack.enter_context(link.fetches.taken(nbytes))
+            asked = {
+                link: link.ask(pb.ExecutorCommand(client=array.client, fetch=fetch))
+                for link in links
+            }
+            # (Of all: what is still sent counts as well.)
+            futures.wait(asked.values())
+            first_error(list(asked.values()))
+            pieces = {link: iter(future.result().pieces) for link, future in asked.items()}
+            del asked
+            # (Not frombuffer, which refuses empty arrays.)
+            yield [
+                np.ndarray(array.shape, array.dtype, buffer=next(pieces[link]))
+                for link in array.links
+            ]
 
     def parts(self, array: RemoteArray) -> list[RemoteArray]:
         """Returns an array of each piece."""
@@ -233,6 +248,30 @@ class ExecutorClient:
                 is_serialized=is_serialized,
             ),
         )
+
+
+def _nbytes(shards: Sequence[np.ndarray]) -> int:
+    return sum(shard.nbytes for shard in shards)
+
+
+def _upload(
+    link: ExecutorLink, array: RemoteArray, spec: ArraySpec, shards: Sequence[np.ndarray]
+) -> futures.Future[pb.ExecutorReport]:
+    """Sends pieces to an executor, once fewer bytes are on their way to it."""
+    nbytes = _nbytes(shards)
+    link.uploads.take(nbytes)
+    try:
+        put = pb.PutArray(
+            array=array.number,
+            spec=spec_message(spec),
+            shards=[np.ascontiguousarray(shard).tobytes() for shard in shards],
+        )
+        asked = link.ask(pb.ExecutorCommand(client=array.client, put=put))
+    except BaseException:
+        link.uploads.give_back(nbytes)
+        raise
+    asked.add_done_callback(lambda _ended: link.uploads.give_back(nbytes))
+    return asked
 
 
 def _new(

@@ -19,12 +19,15 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     from_exception,
 )
+from shared_pathways_service.servers.proxy.executors.byte_budget import ByteBudget
 from shared_pathways_service.servers.serving.batches import batches
 
 __all__ = ["ExecutorLink", "error_of", "first_error", "new_number"]
 
 #: Numbers of clients, arrays, programs, runners and transfers in executors.
 new_number = itertools.count(1).__next__
+
+_orders = itertools.count()
 
 #: The most commands in one message.
 _MOST = 128
@@ -70,6 +73,9 @@ class ExecutorLink:
       address: The executor's address.
       sent_bytes: The bytes of all commands so far.
       received_bytes: The bytes of all reports so far.
+      uploads: Bounds the bytes of arrays on their way to the executor.
+      fetches: Bounds those on their way from it, until they are used here.
+      order: The order of links in which to take of several budgets.
     """
 
     def __init__(
@@ -82,6 +88,9 @@ class ExecutorLink:
         self.address = address
         self.sent_bytes = 0
         self.received_bytes = 0
+        self.uploads = ByteBudget()
+        self.fetches = ByteBudget()
+        self.order = next(_orders)
         self._on_lost = on_lost
         self._on_broken = on_broken
         self._queue: queue.SimpleQueue[pb.ExecutorCommand | _Freed | None] = queue.SimpleQueue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,6 +61,11 @@ class RemoteArray:
     def is_deleted(self) -> bool:
         """Whether a program has taken the memory of a piece."""
         return any(memory.is_donated for memory in self.memory)
+
+    @property
+    def piece_bytes(self) -> int:
+        """The bytes of each piece."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
 
     def donate(self) -> None:
         """Notes that a program has taken the memory, and so that of all arrays that share it."""

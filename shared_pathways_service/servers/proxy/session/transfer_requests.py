@@ -25,6 +25,10 @@ from shared_pathways_service.servers.proxy.session.session import Call, Handler,
 
 __all__ = ["HANDLERS", "NAMED_RESULTS"]
 
+#: Makes a host buffer of an array's pieces, and uses it.
+_Copied = Callable[[Sequence[np.ndarray]], HostBuffer]
+_Use = Callable[[HostBuffer], None]
+
 _Shards = proxy_pb2.MakeArraysFromHostBufferShardsRequest
 
 
@@ -165,60 +169,64 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
         session.buffers.refuse(handle, failure)
         call.fail(failure)
 
-    def copy(spec: Spec, pieces: Sequence[np.ndarray]) -> None:
-        try:
-            error = value.failure()
-            if error is not None:
-                raise error.copy()
-            charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
-            session.buffers.put(handle, HostBuffer(_to_host(spec, pieces, strides), charge))
-        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
-            failed(raised)
-        else:
-            call.answer()
-
-    def copy_soon(pieces: Sequence[np.ndarray]) -> None:
+    def copied(pieces: Sequence[np.ndarray]) -> HostBuffer:
         spec = value.known_spec()
-        nbytes = math.prod(spec.shape) * spec.dtype.itemsize if len(pieces) > 1 else 0
-        session.engine.run_soon(lambda: copy(spec, pieces), nbytes)
+        charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
+        return HostBuffer(_to_host(spec, pieces, strides), charge)
+
+    def deliver(buffer: HostBuffer) -> None:
+        session.buffers.put(handle, buffer)
+        call.answer()
 
     if session.engine.computes_here:
-        value.when_settled(lambda: _fetch_here(value, copy_soon, failed))
+        value.when_settled(lambda: _fetch_here(session, value, copied, deliver, failed))
     else:
-        _fetch_aside(session, value, copy_soon, failed)
+        _fetch_aside(session, value, copied, deliver, failed)
     return True
 
 
 def _fetch_here(
-    value: Value,
-    use: Callable[[Sequence[np.ndarray]], None],
-    fail: Callable[[Exception], None],
+    session: Session, value: Value, copied: _Copied, use: _Use, fail: Callable[[Exception], None]
 ) -> None:
     """Fetches a settled value's pieces."""
     try:
-        error = value.failure()
-        if error is not None:
-            raise error.copy()
-        value.known_spec()
+        _check(value)
+        spec = value.known_spec()
         # Now, before a program that takes the memory may run: XLA never overwrites memory in use.
         pieces = value.fetch()
     except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
         fail(raised)
         return
-    use(pieces)
+
+    def copy() -> None:
+        try:
+            _check(value)
+            buffer = copied(pieces)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, the client receives it
+            fail(raised)
+        else:
+            use(buffer)
+
+    nbytes = math.prod(spec.shape) * spec.dtype.itemsize if len(pieces) > 1 else 0
+    session.engine.run_soon(copy, nbytes)
+
+
+def _check(value: Value) -> None:
+    error = value.failure()
+    if error is not None:
+        raise error.copy()
 
 
 def _fetch_aside(
-    session: Session,
-    value: Value,
-    use: Callable[[Sequence[np.ndarray]], None],
-    fail: Callable[[Exception], None],
+    session: Session, value: Value, copied: _Copied, use: _Use, fail: Callable[[Exception], None]
 ) -> None:
     """Fetches a value's pieces from executors; a program that takes the memory waits for that."""
-    fetched: list[Sequence[np.ndarray]] = []
+    fetched: list[HostBuffer] = []
 
     def run() -> Sequence[Any]:
-        fetched.append(value.fetch())
+        # (Copied at once, so that pieces do not gather here.)
+        with value.reading() as pieces:
+            fetched.append(copied(pieces))
         return ()
 
     operation = Operation(
