@@ -797,6 +797,46 @@ class PjRtLayoutProto(_message.Message):
 Global___PjRtLayoutProto: _TypeAlias = PjRtLayoutProto  # noqa: Y015
 
 @_typing.final
+class CustomCallProgramProto(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_NUMBER_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SERIALIZED_PROGRAM_TEXT_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    INPUT_SPECS_FIELD_NUMBER: _builtins.int
+    OUTPUT_SPECS_FIELD_NUMBER: _builtins.int
+    version_number: _builtins.int
+    type: _builtins.str
+    name: _builtins.str
+    serialized_program_text: _builtins.bytes
+    @_builtins.property
+    def devices(self) -> Global___DeviceListProto: ...
+    @_builtins.property
+    def input_specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArraySpecProto]: ...
+    @_builtins.property
+    def output_specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArraySpecProto]: ...
+    def __init__(
+        self,
+        *,
+        version_number: _builtins.int = ...,
+        type: _builtins.str = ...,
+        name: _builtins.str = ...,
+        serialized_program_text: _builtins.bytes = ...,
+        devices: Global___DeviceListProto | None = ...,
+        input_specs: _abc.Iterable[Global___ArraySpecProto] | None = ...,
+        output_specs: _abc.Iterable[Global___ArraySpecProto] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "input_specs", b"input_specs", "name", b"name", "output_specs", b"output_specs", "serialized_program_text", b"serialized_program_text", "type", b"type", "version_number", b"version_number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CustomCallProgramProto: _TypeAlias = CustomCallProgramProto  # noqa: Y015
+
+@_typing.final
 class XlaCompileOptionsProto(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

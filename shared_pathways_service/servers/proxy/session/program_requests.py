@@ -17,6 +17,7 @@ from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.started_operation import StartedOperation
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
+from shared_pathways_service.servers.proxy.session.other_programs import refusal
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.xla.debug_options import own_debug_options
 from shared_pathways_service.servers.xla.file_options import without_files
@@ -32,10 +33,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     if request.host_callbacks:
         raise StatusError(Code.UNIMPLEMENTED, "programs with host callbacks are not supported")
     if request.program.type_name != _PROGRAM:
-        raise StatusError(
-            Code.UNIMPLEMENTED,
-            f"programs of type {request.program.type_name!r}: this proxy runs only those of XLA",
-        )
+        raise refusal(request.program)
     engine = session.engine
     slices: tuple[int, ...] = ()
     if not engine.computes_here:

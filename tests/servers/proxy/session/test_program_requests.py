@@ -7,7 +7,10 @@ import pytest
 
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import Failed, RawClient, single, split
+from shared_pathways_service.protocol.ifrt import core_pb2
 from tests.servers.proxy.session.arrays import EIGHT, FOUR, INVALID, UNIMPLEMENTED
+
+CUSTOM = "xla::ifrt::CustomCallProgram"
 
 
 def test_donated_arguments_are_deleted_after_pending_reads(client: RawClient) -> None:
@@ -76,9 +79,33 @@ def test_programs_of_another_kind_are_refused_by_its_name(client: RawClient) -> 
     with pytest.raises(Failed, match=r"xla::ifrt::PluginProgram.* only those of XLA") as raised:
         client.call("compile", program={"type_name": "xla::ifrt::PluginProgram", "data": b"{}"})
     assert raised.value.code == UNIMPLEMENTED
+    custom = core_pb2.CustomCallProgramProto(type="other", name="double").SerializeToString()
+    for data in (b"", custom):
+        with pytest.raises(Failed, match=r"xla::ifrt::CustomCallProgram.* only those of XLA"):
+            client.call("compile", program={"type_name": CUSTOM, "data": data})
     with pytest.raises(Failed, match="host callbacks") as raised:
         client.call("compile", host_callbacks=[b""])
     assert raised.value.code == UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    "name", ["double", "double_output_specs_and_push_result"], ids=["call", "first call"]
+)
+def test_colocated_python_is_refused_with_the_name_of_the_function(
+    client: RawClient, name: str
+) -> None:
+    custom = core_pb2.CustomCallProgramProto(type="jax_colocated_python_v0.0.1", name=name)
+    program = {"type_name": CUSTOM, "data": custom.SerializeToString()}
+    with pytest.raises(Failed, match=r"colocated_python function 'double': .*process") as raised:
+        client.call("compile", program=program)
+    assert raised.value.code == UNIMPLEMENTED
+
+
+def test_a_custom_program_that_is_no_message_is_refused(client: RawClient) -> None:
+    with pytest.raises(Failed) as raised:
+        client.call("compile", program={"type_name": CUSTOM, "data": b"\xff"})
+    assert raised.value.code == INVALID
+    np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
 
 
 def test_mismatched_arguments_are_refused(client: RawClient) -> None:
