@@ -18,7 +18,11 @@ from shared_pathways_service.servers.proxy.execution.executor import Executor, M
 from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.proxy.execution.settling import Hold, call_in_turn
 from shared_pathways_service.servers.proxy.execution.values import PendingWork, Value, fill
-from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
+from shared_pathways_service.servers.proxy.execution.virtual_slices import (
+    Epoch,
+    enter_epochs,
+    leave_epochs,
+)
 
 __all__ = ["Operation", "Runner"]
 
@@ -119,13 +123,10 @@ class Operation:
 
     def start(self) -> None:
         """Starts waiting for the inputs; the work follows by itself."""
-        for epoch in self.epochs:
-            epoch.operations[self] = None
-        for epoch in self.epochs:
-            # Checked after the entry above: a loss either finds the entry, or is found here.
-            if epoch.lost is not None:
-                self.fail(epoch.lost)
-                return
+        lost = enter_epochs(self, self.epochs)
+        if lost is not None:
+            self.fail(lost)
+            return
         waiting_for = _unsettled(self, self._after, has_runner=self._runner is not None)
         if self._quick and not (waiting_for or _LEFT_BEHIND) and self._run_here():
             return
@@ -226,8 +227,9 @@ class Operation:
             self._waiting -= 1
             if self._waiting or self.done:
                 return
-        if self._runner is not None:
-            self._runner(self._execute)
+            runner = self._runner
+        if runner is not None:
+            runner(self._execute)
         elif len(self.epochs) == 1:
             self._enqueue()
         else:
@@ -250,9 +252,10 @@ class Operation:
             if error is not None:
                 self.fail(error)
                 return
+        # (Before it begins: a loss or the session's end may settle it from then on.)
+        inputs, outputs = self.inputs, self._outputs
         if not self._begin(executor):
             return
-        inputs, outputs = self.inputs, self._outputs
         try:
             self._finish(None, run_bound(run, self.epochs))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client receives it
@@ -304,12 +307,12 @@ class Operation:
                 value.operation = None
             callbacks, self._callbacks = [*self._callbacks, *self._late_callbacks], []
             self._late_callbacks = []
-            # A value refers to its reader, a reader to its inputs: drop the references to data.
-            self._run, self.inputs, self._outputs, self._after = None, (), (), ()
+            # A value refers to its readers: they must not refer to data, not even by a closure.
+            self._run = self._runner = None
+            self.inputs = self._outputs = self._after = ()
             if self._hold is not None:
                 self._hold.made = None
-        for epoch in self.epochs:
-            epoch.operations.pop(self, None)
+        leave_epochs(self, self.epochs)
         if self._meeting is not None:
             self._meeting.end()
         if callbacks:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.executor import Executor
     from shared_pathways_service.servers.proxy.execution.openings import Opening
 
-__all__ = ["Epoch", "SliceChange", "SliceTable", "Work"]
+__all__ = ["Epoch", "SliceChange", "SliceTable", "Work", "enter_epochs", "leave_epochs"]
 
 
 class Work(Protocol):
@@ -27,6 +27,7 @@ class Work(Protocol):
     name: str
     session_id: int
     running: bool
+    done: bool
 
     def abandon(self, error: StatusError) -> bool:
         """Settles with an error; returns whether it still runs."""
@@ -56,6 +57,26 @@ class Epoch:
         self.operations: dict[Work, None] = {}
         self.executor: Executor | None = None
         self.opening: Opening | None = None
+
+
+def enter_epochs(work: Work, epochs: Sequence[Epoch]) -> StatusError | None:
+    """Adds work to its placements; returns the error of one that is lost already."""
+    for epoch in epochs:
+        epoch.operations[work] = None
+    if work.done:
+        # By the loss of the first of several, before the entry in the others.
+        leave_epochs(work, epochs)
+    for epoch in epochs:
+        # Checked after the entry above: a loss either finds the entry, or is found here.
+        if epoch.lost is not None:
+            return epoch.lost
+    return None
+
+
+def leave_epochs(work: Work, epochs: Sequence[Epoch]) -> None:
+    """Removes work from its placements."""
+    for epoch in epochs:
+        epoch.operations.pop(work, None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,8 @@ def _session(calls: Calls, call: CoreCall) -> None:
         calls.note_end(end)
         answers.flush()
         if end is not None:
-            raise end
+            # (A raised error refers to this frame, which refers to `end`.)
+            raise end.copy()
     finally:
         calls.service.close_session(session)
 
