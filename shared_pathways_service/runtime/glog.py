@@ -22,10 +22,12 @@ from shared_pathways_service.events import rfc3339
 __all__ = [
     "Severity",
     "glog",
+    "is_json",
     "json_line",
     "read_log_format",
     "send_logging_to_glog",
     "severity_of",
+    "write_text",
 ]
 
 Severity = Literal["I", "W", "E", "F"]
@@ -91,9 +93,19 @@ def severity_of(record: logging.LogRecord) -> Severity:
 
 
 def _write_line(severity: Severity, at: float, file: str, line: int, message: str) -> None:
-    form = json_line if _Form.name == _JSON else _glog_line
+    form = json_line if is_json() else _glog_line
+    write_text(form(severity, at, f"{_name(file)}:{line}", message))
+
+
+def is_json() -> bool:
+    """Whether this process's log has one object per line."""
+    return _Form.name == _JSON
+
+
+def write_text(lines: str) -> None:
+    """Writes whole lines, each with its newline, to standard error."""
     # A file's name may contain bytes that are not text.
-    data = form(severity, at, f"{_name(file)}:{line}", message).encode(errors="backslashreplace")
+    data = lines.encode(errors="backslashreplace")
     # Without Python's buffers, so that lines of several threads do not mix. A closed log must not
     # end the server.
     with contextlib.suppress(OSError):

@@ -62,7 +62,14 @@ def test_logs_delete_and_reap() -> None:
             ).stdout.splitlines()
             [held] = json.loads(sps("status", name, "--json").stdout)["slices"]
             assert json.loads(line)["source"] == f"{held['id']}-0"
+            code, err = sps_failing("logs", name, "--component=executor")
+            assert code == 3
+            assert "its programs run in its proxy" in err
+            code, err = sps_failing("logs", name, "--host=0")
+            assert code == 2
+            assert "--component=executor" in err
             assert sps_failing("logs")[0] == 2
+            assert sps_failing("logs", "--component=executor")[0] == 2
             assert sps_failing("logs", "isc-proxy-nobody")[0] == 3
 
             code, err = sps_failing("delete", name)
@@ -195,6 +202,28 @@ def test_a_followed_file_is_read_to_its_writers_end(own_directories: Path) -> No
 
         read_logs([log], 1, show, follow=True)
     assert shown == [("x", "two"), ("x", "three"), ("x", "four")]
+
+
+def test_only_selected_lines_are_counted_and_shown(own_directories: Path) -> None:
+    path = own_directories / "x.log"
+    path.write_text("mine 1\nmine 2\nmine 3\n" + "other\n" * 10)
+    shown: list[tuple[str, str]] = []
+    script = "import sys; f = open(sys.argv[1], 'a'); sys.stdin.read(); f.write('other\\nmine 4')"
+    with subprocess.Popen([sys.executable, "-c", script, path], stdin=subprocess.PIPE) as writer:
+        log = LogFile(
+            path=path,
+            writer=identity_of(writer.pid),
+            select=lambda line: ("me", line) if line.startswith("mine") else None,
+        )
+
+        def show(source: str, line: str) -> None:
+            shown.append((source, line))
+            if line == "mine 3":
+                assert writer.stdin
+                writer.stdin.close()
+
+        read_logs([log], 2, show, follow=True)
+    assert shown == [("me", "mine 2"), ("me", "mine 3"), ("me", "mine 4")]
 
 
 def test_a_log_that_was_emptied_goes_on_from_its_beginning(own_directories: Path) -> None:

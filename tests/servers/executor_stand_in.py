@@ -1,7 +1,8 @@
 """Stands in for an executor: it takes an executor's flags, reports a port, and computes nothing.
 
 What it was started with is a line of JSON in the file FACTS. As MODE says, it never serves, ends
-before it serves, ends at SIGTERM without an error, or has a child of its own in its process group.
+before it serves, ends at SIGTERM without an error, writes much, or has a child of its own in its
+process group.
 It imports no gRPC, to start fast.
 """
 
@@ -39,6 +40,8 @@ def main(facts: str, mode: str, *argv: str) -> None:
     child = None
     if mode == "child":
         child = subprocess.Popen(["sleep", "600"])
+    if mode == "write":
+        os.write(1, b"from stdout\n" + b"x" * 7000 + b"\nlast \xff, without an end")
     if mode == "obey":
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if mode == "end":

@@ -14,7 +14,7 @@ from shared_pathways_service.operations.service_readers.manager_calls import Man
 
 __all__ = ["Component", "LogRequest", "Proxies", "ServiceReader", "ShowLine"]
 
-Component = Literal["proxy", "rm", "worker"]
+Component = Literal["proxy", "rm", "worker", "executor"]
 #: Called with the line's source (empty if there is only one) and the line.
 ShowLine = Callable[[str, str], None]
 
@@ -24,7 +24,8 @@ class LogRequest:
     """The logs to read.
 
     Attributes:
-      name: A connection; may be empty, except for a proxy's log.
+      name: A connection; may be empty, except for logs of a proxy or of executors.
+      host: Only the executors of these hosts of its slices; None: of all.
       lines: Last lines of each log to begin with.
       follow: Whether to follow new lines.
     """
@@ -33,6 +34,7 @@ class LogRequest:
     component: Component
     lines: int
     follow: bool
+    host: int | None = None
 
 
 class Proxies(Protocol):

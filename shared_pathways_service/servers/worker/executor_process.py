@@ -1,7 +1,8 @@
 """One executor: the process that owns this host's devices for one tenant and one generation.
 
 It leads a session and process group of its own, and ends with this process (``--parent_pid``). Its
-token is passed to it through a pipe, so that there is no file that could be left behind.
+token is passed to it through a pipe, so that there is no file that could be left behind. What it
+writes becomes lines of this process's log.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import TypeAlias
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.servers.serving.process import ProcessWatch
+from shared_pathways_service.servers.worker.executor_output import ExecutorOutput
 
 __all__ = ["Assignment", "Command", "ExecutorProcess", "executor_command"]
 
@@ -72,15 +75,23 @@ class ExecutorProcess:
     """A started executor; use it on the thread that started it, which must outlive it.
 
     Attributes:
+      output: What it writes, to be passed on.
       token: What its clients must present.
       port: Its port, once it has reported that; 0 before.
       ready_pipe: Readable when it may have reported, or ended; None after its report.
     """
 
     def __init__(
-        self, assignment: Assignment, command: Command, *, on_end: Callable[[], None]
+        self,
+        assignment: Assignment,
+        command: Command,
+        *,
+        tag: ExecutorTag,
+        on_end: Callable[[], None],
     ) -> None:
         """Starts it; calls `on_end` once on another thread when it has ended.
+
+        Its lines get the tag.
 
         Raises:
           OSError: It cannot be started.
@@ -95,6 +106,9 @@ class ExecutorProcess:
             stack.callback(os.close, ready)
             undo = stack.enter_context(contextlib.ExitStack())
             undo.callback(os.close, ours)
+            self.output = ExecutorOutput(tag)
+            stack.callback(self.output.started)
+            undo.callback(self.output.close)
             token, token_write = os.pipe()
             stack.callback(os.close, token)
             with os.fdopen(token_write, "wb") as file:
@@ -102,6 +116,8 @@ class ExecutorProcess:
             self._process = subprocess.Popen(
                 command(assignment, token, ready),
                 stdin=subprocess.DEVNULL,
+                stdout=self.output.write_end,
+                stderr=self.output.write_end,
                 pass_fds=(token, ready),
                 env=server_environment(os.environ),
                 cwd="/",
@@ -152,6 +168,7 @@ class ExecutorProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._close_pipe()
         code = self._process.wait(within_s)
+        self.output.close()
         self._watch.close()
         return code
 

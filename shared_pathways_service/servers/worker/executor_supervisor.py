@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.worker.executor_process import (
     Assignment,
@@ -62,6 +63,8 @@ class ExecutorSupervisor:
         self,
         command: Command,
         *,
+        slice_id: str,
+        host_index: int,
         report: Callable[[Serving | Ended], None],
         on_unfit: Callable[[str], None],
         serve_within_s: float = _SERVE_S,
@@ -72,6 +75,8 @@ class ExecutorSupervisor:
 
         Args:
           command: Builds the command line of an executor.
+          slice_id: The slice of this host.
+          host_index: The index of this host in it.
           report: Called on the thread with what is to be reported.
           on_unfit: Called with the reason, once, if this host cannot run executors: one did not
             serve, or could not be killed. None is started after it.
@@ -80,6 +85,8 @@ class ExecutorSupervisor:
           told_s: Seconds until one that ended as it was told to is reported.
         """
         self._command = command
+        self._slice_id = slice_id
+        self._host_index = host_index
         self._report = report
         self._on_unfit = on_unfit
         self._serve_within_s = serve_within_s
@@ -157,21 +164,24 @@ class ExecutorSupervisor:
             self._wait()
 
     def _start(self, wanted: Assignment) -> bool:
+        tag = ExecutorTag(
+            tenant=wanted.tenant,
+            slice_id=self._slice_id,
+            host=self._host_index,
+            generation=wanted.generation,
+        )
         try:
-            self._running = ExecutorProcess(wanted, self._command, on_end=self._wake)
+            self._running = ExecutorProcess(wanted, self._command, tag=tag, on_end=self._wake)
         except OSError as error:
             return self._give_up(f"the executor could not be started: {error}")
         self._serve_by = time.monotonic() + self._serve_within_s
-        glog(
-            "I",
-            f"Started executor {self._running.pid} for {wanted.tenant}, "
-            f"generation {wanted.generation}",
-        )
+        self._running.output.say(f"Process {self._running.pid} was started")
         return True
 
     def _look_at(self, running: ExecutorProcess) -> bool:
         """Sees whether an executor serves or has ended; returns False if the host is unfit."""
         running.read_report()
+        running.output.pass_on()
         if running.has_ended:
             if not self._end(running):
                 return False
@@ -206,14 +216,16 @@ class ExecutorSupervisor:
     def _end(self, running: ExecutorProcess) -> bool:
         """Kills an executor and waits for its end; returns False if the host is unfit."""
         self._running = None
+        by_itself = running.has_ended
         try:
             code = running.kill(self._end_within_s)
+            how = _how_ended(code) if by_itself else "was killed by its worker"
+            running.output.say(f"Process {running.pid} {how}")
         except subprocess.TimeoutExpired:
             return self._give_up(
                 f"executor {running.pid} was killed and did not end in {self._end_within_s:g} s"
             )
         self._last_code = code
-        glog("I", f"Executor {running.pid} {_how_ended(code)}")
         return True
 
     def _give_up(self, reason: str) -> bool:
@@ -228,6 +240,8 @@ class ExecutorSupervisor:
         if (running := self._running) is not None:
             if running.ready_pipe is not None:
                 poll.register(running.ready_pipe, select.POLLIN)
+            if running.output.pipe is not None:
+                poll.register(running.output.pipe, select.POLLIN)
             if not running.serves:
                 until = self._serve_by
         poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1)

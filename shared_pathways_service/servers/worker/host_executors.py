@@ -24,6 +24,7 @@ class HostExecutors:
 
     Args:
       command: Builds the command line of an executor.
+      hello: This worker's.
       host: The address that executors bind, without a port.
       send: Sends a message to the manager; without a stream it is dropped.
       on_unfit: Called with the reason if this host cannot run executors.
@@ -32,12 +33,14 @@ class HostExecutors:
     def __init__(
         self,
         command: Command,
+        hello: pb.WorkerHello,
         host: str,
         *,
         send: Callable[[pb.WorkerMessage], None],
         on_unfit: Callable[[str], None],
     ) -> None:
         self._command = command
+        self._hello = hello
         self._host = f"[{host}]" if ":" in host else host
         self._send = send
         self._on_unfit = on_unfit
@@ -63,7 +66,11 @@ class HostExecutors:
                 return
             if self._supervisor is None and assigned.generation:
                 self._supervisor = ExecutorSupervisor(
-                    self._command, report=self._report, on_unfit=self._on_unfit
+                    self._command,
+                    slice_id=self._hello.slice_id,
+                    host_index=self._hello.host_index,
+                    report=self._report,
+                    on_unfit=self._on_unfit,
                 )
         if self._supervisor is not None:
             self._supervisor.assign(_assignment(assigned) if assigned.generation else None)

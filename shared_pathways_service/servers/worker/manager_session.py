@@ -56,7 +56,7 @@ class Session:
             address, lambda stub: stub.WorkerSession, self, token=token, name="session"
         )
         self._executors = HostExecutors(
-            executor_command, executor_host, send=self._stream.send, on_unfit=self.on_failed
+            executor_command, hello, executor_host, send=self._stream.send, on_unfit=self.on_failed
         )
         self._stream.start()
 

@@ -19,6 +19,7 @@ import pytest
 from harness.embedded import eventually
 from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.runtime.executor_lines import ExecutorTag, read_tagged
 from shared_pathways_service.servers.worker.executor_process import Assignment
 from shared_pathways_service.servers.worker.executor_supervisor import (
     Ended,
@@ -44,7 +45,12 @@ class Host:
         self.unfit: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.stand_in = StandIn(root, host_index=1)
         self.supervisor = ExecutorSupervisor(
-            self.stand_in.command, report=self.news.put, on_unfit=self.unfit.put, **options
+            self.stand_in.command,
+            slice_id="slice-3",
+            host_index=1,
+            report=self.news.put,
+            on_unfit=self.unfit.put,
+            **options,
         )
 
     def serving(self) -> Serving:
@@ -186,6 +192,30 @@ def test_a_host_whose_executor_does_not_serve_is_unfit(
     assert all(is_gone(found["pid"]) for found in host.stand_in.started)
 
 
+def test_what_executors_write_becomes_tagged_lines_of_the_workers_log(
+    make_host: Callable[..., Host], capfd: pytest.CaptureFixture[str]
+) -> None:
+    host = make_host()
+    host.stand_in.mode = "write"
+    host.supervisor.assign(assigned(1))
+    first = host.serving().pid
+    host.supervisor.assign(assigned(2, tenant="bob"))
+    second = host.serving().pid
+    host.supervisor.close()
+    found = [read_tagged(line) for line in capfd.readouterr().err.splitlines()]
+    tagged = [one for one in found if one is not None]
+    for tenant, generation, pid in (("ada", 1, first), ("bob", 2, second)):
+        tag = ExecutorTag(tenant=tenant, slice_id="slice-3", host=1, generation=generation)
+        written = [text for of, text in tagged if of == tag]
+        assert written == [
+            f"Process {pid} was started",
+            "from stdout",
+            *("x" * 3000, "x" * 3000, "x" * 1000),
+            "last \ufffd, without an end",
+            f"Process {pid} was killed by its worker",
+        ]
+
+
 def test_an_assignment_that_changes_during_a_start_ends_it(make_host: Callable[..., Host]) -> None:
     host = make_host()
     host.stand_in.mode = "mute"
@@ -208,7 +238,9 @@ def test_an_executor_dies_with_its_worker_and_leaves_no_file(own_directories: Pa
         from tests.servers.worker.test_executor_supervisor import assigned
         command = StandIn(Path({str(own_directories)!r})).command
         report = lambda news: print(news.pid, flush=True)
-        ExecutorSupervisor(command, report=report, on_unfit=print).assign(assigned(1))
+        ExecutorSupervisor(
+            command, slice_id="slice-3", host_index=1, report=report, on_unfit=print
+        ).assign(assigned(1))
         time.sleep(600)
     """
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`sps logs`: shows logs of a job, of a proxy, of the resource manager, or of the workers."""
+"""`sps logs`: shows logs of a job, a proxy, its executors, the resource manager or the workers."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ class _Choice(enum.StrEnum):
     PROXY = "proxy"
     RM = "rm"
     WORKER = "worker"
+    EXECUTOR = "executor"
+
+
+#: Components that belong to one connection.
+_OF_CONNECTION = frozenset({_Choice.JOB, _Choice.PROXY, _Choice.EXECUTOR})
 
 
 @takes_place
@@ -36,7 +41,7 @@ def logs(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a job or a connection; --component=job and proxy need one.",
+            help="Name of a job or a connection; --component=job, proxy and executor need one.",
             autocompletion=names_of_logs,
         ),
     ] = None,
@@ -52,15 +57,23 @@ def logs(
             "[default: job for a submitted job, otherwise proxy]"
         ),
     ] = None,
+    host: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="With --component=executor: only on this host of each slice, from 0."
+        ),
+    ] = None,
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show the output of a job, or the log of a proxy, the resource manager or workers.
+    """Show the output of a job, or the log of a proxy, executors, the resource manager or workers.
 
     If there are several logs, each line begins with the name of its process. Following a log ends
     with the job or the proxy.
     """
-    if name is None and component in {None, _Choice.JOB, _Choice.PROXY}:
+    if host is not None and component is not _Choice.EXECUTOR:
+        raise InvalidRequestError("--host", host, "used with --component=executor")
+    if name is None and (component is None or component in _OF_CONNECTION):
         raise InvalidRequestError(
             "NAME", None, "a job or a connection, as in `sps list`, or --component=rm or worker"
         )
@@ -71,7 +84,9 @@ def logs(
     component = component or _Choice.PROXY
     settings = Settings.load()
     service_part = cast("Component", component.value)
-    wanted = LogRequest(name=name or "", component=service_part, lines=lines, follow=follow)
+    wanted = LogRequest(
+        name=name or "", component=service_part, lines=lines, follow=follow, host=host
+    )
     entry = find_entry(settings, name, place) if name else None
     if entry is not None:
         place = Place.of_service(entry)

@@ -22,6 +22,7 @@ from shared_pathways_service.operations.service_readers.embedded.log_files impor
 from shared_pathways_service.operations.service_readers.embedded.status_counters import (
     read_counters,
 )
+from shared_pathways_service.operations.service_readers.executor_logs import ExecutorLines
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.operations.service_readers.shown_counters import (
     late_callbacks_of,
@@ -98,8 +99,15 @@ class EmbeddedReader:
 
     def show_logs(self, wanted: LogRequest, show: ShowLine) -> None:
         """Shows log files."""
-        found = find_logs(self._settings, wanted.name, wanted.component)
+        if wanted.component != "executor":
+            found = find_logs(self._settings, wanted.name, wanted.component)
+            read_logs(found, wanted.lines, show, follow=wanted.follow)
+            return
+        lines = ExecutorLines(wanted)
+        lines.check_status(self.status)
+        found = find_logs(self._settings, wanted.name, wanted.component, lines.select)
         read_logs(found, wanted.lines, show, follow=wanted.follow)
+        lines.check_found()
 
 
 class _OnlyInJournal:

@@ -9,7 +9,7 @@ from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.operations.service_readers.base import Component
 from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
-from shared_pathways_service.runtime.embedded.log_reading import LogFile
+from shared_pathways_service.runtime.embedded.log_reading import LogFile, Select
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, read_state
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.runtime.settings import Settings
@@ -17,13 +17,16 @@ from shared_pathways_service.runtime.settings import Settings
 __all__ = ["find_logs"]
 
 
-def find_logs(settings: Settings, name: str, component: Component) -> list[LogFile]:
+def find_logs(
+    settings: Settings, name: str, component: Component, select: Select | None = None
+) -> list[LogFile]:
     """Finds the logs of this user's service, or of the one that ran last.
 
     Args:
       settings: The directories of the service.
-      name: A connection; may be empty, except for a proxy's log.
+      name: A connection; may be empty, except for logs of a proxy or of executors.
       component: The component. With a connection, only workers of its slices.
+      select: Selects the lines of its executors in the logs of all workers, as its slices change.
 
     Raises:
       ServiceNotFound: There are no such logs.
@@ -42,9 +45,13 @@ def find_logs(settings: Settings, name: str, component: Component) -> list[LogFi
     directory = Path(state.log_dir)
     if component == "rm":
         return [LogFile(path=directory / "rm.log", writer=state.supervisor)]
-    slices = {item["id"] for item in read_status(settings, name)["slices"]} if name else None
+    is_executor = component == "executor"
+    slices = None
+    if name and not is_executor:
+        slices = {item["id"] for item in read_status(settings, name)["slices"]}
+    writer = _process_of(settings, name) if is_executor else state.supervisor
     found = [
-        LogFile(path=path, source=path.stem, writer=state.supervisor)
+        LogFile(path=path, source=path.stem, writer=writer, select=select)
         for path in sorted(directory.glob("slice-*.log"))
         # (A worker's name is its slice's name and its index.)
         if slices is None or path.stem.rpartition("-")[0] in slices

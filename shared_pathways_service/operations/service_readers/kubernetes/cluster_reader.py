@@ -16,6 +16,7 @@ from shared_pathways_service.manifests.names import PROXY_SELECTOR
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.manager_link import link_to_manager
 from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
+from shared_pathways_service.operations.service_readers.executor_logs import ExecutorLines
 from shared_pathways_service.operations.service_readers.kubernetes import open_cluster
 from shared_pathways_service.operations.service_readers.kubernetes.cluster_checks import (
     cluster_checks,
@@ -23,7 +24,11 @@ from shared_pathways_service.operations.service_readers.kubernetes.cluster_check
 from shared_pathways_service.operations.service_readers.kubernetes.cluster_status import (
     read_cluster_status,
 )
-from shared_pathways_service.operations.service_readers.kubernetes.pod_logs import PodLogs, pods_of
+from shared_pathways_service.operations.service_readers.kubernetes.pod_logs import (
+    PodLogs,
+    Select,
+    pods_of,
+)
 from shared_pathways_service.operations.service_readers.kubernetes.reported_counters import (
     reported_counters,
 )
@@ -127,10 +132,18 @@ class ClusterReader:
 
     def show_logs(self, wanted: LogRequest, show: ShowLine) -> None:
         """Shows logs of pods."""
-        asyncio.run(self._show_logs(wanted, show))
+        if wanted.component != "executor":
+            asyncio.run(self._show_logs(wanted, show))
+            return
+        lines = ExecutorLines(wanted)
+        lines.check_status(self.status)
+        asyncio.run(self._show_logs(wanted, show, lines.select))
+        lines.check_found()
 
-    async def _show_logs(self, wanted: LogRequest, show: ShowLine) -> None:
+    async def _show_logs(
+        self, wanted: LogRequest, show: ShowLine, select: Select | None = None
+    ) -> None:
         async with self.proxies() as cluster:
             pods = await pods_of(cluster, wanted.component, name=wanted.name)
-            reader = PodLogs(cluster.api, cluster.namespace, pods, show)
+            reader = PodLogs(cluster.api, cluster.namespace, pods, show, select)
             await (reader.follow(wanted.lines) if wanted.follow else reader.read(wanted.lines))

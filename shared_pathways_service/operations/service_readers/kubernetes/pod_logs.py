@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from shared_pathways_service.cluster_state.log_cursor import LogCursor
 from shared_pathways_service.cluster_state.readiness import is_over, service_selector
@@ -22,6 +23,10 @@ from shared_pathways_service.operations.service_readers.base import Component
 __all__ = ["PodLogs", "PodSelection", "pods_of"]
 
 Object = Mapping[str, Any]
+#: Called with the source of a line, and the line.
+Show: TypeAlias = Callable[[str, str], object]
+#: Returns the source and the text of a line to show; None: it is not to be shown.
+Select: TypeAlias = Callable[[str], tuple[str, str] | None]
 
 _JOB_LABEL = "batch.kubernetes.io/job-name"
 #: Seconds until a broken stream is requested again.
@@ -51,7 +56,7 @@ async def pods_of(cluster: Cluster, component: Component, *, name: str) -> PodSe
     Args:
       cluster: The cluster.
       component: The component.
-      name: A connection; may be empty, except for a proxy.
+      name: A connection; may be empty, except for a proxy or executors.
 
     Raises:
       ServiceNotFound: There is no such connection, or service.
@@ -64,8 +69,9 @@ async def pods_of(cluster: Cluster, component: Component, *, name: str) -> PodSe
             ends=True,
         )
     found = await cluster.service()
-    jobs = [group.name for group in found.workers] if component == "worker" else [names.HEAD_JOB]
     is_rm = component == "rm"
+    # (Executors write into the logs of their workers.)
+    jobs = [names.HEAD_JOB] if is_rm else [group.name for group in found.workers]
     return PodSelection(
         what=f"{'resource manager' if is_rm else 'workers'} of {found.name}",
         selector=f"{service_selector(found)},{names.LABEL_REPLICATED_JOB} in ({','.join(jobs)})",
@@ -82,17 +88,29 @@ class PodLogs:
       namespace: The namespace of the pods.
       pods: The selection.
       show: Called with the source of a line (empty if there is only one), and the line.
+      select: Selects lines, with their sources; None: all are shown.
     """
 
     def __init__(
-        self, api: KubeApi, namespace: str, pods: PodSelection, show: Callable[[str, str], None]
+        self,
+        api: KubeApi,
+        namespace: str,
+        pods: PodSelection,
+        show: Show,
+        select: Select | None = None,
     ) -> None:
         self._api = api
         self._namespace = namespace
         self._pods = pods
         self._show = show
+        self._select = select
         self._path = collection("pods", namespace)
         self._params = {"labelSelector": pods.selector}
+
+    @property
+    def selects(self) -> bool:
+        """Whether only some lines are shown."""
+        return self._select is not None
 
     async def read(self, lines: int) -> None:
         """Shows the last lines of each log.
@@ -106,7 +124,7 @@ class PodLogs:
             raise self._not_found()
         for pod in sorted(pods, key=_name):
             if _began(pod, self._pods.container):
-                await self._stream(_name(pod), LogCursor(), {"tailLines": str(lines)})
+                await self.last(_name(pod), LogCursor(), lines)
 
     async def follow(self, lines: int) -> None:
         """Shows the last lines of each log and follows it, a proxy's until its end.
@@ -134,21 +152,42 @@ class PodLogs:
                     continue
                 uid = str(change.object["metadata"]["uid"])
                 if uid not in followed:
-                    pod = followed[uid] = _Followed(_name(change.object), lines, self._stream)
+                    pod = followed[uid] = _Followed(_name(change.object), lines, self)
                     group.create_task(pod.run())
                 followed[uid].update(change, self._pods.container)
                 if self._pods.ends and followed[uid].ended:
                     # The task group waits for the remaining lines.
                     return
 
-    async def _stream(self, name: str, cursor: LogCursor, params: Mapping[str, str]) -> None:
+    async def last(self, name: str, cursor: LogCursor, lines: int) -> None:
+        """Shows the last lines of a log."""
+        if self._select is None:
+            await self.stream(name, cursor, {"tailLines": str(lines)})
+            return
+        # (The API server cannot select.)
+        kept: deque[tuple[str, str]] = deque(maxlen=lines)
+        try:
+            await self.stream(name, cursor, {}, lambda *shown: kept.append(shown))
+        finally:
+            for source, line in kept:
+                self._show(source, line)
+
+    async def stream(
+        self, name: str, cursor: LogCursor, params: Mapping[str, str], show: Show | None = None
+    ) -> None:
+        """Shows a log from a cursor on, until the server ends the stream."""
+        show = show or self._show
         query = {**params, "timestamps": "true", "container": self._pods.container}
         cursor.restart()
         stream = self._api.stream_lines(pod_log(self._namespace, name), params=query)
         async with contextlib.aclosing(stream):
             async for line in stream:
-                if (text := cursor.take(line)) is not None:
-                    self._show(name if self._pods.several else "", text)
+                if (text := cursor.take(line)) is None:
+                    continue
+                if self._select is None:
+                    show(name if self._pods.several else "", text)
+                elif (found := self._select(text)) is not None:
+                    show(*found)
 
     def _not_found(self) -> ServiceNotFound:
         return ServiceNotFound(
@@ -163,22 +202,17 @@ class _Followed:
     Args:
       name: The pod's name.
       lines: The number of last lines to begin with.
-      stream: Shows a log from a cursor on, until the server ends the stream.
+      logs: Shows them.
 
     Attributes:
       ended: Whether the pod has ended, so that the log no longer grows.
     """
 
-    def __init__(
-        self,
-        name: str,
-        lines: int,
-        stream: Callable[[str, LogCursor, Mapping[str, str]], Awaitable[None]],
-    ) -> None:
+    def __init__(self, name: str, lines: int, logs: PodLogs) -> None:
         self.ended = False
         self._name = name
         self._lines = lines
-        self._stream = stream
+        self._logs = logs
         self._has_log = asyncio.Event()
 
     def update(self, change: WatchEvent, container: str) -> None:
@@ -203,16 +237,22 @@ class _Followed:
             # The pod may be gone, or not started again yet. The watch reports that, and a server
             # that stays unreachable.
             with contextlib.suppress(ApiError, ApiUnreachable):
-                await self._stream(self._name, cursor, {**params, "follow": "true"})
+                if self._logs.selects and not cursor.since:
+                    await self._logs.last(self._name, cursor, self._lines)
+                    params = _after(cursor)
+                await self._logs.stream(self._name, cursor, {**params, "follow": "true"})
             if is_last:
                 return
-            if cursor.since:
-                params = {"sinceTime": cursor.since}
+            params = _after(cursor) or params
             await asyncio.sleep(_PAUSE_S)
 
 
 def _name(pod: Object) -> str:
     return str(pod["metadata"]["name"])
+
+
+def _after(cursor: LogCursor) -> dict[str, str]:
+    return {"sinceTime": cursor.since} if cursor.since else {}
 
 
 def _began(pod: Object, container: str) -> bool:
