@@ -352,6 +352,7 @@ class TenantMessage(_message.Message):
     ACTIVITY_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___TenantHello:
         """first, and only first"""
@@ -380,6 +381,10 @@ class TenantMessage(_message.Message):
         The RM drops those of more than 256 KiB.
         """
 
+    @_builtins.property
+    def lost(self) -> Global___PlacementLost:
+        """A placement whose executors the proxy cannot use, if the welcome has `takes_losses`."""
+
     def __init__(
         self,
         *,
@@ -388,16 +393,57 @@ class TenantMessage(_message.Message):
         activity: Global___TenantActivity | None = ...,
         event: Global___EventMessage | None = ...,
         counters: _proxy_status_pb2.GetCountersResponse | None = ...,
+        lost: Global___PlacementLost | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "counters", b"counters", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "counters", b"counters", "event", b"event", "hello", b"hello", "lost", b"lost", "message", b"message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "counters", b"counters", "event", b"event", "hello", b"hello", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "bye", b"bye", "counters", b"counters", "event", b"event", "hello", b"hello", "lost", b"lost", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity", "event", "counters"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "bye", "activity", "event", "counters", "lost"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___TenantMessage: _TypeAlias = TenantMessage  # noqa: Y015
+
+@_typing.final
+class PlacementLost(_message.Message):
+    """The proxy cannot reach an executor of a placement that it was told of, or was not told of its
+    executors in time; it has given the placement up. If the tenant still holds it, the RM takes it
+    away as if the executor had ended, and gives the tenant another slice. A report of an older
+    placement changes nothing. The proxy repeats it on each new stream until the RM has answered by a
+    Placement of this virtual slice.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIRTUAL_INDEX_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    HOST_INDEX_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    virtual_index: _builtins.int
+    generation: _builtins.int
+    """from 1"""
+    host_index: _builtins.int
+    """of the executor, if it is one"""
+    reason: _builtins.str
+    """one line"""
+    def __init__(
+        self,
+        *,
+        virtual_index: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        host_index: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_host_index", b"_host_index", "host_index", b"host_index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_host_index", b"_host_index", "generation", b"generation", "host_index", b"host_index", "reason", b"reason", "virtual_index", b"virtual_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__host_index: _TypeAlias = _typing.Literal["host_index"]  # noqa: Y015
+    _WhichOneofArgType__host_index: _TypeAlias = _typing.Literal["_host_index", b"_host_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host_index) -> _WhichOneofReturnType__host_index | None: ...
+
+Global___PlacementLost: _TypeAlias = PlacementLost  # noqa: Y015
 
 @_typing.final
 class TenantHello(_message.Message):
@@ -716,6 +762,7 @@ class TenantWelcome(_message.Message):
     ACTIVITY_S_FIELD_NUMBER: _builtins.int
     TAKES_EVENTS_FIELD_NUMBER: _builtins.int
     COUNTERS_S_FIELD_NUMBER: _builtins.int
+    TAKES_LOSSES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     ttl_s: _builtins.float
     """Seconds that the slices stay the tenant's after its stream broke."""
@@ -731,6 +778,8 @@ class TenantWelcome(_message.Message):
     """Seconds between two reports of the proxy's counters; 0: it is not to report them, and an RM
     that does not know them would end the stream.
     """
+    takes_losses: _builtins.bool
+    """Whether the RM accepts `TenantMessage.lost`: its workers run executors."""
     def __init__(
         self,
         *,
@@ -741,10 +790,11 @@ class TenantWelcome(_message.Message):
         activity_s: _builtins.float = ...,
         takes_events: _builtins.bool = ...,
         counters_s: _builtins.float = ...,
+        takes_losses: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "counters_s", b"counters_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "takes_events", b"takes_events", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity_s", b"activity_s", "counters_s", b"counters_s", "memory_limit_bytes", b"memory_limit_bytes", "recovering", b"recovering", "takes_events", b"takes_events", "takes_losses", b"takes_losses", "ttl_s", b"ttl_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

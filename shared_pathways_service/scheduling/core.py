@@ -26,6 +26,7 @@ from shared_pathways_service.scheduling.book.messages import (
     ExecutorEnded,
     ExecutorServing,
     Instruction,
+    PlacementUnreachable,
     ProxyReported,
     ResourceManagerEvent,
     TenantAsked,
@@ -53,6 +54,7 @@ from shared_pathways_service.scheduling.policies.team_limits import TeamLimits
 from shared_pathways_service.scheduling.queue_notices import QueueNotices
 from shared_pathways_service.scheduling.recovery import Recovery
 from shared_pathways_service.scheduling.tenant_events import Tenants
+from shared_pathways_service.scheduling.unreachable_placements import UnreachablePlacements
 from shared_pathways_service.scheduling.worker_events import Workers
 
 __all__ = ["POLICIES", "ResourceManagerCore"]
@@ -110,7 +112,8 @@ class ResourceManagerCore:
         for policy in self._policies:
             ledger.changes.subscribe(policy.consumes)
         self._workers = Workers(config, ledger, speaker, deadlines)
-        self._executors = ExecutorAssignments(ledger, speaker, self._workers)
+        unreachable = UnreachablePlacements(ledger, deadlines, self._workers)
+        self._executors = ExecutorAssignments(ledger, speaker, self._workers, unreachable)
         self._tenants = Tenants(config, ledger, speaker, deadlines, self._policies)
         self._recovery = Recovery(
             config, ledger, speaker, deadlines, workers=self._workers, tenants=self._tenants
@@ -126,6 +129,7 @@ class ResourceManagerCore:
             ExecutorEnded: self._executors.ended,
             TenantAsked: self._asked,
             ProxyReported: self._tenants.reported,
+            PlacementUnreachable: unreachable.reported,
             TenantStreamEnded: self._tenants.stream_ended,
             TenantReleased: self._tenants.released,
             Tick: self._ticked,

@@ -17,6 +17,7 @@ from shared_pathways_service.scheduling.book.messages import (
 )
 from shared_pathways_service.scheduling.book.records import Slice, Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
+from shared_pathways_service.scheduling.unreachable_placements import UnreachablePlacements
 from shared_pathways_service.scheduling.worker_events import Workers
 
 __all__ = ["ExecutorAssignments"]
@@ -25,10 +26,17 @@ __all__ = ["ExecutorAssignments"]
 class ExecutorAssignments:
     """Keeps what workers are assigned in accordance with the book."""
 
-    def __init__(self, ledger: Ledger, speaker: Speaker, workers: Workers) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        speaker: Speaker,
+        workers: Workers,
+        unreachable: UnreachablePlacements,
+    ) -> None:
         self._ledger = ledger
         self._speaker = speaker
         self._workers = workers
+        self._unreachable = unreachable
 
     # ---- events
 
@@ -50,6 +58,8 @@ class ExecutorAssignments:
             worker.serves = 0
         about = worker.slice
         self._ledger.void(about, event.generation)
+        if self._unreachable.explains(event):
+            return
         if about.tenant is not None and about.generation == event.generation:
             reason = f"the executor of host {event.host_index} of {about.id} {event.reason}"
             if not about.tenant.connected:

@@ -76,17 +76,21 @@ with isc_pathways.connect(
     failed = keep_failing(slices[0])
     say("computed", sums=[sum_of(lost), sum_of(kept), sum_of(on(both, original))],
         expected=expected)
-    for is_last in (False, True):
+    for number in range(LOSSES):
         unplaced = await_event("slice.unplaced", 0)
         placed = await_event("slice.placed", 0)
         sums = [until_right(slices[0]), sum_of(kept), until_right(both)]
         same = (np.asarray(triple(kept)) == original * 3).all()
         say("back", sums=sums, kept=bool(same), lost=error_of(lost), reason=unplaced.reason,
             failed=failed.get(timeout=150), slice_id=placed.data["slice_id"])
-        if not is_last:
+        if number + 1 < LOSSES:
             lost, failed = on(slices[0], original), keep_failing(slices[0])
 say("left")
 """
+
+
+def client(*, losses: int) -> str:
+    return CLIENT.replace("LOSSES", str(losses))
 
 
 def _executors(slice_id: str) -> list[int]:
@@ -103,7 +107,10 @@ def _held_by(virtual_index: int) -> str:
 
 def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection() -> None:
     arguments = ("--engine", "distributed")
-    with service("tpuv6e:2x4=2", spares=1, arguments=arguments), program(CLIENT) as running:
+    with (
+        service("tpuv6e:2x4=2", spares=1, arguments=arguments),
+        program(client(losses=2)) as running,
+    ):
         said = running.expect("computed")
         expected = said["expected"]
         assert said["sums"] == [expected] * 3
@@ -139,6 +146,33 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
             lambda: not any(psutil.pid_exists(pid) for pid in [*first, *before]),
         )
 
+        running.expect("left")
+        assert running.wait() == 0
+        wait_until("all executors to end", lambda: not status()["executors"])
+
+
+def test_a_slice_is_replaced_if_an_executor_does_not_answer() -> None:
+    arguments = ("--engine", "distributed")
+    with (
+        service("tpuv6e:2x4=2", spares=1, arguments=arguments),
+        program(client(losses=1)) as running,
+    ):
+        expected = running.expect("computed")["expected"]
+        lost = _held_by(0)
+        before = _executors(lost)
+        # Its process is there, and its worker sees nothing wrong with it.
+        os.kill(before[1], signal.SIGSTOP)
+        said = running.expect("back")
+        assert said["sums"] == [expected] * 3
+        assert said["kept"], "an array of the other slice has changed"
+        assert "DATA_LOSS" in str(said["lost"])
+        assert f"cannot reach the executor on host 1 of {lost}: " in said["reason"]
+        assert said["slice_id"] != lost, "the slice that failed, though another one was free"
+        # (A killed process ends although it is stopped.)
+        wait_until(
+            "the lost slice's executors to end",
+            lambda: not any(psutil.pid_exists(pid) for pid in before),
+        )
         running.expect("left")
         assert running.wait() == 0
         wait_until("all executors to end", lambda: not status()["executors"])

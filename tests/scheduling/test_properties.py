@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
@@ -14,14 +14,13 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import SliceMark
 from shared_pathways_service.scheduling.event_log import replay
-from tests.scheduling.world import LARGE, SMALL, Proxy, Worker, World
+from tests.scheduling.worker_machine import WorkerMachine
+from tests.scheduling.world import LARGE, SMALL, Proxy, World
 
 _TIMES = st.sampled_from([0.0, 0.5, 1.0, 5.0, 12.0, 16.0, 35.0])
 
 
-class ResourceManagerMachine(RuleBasedStateMachine):
-    world: World
-
+class ResourceManagerMachine(WorkerMachine):
     @initialize(
         spares=st.integers(0, 1),
         ready=st.integers(0, 3),
@@ -58,76 +57,6 @@ class ResourceManagerMachine(RuleBasedStateMachine):
         if ready:
             for key in self.world.workers:
                 self.world.start_worker(key)
-
-    @property
-    def alive(self) -> list[Proxy]:
-        return [proxy for proxy in self.world.proxies.values() if proxy.refused is None]
-
-    @property
-    def connected(self) -> list[Proxy]:
-        return [proxy for proxy in self.alive if proxy.connected]
-
-    @property
-    def held(self) -> list[str]:
-        """Workers of slices that somebody holds."""
-        slices = {slice_id for proxy in self.alive for slice_id, _ in proxy.view.values()}
-        return sorted(k for k, worker in self.world.workers.items() if worker.slice_id in slices)
-
-    @property
-    def away(self) -> list[Proxy]:
-        return [proxy for proxy in self.alive if not proxy.connected]
-
-    # ---- workers
-
-    @rule(data=st.data(), what=st.sampled_from(["die", "cut", "replace", "stop"]))
-    def worker_has_trouble(self, data: st.DataObject, what: str) -> None:
-        self.trouble(data.draw(st.sampled_from(sorted(self.world.workers))), what)
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data(), what=st.sampled_from(["die", "cut", "replace", "stop"]))
-    def worker_of_a_held_slice_has_trouble(self, data: st.DataObject, what: str) -> None:
-        self.trouble(data.draw(st.sampled_from(self.held)), what)
-
-    def trouble(self, key: str, what: str) -> None:
-        worker = self.world.workers[key]
-        if what == "stop":
-            worker.stopped = not worker.stopped
-        elif what == "replace" or not worker.running:
-            self.world.start_worker(key)
-        elif what == "die" or worker.connected:
-            self.world.disconnect_worker(key, dies=what == "die")
-        else:
-            self.world.connect_worker(key)
-
-    @rule()
-    def all_workers_are_back(self) -> None:
-        for key, worker in self.world.workers.items():
-            if not worker.running:
-                self.world.start_worker(key)
-            elif not worker.connected:
-                self.world.connect_worker(key)
-
-    @property
-    def hosting(self) -> list[Worker]:
-        """Workers whose executor runs."""
-        known = self.world.workers.values()
-        return [one for one in known if one.running and one.executor and not one.ended]
-
-    @precondition(lambda self: self.hosting)
-    @rule()
-    def executors_serve(self) -> None:
-        for worker in self.hosting:
-            worker.serves = True
-            self.world.report_executor(worker)
-
-    @precondition(lambda self: self.hosting)
-    @rule(data=st.data(), serves=st.booleans())
-    def executor_serves_or_ends(self, data: st.DataObject, serves: bool) -> None:
-        worker = data.draw(st.sampled_from(self.hosting))
-        worker.serves = serves
-        if not serves:
-            self.world.executors.fail(worker)
-        self.world.report_executor(worker)
 
     # ---- operators
 

@@ -172,6 +172,51 @@ def test_executors_come_and_go_with_the_grants_of_their_slices(
     assert not [token for token in tokens if token in said], "a token is written down"
 
 
+def test_a_holder_whose_proxy_cannot_reach_an_executor_gets_another_slice(
+    distributed: tuple[Service, Hosts],
+) -> None:
+    service, hosts = distributed
+    tenant = service.tenant("ada", virtual_slices=[_PAIR])
+    assert tenant.expect("welcome").takes_losses
+    assert placed(tenant) == ("slice-0", 1)
+    check_told(tenant.expect("executors"), hosts.on("slice-0"), 1)
+    # A stopped process answers no ping; its worker kills it.
+    os.kill(hosts.workers["slice-0", 1].running[0], signal.SIGSTOP)
+    lost = pb.PlacementLost(virtual_index=0, generation=1, host_index=1, reason="no answer")
+    tenant.send(pb.TenantMessage(lost=lost))
+    gone = tenant.expect("placement")
+    assert (gone.state, gone.generation) == (pb.Placement.UNPLACED, 1)
+    assert gone.reason == "ada cannot reach the executor on host 1 of slice-0: no answer"
+    assert placed(tenant) == ("slice-1", 2)
+    check_told(tenant.expect("executors"), hosts.on("slice-1"), 2)
+    eventually(lambda: hosts.none_runs("slice-0"), "the executors of the lost slice to end")
+    [recorded] = [
+        event
+        for page in service.stub.GetHistory(pb.GetHistoryRequest(kinds=["slice.unplaced"]))
+        for event in page.events
+    ]
+    assert (recorded.tenant, recorded.slice, recorded.reason) == ("ada", "slice-0", gone.reason)
+
+    # Of the placement before: nothing happens to that of now.
+    tenant.send(pb.TenantMessage(lost=lost))
+    lost.virtual_index = 1
+    tenant.send(pb.TenantMessage(lost=lost))
+    assert tenant.next() is None
+    assert "lost.virtual_index" in tenant.status()[1]
+    check = service.tenant("ada", virtual_slices=[_PAIR], running=True)
+    assert placed(check) == ("slice-1", 2)
+
+
+def test_a_manager_without_executors_takes_no_report_of_them(make_service: MakeService) -> None:
+    service = make_service()
+    tenant = service.tenant("ada")
+    assert not tenant.expect("welcome").takes_losses
+    tenant.send(pb.TenantMessage(lost=pb.PlacementLost(generation=1)))
+    while tenant.next() is not None:
+        pass
+    assert "message" in tenant.status()[1]
+
+
 def test_a_host_whose_executors_do_not_serve_ends(distributed: tuple[Service, Hosts]) -> None:
     service, hosts = distributed
     broken: Any = hosts.workers["slice-0", 1]

@@ -63,7 +63,7 @@ class Start:
                     ledger.keep_no_more(onto)
                     # Hold this slice before the search for the next free one.
                 else:
-                    onto = ledger.take_free(pool)
+                    onto = ledger.take_free(pool, tenant)
                 ledger.place(tenant, index, onto)
                 speaker.placed(tenant, index, onto)
             else:
@@ -85,7 +85,7 @@ class PlaceMissing:
         """Takes it out of its line and places it."""
         tenant, index = self.tenant, self.index
         ledger.stop_wanting(tenant, index)
-        onto = ledger.take_free(self.pool)
+        onto = ledger.take_free(self.pool, tenant)
         ledger.place(tenant, index, onto)
         speaker.placed(tenant, index, onto)
         # The gang was placed before; its proxy may have come back while it was not whole.

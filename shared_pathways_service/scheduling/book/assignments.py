@@ -120,13 +120,25 @@ class Assignments(Journal):
         """Invalidates claims for a slice with generations up to `until`."""
         about.void_until = max(about.void_until, until)
 
-    def take_free(self, pool: Pool) -> Slice:
-        """Returns the free slice whose name comes first; the caller must place a tenant on it."""
-        while True:
+    def take_free(self, pool: Pool, tenant: Tenant | None = None) -> Slice:
+        """Returns the free slice whose name comes first; the caller must place a tenant on it.
+
+        Slices that the tenant's proxy could not reach come last, the latest of them at the end.
+        """
+        passed: list[Slice] = []
+        while len(passed) < pool.free:
             _, found = heapq.heappop(pool.free_heap)
             found.in_heap = False
             if found.free:
-                return found
+                passed.append(found)
+                if tenant is None or found.unreachable_for is not tenant:
+                    break
+        else:
+            found = min(passed, key=lambda one: one.generation)
+        for other in passed:
+            if other is not found:
+                self._push_free(other)
+        return found
 
     def _touch(self, pool: Pool) -> None:
         """Notes that the description of a pool is outdated."""
@@ -141,9 +153,12 @@ class Assignments(Journal):
         pool.free += 1 if free else -1
         if free:
             self.changes.slices_freed(pool)
-            if not changed.in_heap:
-                changed.in_heap = True
-                heapq.heappush(pool.free_heap, (changed.sort_key, changed))
+            self._push_free(changed)
+
+    def _push_free(self, free: Slice) -> None:
+        if not free.in_heap:
+            free.in_heap = True
+            heapq.heappush(free.pool.free_heap, (free.sort_key, free))
 
     def _count_withdrawn(self, pool: Pool, change: int) -> None:
         """Counts withdrawn slices, which change how many spares are withheld."""

@@ -16,15 +16,7 @@ from shared_pathways_service.scheduling.book.pool_text import PoolText
 from shared_pathways_service.scheduling.book.reserved import Reserved
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState, TenantState
 
-__all__ = [
-    "BARRED",
-    "NOTICE_DELIVERY_S",
-    "Notice",
-    "Pool",
-    "Slice",
-    "Tenant",
-    "Worker",
-]
+__all__ = ["BARRED", "NOTICE_DELIVERY_S", "Notice", "Pool", "Slice", "Tenant", "Worker"]
 
 #: Seconds that a repeated notice leaves at least, as the first one may not have been received.
 NOTICE_DELIVERY_S = 5.0
@@ -87,6 +79,7 @@ class Slice:
       moves_at: While it is drained: when its holder is moved.
       in_heap: Whether the pool's heap of free slices has an entry of it, valid or outdated.
       held_since: When the holder got it, also before a restart.
+      unreachable_for: The last tenant whose proxy could not reach its executors.
     """
 
     id: str
@@ -106,6 +99,7 @@ class Slice:
     moves_at: float | None = None
     in_heap: bool = False
     held_since: float = 0.0
+    unreachable_for: Tenant | None = None
     sort_key: str = ""
 
     def __post_init__(self) -> None:

@@ -319,6 +319,7 @@ def _link(
         identity=lambda: _identity_token(options.identity_token_file),
         counters=CountersReporter(reports[1]),
         on_executors=(lambda _executors: None) if placed is None else placed.serve,
+        losses=engine.losses,
     )
     engine.memory.on_near_limit = link.report
     return link

@@ -24,6 +24,7 @@ from shared_pathways_service.servers.proxy.activity import ActivityReporter
 from shared_pathways_service.servers.proxy.counters_reporter import CountersReporter
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, EXIT_REFUSED, Ending
+from shared_pathways_service.servers.proxy.loss_reports import LossReports
 
 __all__ = ["ResourceManagerLink"]
 
@@ -46,6 +47,7 @@ class ResourceManagerLink:
         kubelet replaces it.
       counters: Reports counters to the RM if it asks; None: no reports.
       on_executors: Called with the executors of a placement, which the RM may repeat.
+      losses: Reports placements that cannot be used to the RM.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ResourceManagerLink:
         identity: Callable[[], str] = str,
         counters: CountersReporter | None = None,
         on_executors: Callable[[pb.PlacementExecutors], None] = lambda _executors: None,
+        losses: LossReports | None = None,
     ) -> None:
         self._address = address
         self._hello = hello
@@ -71,6 +74,7 @@ class ResourceManagerLink:
         self._identity = identity
         self._counters = counters
         self._on_executors = on_executors
+        self._losses = losses or LossReports()
         self._began = time.monotonic()
         self._idle_count: int | None = None
         self._events: collections.deque[Event] = collections.deque(maxlen=_MOST_WAITING)
@@ -147,7 +151,7 @@ class ResourceManagerLink:
     def on_end(self) -> None:
         """Stops reports: the next stream may not ask for them."""
         self._takes_events = False
-        for reporter in (self._reporter, self._counters):
+        for reporter in (self._reporter, self._counters, self._losses):
             if reporter is not None:
                 reporter.end()
 
@@ -202,6 +206,8 @@ class ResourceManagerLink:
             self._reporter.begin(welcome.activity_s, self._send_activity)
         if self._counters is not None and welcome.counters_s > 0:
             self._counters.begin(welcome.counters_s, self._send_counters)
+        if welcome.takes_losses:
+            self._losses.begin(lambda lost: self._stream.send(pb.TenantMessage(lost=lost)))
         self._takes_events = welcome.takes_events
         self._send_events()
 
@@ -239,6 +245,7 @@ class ResourceManagerLink:
 
     def _place(self, placement: pb.Placement) -> None:
         index = placement.virtual_index
+        self._losses.answered(placement)
         if index >= len(self._slices.instance_types):
             glog("E", f"The RM named virtual slice {index}, which does not exist")
         elif placement.state == pb.Placement.PLACED:

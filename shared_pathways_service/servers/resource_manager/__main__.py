@@ -165,6 +165,7 @@ async def _make_authority(
             options.proxy_memory_limit_bytes or 0,
             activity_s=options.idle_times[-1],
             counters_s=options.proxy_counters_s,
+            takes_losses=options.has_executors,
         ),
         clock=clock,
         watcher_limit=options.watcher_limit,

@@ -282,6 +282,8 @@ class ResourceManagerService:
                         self._authority.handle(reported)
                 case "counters":
                     self.proxy_counters.put(asked.request.name, outbox, message.counters)
+                case "lost" if self._authority.executors.enabled:
+                    self._authority.handle(wire.placement_unreachable(asked, message.lost))
                 case "bye":
                     released = messages.TenantReleased(
                         tenant=asked.request.name,
@@ -291,7 +293,7 @@ class ResourceManagerService:
                     self._authority.operators.release(released)
                     return
                 case other:
-                    expected = "activity, event, counters or bye after the hello"
+                    expected = "activity, event, counters, lost or bye after the hello"
                     raise InvalidRequestError("message", other, expected)
 
 

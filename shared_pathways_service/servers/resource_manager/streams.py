@@ -142,12 +142,15 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
         memory_limit_bytes: int = 0,
         activity_s: float = 0.0,
         counters_s: float = 0.0,
+        *,
+        takes_losses: bool = False,
     ) -> None:
         """Starts without streams; tenants are sent these values (limit or interval 0: none)."""
         super().__init__(_TENANT_LIMIT)
         self._memory_limit_bytes = memory_limit_bytes
         self._activity_s = activity_s
         self._counters_s = counters_s
+        self._takes_losses = takes_losses
         self._ttl_s = ttl_s
         #: The incarnation that each connected tenant has.
         self._incarnations: dict[str, str] = {}
@@ -181,6 +184,7 @@ class TenantStreams(_Streams[tuple[str, str], pb.TenantUpdate]):
                 activity_s=self._activity_s,
                 takes_events=True,
                 counters_s=self._counters_s,
+                takes_losses=self._takes_losses,
             )
             stream.outbox.put(pb.TenantUpdate(welcome=welcome))
 

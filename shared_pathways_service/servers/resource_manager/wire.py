@@ -27,6 +27,7 @@ from shared_pathways_service.scheduling.book.reserved import Reservation
 __all__ = [
     "TenantInstruction",
     "activity",
+    "placement_unreachable",
     "release",
     "reservation",
     "slice_id",
@@ -110,6 +111,29 @@ def activity(asked: messages.TenantAsked, report: pb.TenantActivity) -> messages
         incarnation=asked.incarnation,
         count=report.count,
         idle_s=check_seconds("idle_s", report.idle_s),
+    )
+
+
+def placement_unreachable(
+    asked: messages.TenantAsked, report: pb.PlacementLost
+) -> messages.PlacementUnreachable:
+    """Creates the event of a proxy's report that it cannot use a placement.
+
+    Raises:
+      InvalidRequestError: Naming the field.
+    """
+    kinds = asked.request.virtual_slices
+    index = check_int("lost.virtual_index", report.virtual_index, low=0, high=len(kinds) - 1)
+    host = report.host_index if report.HasField("host_index") else None
+    if host is not None:
+        check_int("lost.host_index", host, low=0, high=kinds[index].hosts - 1)
+    return messages.PlacementUnreachable(
+        tenant=asked.request.name,
+        incarnation=asked.incarnation,
+        virtual_index=index,
+        generation=check_int("lost.generation", report.generation, low=1),
+        host_index=host,
+        reason=check_text("lost.reason", report.reason),
     )
 
 

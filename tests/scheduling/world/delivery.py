@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.tenants import TenantPreempted
 from shared_pathways_service.scheduling.book import messages as m
@@ -63,7 +65,8 @@ class Delivery:
         taken = world.placings[generation].tenant in world.taken | world.idled
         drained = world.marked.get(slice_id) is SliceMark.DRAINING
         drained |= slice_id in world.marks and world.marks[slice_id].mark is SliceMark.DRAINING
-        assert broken or silent or disk_lost or taken or drained, (
+        given_up = generation in world.given_up
+        assert broken or silent or disk_lost or taken or drained or given_up, (
             f"nothing is wrong with {slice_id}"
         )
 
@@ -150,11 +153,15 @@ class Delivery:
         assert what == (placing.tenant, placing.index, placing.slice_id)
         assert one.virtual_index not in proxy.view, "placed without having been unplaced"
         assert proxy.asks.request.virtual_slices[one.virtual_index] == one.instance_type
+        if one.generation > proxy.given_up.get(one.virtual_index, one.generation):
+            del proxy.given_up[one.virtual_index]
         proxy.older_view = dict(proxy.view)
         proxy.view[one.virtual_index] = (one.slice_id, one.generation)
 
     def _told_unplaced(self, one: m.NotifyUnplaced) -> None:
         proxy = self._listening(one.tenant)
+        if one.generation >= proxy.given_up.get(one.virtual_index, math.inf):
+            del proxy.given_up[one.virtual_index]
         if proxy.view.get(one.virtual_index) != (one.slice_id, one.generation):
             return
         del proxy.view[one.virtual_index]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.holdings import StatusReport
 from tests.scheduling.world.facts import Facts
-from tests.scheduling.world.parties import Worker
+from tests.scheduling.world.parties import Proxy, Worker
+
+#: The most seconds for which a report of a proxy waits.
+_LONGEST_S = 64.0
 
 
 class Executors:
@@ -42,6 +45,20 @@ class Executors:
             return None
         return m.ExecutorServing(
             slice_id=who[0], host_index=who[1], incarnation=who[2], generation=worker.executor
+        )
+
+    def unreachable(self, proxy: Proxy, index: int, generation: int) -> m.PlacementUnreachable:
+        """Returns a proxy's report of a placement, which it has given up or is another one."""
+        if proxy.given_up.get(index) == generation:
+            self._world.given_up.add(generation)
+            self._world.reported_at.setdefault(generation, self._world.now)
+        return m.PlacementUnreachable(
+            tenant=proxy.name,
+            incarnation=proxy.incarnation,
+            virtual_index=index,
+            generation=generation,
+            host_index=None,
+            reason="no answer",
         )
 
     def hear(self, one: m.AssignWorker | m.NotifyExecutors) -> None:
@@ -86,8 +103,10 @@ class Executors:
                 worker = world.workers[f"{one.id}/{seated.host_index}"]
                 if worker.connected and worker.incarnation == seated.incarnation:
                     assert worker.executor == wanted, f"{one.id} runs {worker.executor}"
-            if wanted not in unreported:
+            if wanted not in unreported | world.reported_at.keys():
                 assert wanted not in self._over, f"{one.id} is held, an executor of it has ended"
+            reported_at = world.reported_at.get(wanted, world.now)
+            assert world.now - reported_at <= _LONGEST_S, f"{one.id} is held, and given up"
         for proxy in world.proxies.values():
             for index, (slice_id, generation) in proxy.view.items() if proxy.connected else ():
                 hosts = self._hosts(slice_id)

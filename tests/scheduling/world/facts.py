@@ -48,6 +48,9 @@ class Facts:
         self.placings: dict[int, Placing] = {}
         self.broke: dict[str, int] = {}  # slice: step in which it last had a reason to be lost
         self.replaced: dict[str, int] = {}  # slice: step in which it last got another process
+        #: When this manager was first told that a placement cannot be used, by generation.
+        self.reported_at: dict[int, float] = {}
+        self.given_up: set[int] = set()  # generations of which any manager was told that
         self.disk_lost_at = -math.inf
         self.started_at = self.now
         self.made = 0

@@ -57,6 +57,7 @@ class Proxy:
     view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     older_view: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     executors: dict[int, int] = dataclasses.field(default_factory=dict)  # index: generation
+    given_up: dict[int, int] = dataclasses.field(default_factory=dict)  # index: generation
     queued: m.NotifyQueued | None = None
     refused: m.RefuseTenant | None = None
 

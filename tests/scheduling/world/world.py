@@ -114,7 +114,9 @@ class World(Facts):
             proxy.arrival = self.made
             proxy.asked_at = self.now
             proxy.came_at = self.step + 1
-        proxy.honest = claims == proxy.view
+        given_up = proxy.given_up.values()
+        claims = {i: claim for i, claim in claims.items() if claim[1] not in given_up}
+        proxy.honest = claims == {i: c for i, c in proxy.view.items() if c[1] not in given_up}
         proxy.running = False
         proxy.connected = self._is_heard
         proxy.queued = None
@@ -132,6 +134,10 @@ class World(Facts):
                 ),
             )
         )
+
+        for index, generation in list(proxy.given_up.items()):
+            if proxy.connected:
+                self.do(self.executors.unreachable(proxy, index, generation))
 
     def work(self, proxy: Proxy) -> None:
         """Has a proxy compute, of which it has yet to tell."""
@@ -212,6 +218,7 @@ class World(Facts):
                 proxy.away_since = self.now
             proxy.connected = False
         self.started_at = self.now
+        self.reported_at.clear()
         restored = Restored(
             grants=tuple(self.grants.values()),
             last_generation=self.last_generation,

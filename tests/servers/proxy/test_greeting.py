@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from collections.abc import Iterator
-from concurrent import futures
 from pathlib import Path
-from typing import cast
 
 import grpc
 import pytest
@@ -22,6 +19,7 @@ from shared_pathways_service.servers.proxy.execution.executor import Executor
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch, SliceTable
 from shared_pathways_service.servers.proxy.exits import EXIT_FAILED, Ending
 from shared_pathways_service.servers.proxy.rm_link import ResourceManagerLink
+from tests.servers.proxy.managers import idle_executor, serving
 
 _PLACED = pb.Placement(virtual_index=0, state=pb.Placement.PLACED, slice_id="slice-0", generation=7)
 _LOST = pb.Placement(virtual_index=0, state=pb.Placement.UNPLACED, slice_id="slice-0", generation=7)
@@ -49,40 +47,18 @@ class _Forgetful(pb_grpc.ResourceManagerServicer):
         context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
 
 
-@contextlib.contextmanager
-def _serving(manager: pb_grpc.ResourceManagerServicer, address: str) -> Iterator[str]:
-    with futures.ThreadPoolExecutor(4) as threads:
-        server = grpc.server(threads)
-        pb_grpc.add_ResourceManagerServicer_to_server(manager, server)
-        server.add_insecure_port(address)
-        server.start()
-        yield address
-        server.stop(0).wait(DEADLINE_S)
-
-
 @pytest.fixture
 def manager(own_directories: Path) -> Iterator[tuple[_Forgetful, str]]:
     forgetful = _Forgetful()  # type: ignore[abstract]
-    with _serving(forgetful, f"unix:{own_directories / 'rm'}") as address:
+    with serving(forgetful, f"unix:{own_directories / 'rm'}") as address:
         yield forgetful, address
-
-
-class _Idle:
-    """In an executor's place: nothing runs here."""
-
-    def close(self) -> None:
-        """Ends nothing."""
-
-
-def _make_executor(_epoch: Epoch) -> Executor:
-    return cast("Executor", _Idle())
 
 
 def test_a_proxy_reports_its_last_message_and_its_remaining_life(
     manager: tuple[_Forgetful, str],
 ) -> None:
     forgetful, address = manager
-    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    slices = SliceTable(("tpuv6e:2x2",), idle_executor)
     asks = hello(name="ada", incarnation="1", max_lifetime_s=1000.0)
     link = ResourceManagerLink(address, asks, slices, Ending(""), None)
     link.start()
@@ -123,9 +99,9 @@ def test_a_proxy_says_that_its_slices_were_taken_back_for_idleness(
             context.abort(grpc.StatusCode.UNAVAILABLE, "killed")
 
     hellos: queue.SimpleQueue[pb.TenantHello] = queue.SimpleQueue()
-    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    slices = SliceTable(("tpuv6e:2x2",), idle_executor)
     manager = Breaking()  # type: ignore[abstract]
-    with _serving(manager, f"unix:{own_directories / 'rm'}") as address:
+    with serving(manager, f"unix:{own_directories / 'rm'}") as address:
         asks = hello(name="ada", incarnation="1")
         link = ResourceManagerLink(address, asks, slices, Ending(""), None)
         link.start()
@@ -158,8 +134,8 @@ def test_events_wait_for_a_manager_that_takes_them(own_directories: Path) -> Non
     hellos: queue.SimpleQueue[pb.TenantHello] = queue.SimpleQueue()
     messages: queue.SimpleQueue[pb.TenantMessage] = queue.SimpleQueue()
     reported = threading.Event()
-    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
-    with _serving(Upgraded(), f"unix:{own_directories / 'rm'}") as address:  # type: ignore[abstract]
+    slices = SliceTable(("tpuv6e:2x2",), idle_executor)
+    with serving(Upgraded(), f"unix:{own_directories / 'rm'}") as address:  # type: ignore[abstract]
         link = ResourceManagerLink(
             address, hello(name="ada", incarnation="1"), slices, Ending(""), None
         )
@@ -233,7 +209,7 @@ def test_what_fails_here_now_and_then_ends_no_proxy(
 
     forgetful, address = manager
     forgetful.places = False
-    slices, ending = SliceTable(("tpuv6e:2x2",), _make_executor), Ending("")
+    slices, ending = SliceTable(("tpuv6e:2x2",), idle_executor), Ending("")
     asks = hello(name="ada", incarnation="1")
     link = ResourceManagerLink(
         address, asks, slices, ending, None, on_memory_limit=fail_each_second_time
@@ -276,10 +252,10 @@ def test_sessions_are_held_up_while_the_tenant_may_not_compute(own_directories: 
 
     changes: queue.SimpleQueue[bool] = queue.SimpleQueue()
     changing = _Changing()  # type: ignore[abstract]
-    slices = SliceTable(("tpuv6e:2x2",), _make_executor)
+    slices = SliceTable(("tpuv6e:2x2",), idle_executor)
     assert slices.granted.is_set(), "nobody tells"
     slices.granted = Granted()
-    with _serving(changing, f"unix:{own_directories / 'rm'}") as address:
+    with serving(changing, f"unix:{own_directories / 'rm'}") as address:
         asks = hello(name="ada", incarnation="1")
         link = ResourceManagerLink(address, asks, slices, Ending(""), None)
         link.start()

@@ -46,13 +46,13 @@ def named(index: int, generation: int, *addresses: str, token: str = "") -> pb.P
 # ---- without executors
 
 
-Lost = queue.SimpleQueue[tuple[int, int, str]]
+Lost = queue.SimpleQueue[tuple[int, int, str, int | None]]
 
 
 @contextlib.contextmanager
 def placed(lost: Lost, wait_s: float = DEADLINE_S) -> Iterator[PlacedExecutors]:
     executors = PlacedExecutors([InstanceType.parse(KIND)], wait_s=wait_s)
-    executors.watch(lambda index, generation, reason: lost.put((index, generation, reason)))
+    executors.watch(lambda *what: lost.put(what))
     try:
         yield executors
     finally:
@@ -64,23 +64,23 @@ def test_a_placement_whose_executors_are_not_named_is_lost() -> None:
     opening = Opening()
     with placed(lost, wait_s=0.01) as executors:
         executors.begin(0, 3, opening)
-        index, generation, reason = lost.get(timeout=DEADLINE_S)
-        assert (index, generation) == (0, 3)
+        index, generation, reason, host = lost.get(timeout=DEADLINE_S)
+        assert (index, generation, host) == (0, 3, None)
         assert reason == "the resource manager named no executors for it within 0.01 s"
         # What waits for it fails by its loss, and does not wait for ever.
         assert opening.wait(DEADLINE_S)
 
 
 @pytest.mark.parametrize(
-    ("addresses", "reason"),
+    ("addresses", "reason", "host"),
     [
         # (Port 1 of this machine: refused.)
-        (("127.0.0.1:1",), "127.0.0.1:1"),
-        (("127.0.0.1:1", "127.0.0.1:1"), "executors of hosts [0, 1], not of 1"),
+        (("127.0.0.1:1",), "127.0.0.1:1", 0),
+        (("127.0.0.1:1", "127.0.0.1:1"), "executors of hosts [0, 1], not of 1", None),
     ],
 )
 def test_a_placement_whose_executors_cannot_be_used_is_lost(
-    addresses: tuple[str, ...], reason: str
+    addresses: tuple[str, ...], reason: str, host: int | None
 ) -> None:
     lost: Lost = queue.SimpleQueue()
     opening = Opening()
@@ -89,8 +89,8 @@ def test_a_placement_whose_executors_cannot_be_used_is_lost(
         # Of an older placement, which is over.
         executors.serve(named(0, 2, "127.0.0.1:2"))
         executors.serve(named(0, 3, *addresses))
-        index, generation, said = lost.get(timeout=DEADLINE_S)
-        assert (index, generation) == (0, 3)
+        index, generation, said, on_host = lost.get(timeout=DEADLINE_S)
+        assert (index, generation, on_host) == (0, 3, host)
         assert reason in said
         assert opening.wait(DEADLINE_S)
 

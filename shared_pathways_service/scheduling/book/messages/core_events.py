@@ -12,6 +12,7 @@ __all__ = [
     "Claim",
     "ExecutorEnded",
     "ExecutorServing",
+    "PlacementUnreachable",
     "ProxyReported",
     "ReservationCancelled",
     "ReservationMade",
@@ -152,6 +153,22 @@ class ProxyReported:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PlacementUnreachable:
+    """A proxy cannot use the executors of a placement, which it has given up.
+
+    Attributes:
+      host_index: The host whose executor it cannot reach; None: it is not one in particular.
+    """
+
+    tenant: str
+    incarnation: str
+    virtual_index: int
+    generation: int
+    host_index: int | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TenantStreamEnded:
     """A proxy's stream broke: its TTL starts.
 
@@ -224,6 +241,7 @@ ResourceManagerEvent = (
     | TenantAsked
     | TenantActivity
     | ProxyReported
+    | PlacementUnreachable
     | TenantStreamEnded
     | TenantReleased
     | SliceCordoned

@@ -21,6 +21,7 @@ from shared_pathways_service.servers.proxy.execution.virtual_slices import (
 )
 from shared_pathways_service.servers.proxy.executors.executors import Executors
 from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
+from shared_pathways_service.servers.proxy.loss_reports import LossReports
 from shared_pathways_service.servers.proxy.memory import DeviceMemory
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
 from shared_pathways_service.servers.xla.platforms import CPU, Platform
@@ -55,6 +56,9 @@ class Engine:
       platform: The devices of this process.
       executors: The processes that have the devices, if this one does not; `close` ends them.
       placed_executors: Such processes if they come and go with the placements.
+
+    Attributes:
+      losses: The placements that were lost with such processes.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Engine:
         self.placed_executors = placed_executors
         if placed_executors is not None:
             placed_executors.watch(self._lose_placement)
+        self.losses = LossReports()
         having = executors or placed_executors
         make_client = None if having is None else having.client
         self.placings = Placings([d.slice_index for d in self.devices], platform, make_client)
@@ -129,8 +134,10 @@ class Engine:
         if self.placed_executors is not None and change.old.generation is not None:
             self.placed_executors.end(change.index, change.old.generation)
 
-    def _lose_placement(self, index: int, generation: int, reason: str) -> None:
+    def _lose_placement(self, index: int, generation: int, reason: str, host: int | None) -> None:
         if self.slices.current()[index].generation == generation:
+            # Before its other executors end by it, which their workers report.
+            self.losses.add(index, generation, reason, host)
             self.slices.unplace(index, generation, reason)
 
     def _lose(self, device_ids: Sequence[int], reason: str) -> None:

@@ -39,8 +39,9 @@ _CAUSE_S = 2.0
 #: Seconds for the threads of placements to end.
 _END_S = 10.0
 
-#: Called with the index and the generation of a placement whose executors are gone, and the reason.
-OnLost: TypeAlias = Callable[[int, int, str], object]
+#: Called with the index and the generation of a placement whose executors are gone, the reason, and
+#: the host whose executor it is; None: it is not one in particular.
+OnLost: TypeAlias = Callable[[int, int, str, int | None], object]
 
 
 class Opening(Protocol):
@@ -76,7 +77,7 @@ class PlacedExecutors:
         wait_s: float = EXECUTORS_S,
     ) -> None:
         self._executors = Executors((), (), None, collective_timeout_s)
-        self._on_lost: OnLost = lambda _index, _generation, _reason: None
+        self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
         self._wait_s = wait_s
         #: The devices of each host, by slice.
         self._devices = _devices_of_hosts(instance_types)
@@ -173,7 +174,7 @@ class PlacedExecutors:
             reason = self._open(placement, stack)
             if reason and not placement.ended.is_set():
                 glog("E", f"Virtual slice {placement.index}: {reason}")
-                self._on_lost(placement.index, placement.generation, reason)
+                self._on_lost(placement.index, placement.generation, reason, None)
             placement.opening.settle()
             # It ends with its placement, or with this process.
             placement.ended.wait()
@@ -205,13 +206,11 @@ class PlacedExecutors:
         devices: Sequence[Sequence[int]],
         stack: contextlib.ExitStack,
     ) -> None:
-        lost = functools.partial(self._lose, placement)
         links: list[ExecutorLink] = []
         stack.callback(_close, links)
-        links.extend(
-            self._executors.connect(host.address, host.token or None, lost)
-            for host in placement.hosts
-        )
+        for host in placement.hosts:
+            lost = functools.partial(self._lose, placement, host.host_index)
+            links.append(self._executors.connect(host.address, host.token or None, lost))
         link_of = {i: link for link, own in zip(links, devices, strict=True) for i in own}
         with self._lock:
             if self._newest[placement.index] is not placement:
@@ -221,9 +220,9 @@ class PlacedExecutors:
             self._connected.add(placement.index)
         self._executors.open(list(link_of), (placement.index,))
 
-    def _lose(self, placement: _Placement, _link: ExecutorLink, reason: str) -> None:
+    def _lose(self, placement: _Placement, host: int, _link: ExecutorLink, reason: str) -> None:
         if not placement.ended.wait(_CAUSE_S):
-            self._on_lost(placement.index, placement.generation, reason)
+            self._on_lost(placement.index, placement.generation, reason, host)
 
     def _forget(self, placement: _Placement) -> None:
         with self._lock:
