@@ -90,6 +90,14 @@ def wait_until_busy(proxy: ServerProcess) -> None:
         time.sleep(0.05)
 
 
+def wait_until_recorded(last_requests: Path) -> None:
+    """Waits until a proxy has recorded that a program runs."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not read_unfinished(last_requests).running:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.mark.race
 def test_an_endless_program_on_a_lost_slice(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
@@ -129,14 +137,16 @@ def test_an_endless_program_on_a_lost_slice(
 def test_an_endless_program_of_a_session_that_ended(
     start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
-    report = tmp_path / "report"
-    proxy = start_proxy("--lost_program_grace_s=5", f"--exit_report={report}")
+    report, last = tmp_path / "report", tmp_path / "last"
+    proxy = start_proxy(
+        *("--lost_program_grace_s=5", f"--exit_report={report}", f"--last_requests_file={last}")
+    )
     with RawClient(address_of(proxy)) as first:
         endless = first.compile(ENDLESS, [0])
         (never,) = first.execute(endless, [first.put(FOUR, single(0))])
         first.execute(endless, [first.put(FOUR, single(0))])
         # (One that has not begun never does.)
-        wait_until_busy(proxy)
+        wait_until_recorded(last)
         # Nobody waits for it any more.
         first.call("destruct_array", array_handle=[never])
     # The next session has the slice to itself, though not for ever.
@@ -206,10 +216,7 @@ def test_a_crash_during_a_program_leaves_a_report_of_it(
         client.begin_ready(never)
         # Answered after what comes before it was handled: the program is at its executor then.
         client.call("is_array_deleted", array_handle=array)
-        deadline = time.monotonic() + DEADLINE_S
-        while not read_unfinished(tmp_path / "last").running:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until_recorded(tmp_path / "last")
         proxy.signal(number)
         assert proxy.wait() == -number
     found = read_unfinished(tmp_path / "last")

@@ -40,9 +40,8 @@ class Executor:
     """
 
     def __init__(self, name: str, place: Place) -> None:
-        self.in_flight = InFlight()
+        self.in_flight = InFlight(place)
         self._name = name
-        self._place = place
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         # Operations that are queued or run, with those that were left behind.
@@ -67,12 +66,12 @@ class Executor:
                 return False
             self._open = 1
             self._elsewhere.acquire()
-        self._place.begin(name)
+        self.in_flight.begin(name)
         return True
 
     def release(self) -> None:
         """Lets the queue continue."""
-        self._place.end()
+        self.in_flight.end()
         with self._lock:
             self._open -= 1
             self._elsewhere.release()
@@ -117,7 +116,7 @@ class Executor:
                 pass
             # One thread takes from the queue at a time, so this one has not been left behind yet.
             self._running = operation
-            self._place.begin(operation.name)
+            self.in_flight.begin(operation.name)
             try:
                 operation.arrive(self)
             except Exception as error:  # noqa: BLE001 - the slice goes on without this one
@@ -130,7 +129,7 @@ class Executor:
                 if self._thread is not me:
                     return
                 self._running = None
-                self._place.end()
+                self.in_flight.end()
 
 
 class Meeting:

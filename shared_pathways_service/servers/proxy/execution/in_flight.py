@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from shared_pathways_service.servers.serving.last_requests_file import Place
+
 __all__ = ["InFlight", "Pace"]
 
 #: The most operations, and bytes of their results; one alone may have more.
@@ -21,6 +23,8 @@ _BRIEF_S: Final = 0.1
 
 
 class _Started(Protocol):
+    name: str
+
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Calls back when it settles; False if it has."""
 
@@ -51,12 +55,33 @@ class InFlight:
     """Counts operations from their start until they settle. Thread-safe.
 
     All waits end when the operations settle, be it by the loss of the placement.
+
+    Args:
+      place: Where the operation is recorded that runs: the oldest that was started, else the
+        current one of the placement's queue.
     """
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._started: dict[object, _Entry] = {}
+    def __init__(self, place: Place) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._started: dict[_Started, _Entry] = {}
         self._last_end = -math.inf
+        self._place = place
+        self._current = ""
+
+    def begin(self, name: str) -> None:
+        """Records the queue's current operation, if nothing else runs."""
+        with self._lock:
+            self._current = name
+            if not self._started:
+                self._place.begin(name)
+
+    def end(self) -> None:
+        """Records the end of the queue's current operation; it may have been started."""
+        with self._lock:
+            self._current = ""
+            if not self._started:
+                self._place.end()
 
     def enter(self, operation: _Started, nbytes: int, pace: Pace, *, waits: bool) -> bool:
         """Counts an operation once there is room for it; False if there is none, and it waits not.
@@ -73,6 +98,7 @@ class InFlight:
                     return False
                 self._changed.wait()
             self._started[operation] = _Entry(time.monotonic(), nbytes, pace, pace.seconds)
+            self._record()
         leave = functools.partial(self._leave, operation)
         if not operation.add_callback(leave):
             leave()
@@ -100,11 +126,20 @@ class InFlight:
             seconds += entry.seconds
         return nbytes <= _MOST_BYTES and seconds <= _BRIEF_S
 
-    def _leave(self, operation: object) -> None:
+    def _record(self) -> None:
+        oldest = next(iter(self._started), None)
+        name = self._current if oldest is None else oldest.name
+        if name:
+            self._place.begin(name)
+        else:
+            self._place.end()
+
+    def _leave(self, operation: _Started) -> None:
         now = time.monotonic()
         with self._changed:
             entry = self._started.pop(operation)
             # (They run one after the other.)
             entry.pace.seconds = now - max(entry.began, self._last_end)
             self._last_end = now
+            self._record()
             self._changed.notify_all()

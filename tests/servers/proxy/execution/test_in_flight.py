@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from harness.processes import DEADLINE_S
 from shared_pathways_service.servers.proxy.execution import in_flight as module
 from shared_pathways_service.servers.proxy.execution.in_flight import InFlight, Pace
+from shared_pathways_service.servers.serving.last_requests_file import (
+    LastRequests,
+    read_unfinished,
+)
 
 
 class Started:
-    def __init__(self) -> None:
+    def __init__(self, name: str = "started") -> None:
+        self.name = name
         self.callbacks: list[Callable[[], None]] | None = []
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
@@ -28,6 +34,10 @@ class Started:
             callback()
 
 
+def in_flight() -> InFlight:
+    return InFlight(LastRequests().place(""))
+
+
 @pytest.fixture(autouse=True)
 def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", 2)
@@ -36,7 +46,7 @@ def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_ahead_of_a_program_that_may_take_long() -> None:
-    flight, first, brief = InFlight(), Started(), Pace(0.0)
+    flight, first, brief = in_flight(), Started(), Pace(0.0)
     # Not run yet; then it took longer than all in flight may.
     for pace in (Pace(), Pace(2 * DEADLINE_S)):
         assert flight.enter(first, 0, pace, waits=False)
@@ -50,7 +60,7 @@ def test_nothing_is_ahead_of_a_program_that_may_take_long() -> None:
 def test_the_seconds_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", 9)
     monkeypatch.setattr(module, "_BRIEF_S", 3.0)
-    flight = InFlight()
+    flight = in_flight()
     for _ in range(3):
         assert flight.enter(Started(), 0, Pace(1.0), waits=False)
     assert not flight.enter(Started(), 0, Pace(1.0), waits=False)
@@ -59,7 +69,7 @@ def test_the_seconds_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 def test_each_run_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(f"{module.__name__}.time.monotonic", lambda: now[0])
-    flight, first, second = InFlight(), Started(), Started()
+    flight, first, second = in_flight(), Started(), Started()
     pace, other = Pace(0.0), Pace(0.0)
     flight.enter(first, 0, pace, waits=False)
     flight.enter(second, 0, other, waits=False)
@@ -72,7 +82,7 @@ def test_each_run_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_count_and_bytes_are_bounded() -> None:
-    flight = InFlight()
+    flight = in_flight()
     first, second, third = Started(), Started(), Started()
     # One alone may have any size.
     assert flight.enter(first, 1000, Pace(0.0), waits=False)
@@ -85,7 +95,7 @@ def test_count_and_bytes_are_bounded() -> None:
 
 
 def test_one_that_has_settled_takes_no_room() -> None:
-    flight, settled = InFlight(), Started()
+    flight, settled = in_flight(), Started()
     settled.settle()
     assert flight.enter(settled, 100, Pace(0.0), waits=False)
     assert flight.is_empty(waits=False)
@@ -93,7 +103,7 @@ def test_one_that_has_settled_takes_no_room() -> None:
 
 @pytest.mark.parametrize("wait", ["for room", "for all"])
 def test_waits_end_when_what_is_in_flight_settles(wait: str) -> None:
-    flight, first, second = InFlight(), Started(), Started()
+    flight, first, second = in_flight(), Started(), Started()
     flight.enter(first, 60, Pace(0.0), waits=True)
     ended = threading.Event()
 
@@ -112,3 +122,26 @@ def test_waits_end_when_what_is_in_flight_settles(wait: str) -> None:
     assert ended.wait(DEADLINE_S)
     thread.join()
     assert flight.is_empty(waits=False) is (wait == "for all")
+
+
+def test_the_record_shows_the_oldest_operation_in_flight_before_that_of_the_queue(
+    tmp_path: Path,
+) -> None:
+    def recorded() -> tuple[str, ...]:
+        return read_unfinished(tmp_path / "last").running
+
+    flight = InFlight(LastRequests(str(tmp_path / "last")).place("on slice 0"))
+    first, second = Started("first"), Started("second")
+    for operation in (first, second):
+        flight.begin(operation.name)
+        assert flight.enter(operation, 0, Pace(0.0), waits=False)
+        flight.end()
+        assert recorded() == ("first on slice 0",)
+    flight.begin("third")
+    assert recorded() == ("first on slice 0",)
+    first.settle()
+    assert recorded() == ("second on slice 0",)
+    second.settle()
+    assert recorded() == ("third on slice 0",)
+    flight.end()
+    assert recorded() == ()
