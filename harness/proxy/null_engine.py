@@ -58,13 +58,13 @@ class _NullClient:
         self.spans_hosts = bool(command.coordinator)
         self._own = frozenset(command.own)
 
-    def put(self, body: pb.PutArray) -> _Pieces:
+    def put(self, _spec: pb.ExecutorArraySpec, shards: Sequence[bytes | memoryview]) -> _Pieces:
         """Makes an array of bytes."""
-        return tuple(body.shards)
+        return tuple(map(bytes, shards))
 
-    def fetch(self, array: _Pieces) -> list[bytes]:
+    def fetch(self, array: _Pieces) -> list[memoryview]:
         """Returns the bytes of the pieces here."""
-        return list(array)
+        return [memoryview(piece) for piece in array]
 
     def split(self, array: _Pieces) -> Sequence[_Pieces]:
         """Returns an array of each piece here."""

@@ -10,6 +10,11 @@ A command waits for the earlier commands that make what it uses: clients, arrays
 runners. If one of these failed, it fails with the same status. Programs of one client run in the
 order of their commands; everything else is done as soon as its arguments are there.
 
+The bytes of a large array come in messages of their own, before the command or report that they
+belong to. Other commands and reports pass them: none waits for more than is on its way already. A
+put may so come after commands that were sent later; the proxy sends what depends on it, also what
+frees it, once it has the report.
+
 Hosts that have run different programs of a client would take each other's data for their own. So
 once a program over several hosts has failed on a host, that host runs no more of its client, and
 its report says so. The proxy makes the same devices another client; arrays of the old one are
@@ -79,19 +84,28 @@ Global___OfferedBytes: _TypeAlias = OfferedBytes  # noqa: Y015
 
 @_typing.final
 class ExecutorCommands(_message.Message):
+    """Commands, or bytes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMANDS_FIELD_NUMBER: _builtins.int
+    BYTES_OF_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    bytes_of: _builtins.int
+    """the number of the command that follows them"""
+    data: _builtins.bytes
     @_builtins.property
     def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorCommand]: ...
     def __init__(
         self,
         *,
         commands: _abc.Iterable[Global___ExecutorCommand] | None = ...,
+        bytes_of: _builtins.int = ...,
+        data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_of", b"bytes_of", "commands", b"commands", "data", b"data"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -99,19 +113,28 @@ Global___ExecutorCommands: _TypeAlias = ExecutorCommands  # noqa: Y015
 
 @_typing.final
 class ExecutorReports(_message.Message):
+    """Reports, or bytes."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REPORTS_FIELD_NUMBER: _builtins.int
+    BYTES_OF_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    bytes_of: _builtins.int
+    """the number of the report that follows them"""
+    data: _builtins.bytes
     @_builtins.property
     def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorReport]: ...
     def __init__(
         self,
         *,
         reports: _abc.Iterable[Global___ExecutorReport] | None = ...,
+        bytes_of: _builtins.int = ...,
+        data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_of", b"bytes_of", "data", b"data", "reports", b"reports"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -310,6 +333,7 @@ class PutArray(_message.Message):
     ARRAY_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
     array: _builtins.int
     @_builtins.property
     def spec(self) -> Global___ExecutorArraySpec: ...
@@ -317,16 +341,21 @@ class PutArray(_message.Message):
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """in C order"""
 
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of the shards of a large array, whose bytes came before"""
+
     def __init__(
         self,
         *,
         array: _builtins.int = ...,
         spec: Global___ExecutorArraySpec | None = ...,
         shards: _abc.Iterable[_builtins.bytes] | None = ...,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "shards", b"shards", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "shards", b"shards", "sizes", b"sizes", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -819,7 +848,7 @@ class ExecutorReport(_message.Message):
     """the client of this command runs no more programs over several hosts"""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """of a fetched array, in C order"""
+        """of a fetched array, in C order; of a large one none"""
 
     @_builtins.property
     def facts(self) -> Global___ProgramFacts:

@@ -10,6 +10,11 @@ A command waits for the earlier commands that make what it uses: clients, arrays
 runners. If one of these failed, it fails with the same status. Programs of one client run in the
 order of their commands; everything else is done as soon as its arguments are there.
 
+The bytes of a large array come in messages of their own, before the command or report that they
+belong to. Other commands and reports pass them: none waits for more than is on its way already. A
+put may so come after commands that were sent later; the proxy sends what depends on it, also what
+frees it, once it has the report.
+
 Hosts that have run different programs of a client would take each other's data for their own. So
 once a program over several hosts has failed on a host, that host runs no more of its client, and
 its report says so. The proxy makes the same devices another client; arrays of the old one are

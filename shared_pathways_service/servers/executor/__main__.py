@@ -16,7 +16,6 @@ import grpc
 
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.flags.parsing import parse_or_exit
-from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.executor.exchange import Offers
@@ -68,7 +67,7 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
     service = ExecutorService(
         lambda report: Commands(engine, report, offers), offers, token, stop.set
     )
-    executors_pb2_grpc.add_ExecutorsServicer_to_server(service, server)
+    service.add_to(server)
     listening = listen(
         server,
         server_port=options.server_port,

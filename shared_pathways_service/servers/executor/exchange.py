@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import grpc
@@ -13,12 +13,11 @@ import numpy as np
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import bearer, shows
+from shared_pathways_service.servers.devices.array_bytes import chunks, fill, flat
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 
 __all__ = ["Offers", "cut", "gathered", "taken"]
 
-#: The bytes of a message: with 256 KiB to 1 MiB gRPC is fastest.
-_CHUNK = 1 << 20
 #: Seconds for a transfer of no bytes, and the bytes for which there is another second.
 _SECONDS, _BYTES_PER_S = 60, 1 << 20
 _OPTIONS = (
@@ -96,11 +95,10 @@ class Offers:
                 )
             self._being_taken[number] = self._offers.pop(number)
         try:
-            for part in offer.parts:
-                for data in _chunks(part):
-                    if offer.is_freed:
-                        raise StatusError(Code.CANCELLED, f"transfer {number} was freed")
-                    yield data
+            for data in chunks(map(flat, offer.parts)):
+                if offer.is_freed:
+                    raise StatusError(Code.CANCELLED, f"transfer {number} was freed")
+                yield data.tobytes()
         finally:
             with self._lock:
                 del self._being_taken[number]
@@ -143,7 +141,7 @@ def gathered(
     for transfer, targets in zip(body.transfers, awaited, strict=True):
         size = sum(target.nbytes for target in targets)
         with contextlib.closing(take(transfer, size)) as data:
-            _fill(targets, data, transfer)
+            fill(targets, data, f"transfer {transfer.number}")
     return [made[i] for i in body.piece_of]
 
 
@@ -169,39 +167,3 @@ def taken(transfer: pb.Transfer, size: int) -> Generator[bytes]:
             ) from error
         finally:
             stream.cancel()
-
-
-def _chunks(part: np.ndarray) -> Iterator[bytes]:
-    data = _bytes_of(np.ascontiguousarray(part))
-    for begin in range(0, data.size, _CHUNK):
-        yield data[begin : begin + _CHUNK].tobytes()
-
-
-def _fill(targets: Iterable[np.ndarray], data: Iterator[bytes], transfer: pb.Transfer) -> None:
-    for target in targets:
-        is_plain = target.flags.c_contiguous
-        whole = target if is_plain else np.empty(target.shape, target.dtype)
-        flat = _bytes_of(whole)
-        filled = 0
-        while filled < flat.size:
-            chunk = next(data, b"")
-            if not 0 < len(chunk) <= flat.size - filled:
-                raise _wrong_size(transfer)
-            flat[filled : filled + len(chunk)] = np.frombuffer(chunk, np.uint8)
-            filled += len(chunk)
-        if not is_plain:
-            target[...] = whole
-    # (To its end: only then it is known to have ended well.)
-    if next(data, None) is not None:
-        raise _wrong_size(transfer)
-
-
-def _wrong_size(transfer: pb.Transfer) -> StatusError:
-    return StatusError(
-        Code.INTERNAL, f"transfer {transfer.number} has another number of bytes than was announced"
-    )
-
-
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    flat: np.ndarray = array.reshape(-1).view(np.uint8)
-    return flat

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
 from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.servers.devices.array_bytes import chunks, joined
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -32,7 +33,13 @@ _THREADS = 4
 #: them waits for another one's end.
 _GATHERING = 64
 
-Report = Callable[[pb.ExecutorReport], None]
+#: The most bytes of an array that are in the report itself.
+_SMALL_BYTES = 64 << 10
+
+#: The bytes of large arrays.
+Data = Iterator[memoryview]
+#: Takes a report, and bytes that belong to it.
+Report = Callable[[pb.ExecutorReport, Data | None], None]
 #: A field of `Free`, and a number.
 _Name = tuple[str, int]
 
@@ -46,6 +53,8 @@ class _Job:
     #: Its client, and what its body names, in this order: program or runner, arrays.
     uses: Sequence[Held]
     makes: Sequence[Held]
+    #: The bytes that came before it.
+    data: Sequence[memoryview] = ()
 
 
 class Commands:
@@ -53,7 +62,7 @@ class Commands:
 
     Args:
       engine: Opens clients.
-      report: Called with each report, on any thread.
+      report: Called with each report, and bytes that belong to it or None, on any thread.
       offers: What is offered to other executors.
     """
 
@@ -68,7 +77,7 @@ class Commands:
         self._gathering = futures.ThreadPoolExecutor(_GATHERING, "gather")
         self._others = futures.ThreadPoolExecutor(_THREADS, "command")
         self._held: dict[_Name, Held] = {}
-        self._carry_out: Mapping[str, Callable[[_Job, pb.ExecutorReport], None]] = {
+        self._carry_out: Mapping[str, Callable[[_Job, pb.ExecutorReport], Data | None]] = {
             "meet": lambda _job, _report: None,
             "open": self._open,
             "put": self._put,
@@ -87,8 +96,8 @@ class Commands:
             "run": self._run,
         }
 
-    def take(self, command: pb.ExecutorCommand) -> None:
-        """Begins a command, after those that it depends on."""
+    def take(self, command: pb.ExecutorCommand, data: Sequence[memoryview] = ()) -> None:
+        """Begins a command, after those that it depends on; `data` came before it."""
         kind = command.WhichOneof("command") or ""
         if kind == "free":
             self._free(command.free)
@@ -103,7 +112,7 @@ class Commands:
         unknown = [name for name in names if name not in self._held]
         uses = [self._held[name] for name in names if not unknown]
         makes = [self._new(name) for name in _made(kind, body, command.client)]
-        job = _Job(command.number, command.client, kind, body, uses, makes)
+        job = _Job(command.number, command.client, kind, body, uses, makes, data)
         if unknown or kind not in self._carry_out:
             self._refuse(job, unknown)
         elif kind == "run":
@@ -161,12 +170,12 @@ class Commands:
     def _do(self, job: _Job) -> None:
         report = pb.ExecutorReport(number=job.number)
         try:
-            self._carry_out[job.kind](job, report)
+            data = self._carry_out[job.kind](job, report)
         except Exception as error:  # noqa: BLE001 - whatever it is, the proxy receives it
             self._fail(job, from_exception(error))
             return
         if job.number:
-            self._report(report)
+            self._report(report, data)
 
     def _fail(self, job: _Job, error: StatusError) -> None:
         for held in job.makes:
@@ -175,7 +184,7 @@ class Commands:
             report = pb.ExecutorReport(number=job.number, code=error.code.value)
             report.message = error.message
             report.is_broken = isinstance(error, BrokenClientError)
-            self._report(report)
+            self._report(report, None)
 
     def _free(self, body: pb.Free) -> None:
         # (Commands before this one refer to what they use.)
@@ -195,10 +204,14 @@ class Commands:
         job.makes[0].fill(self._engine.open(job.body))
 
     def _put(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        job.makes[0].fill(_client(job).put(job.body))
+        job.makes[0].fill(_client(job).put(job.body.spec, _shards(job)))
 
-    def _fetch(self, job: _Job, report: pb.ExecutorReport) -> None:
-        report.pieces.extend(_client(job).fetch(job.uses[1].get()))
+    def _fetch(self, job: _Job, report: pb.ExecutorReport) -> Data | None:
+        pieces = _client(job).fetch(job.uses[1].get())
+        if sum(map(len, pieces)) > _SMALL_BYTES:
+            return chunks(pieces)
+        report.pieces.extend(map(bytes, pieces))
+        return None
 
     def _split(self, job: _Job, _report: pb.ExecutorReport) -> None:
         parts = _client(job).split(job.uses[1].get())
@@ -258,6 +271,11 @@ class Commands:
 def _client(job: _Job) -> Client:
     client: Client = job.uses[0].get()
     return client
+
+
+def _shards(job: _Job) -> Sequence[bytes | memoryview]:
+    body: pb.PutArray = job.body
+    return joined(body.sizes, job.data, f"array {body.array}") if job.data else body.shards
 
 
 def _failed(error: StatusError) -> Held:

@@ -45,10 +45,10 @@ class Client(Protocol):
 
     # ---- arrays
 
-    def put(self, body: pb.PutArray) -> Array:
-        """Makes an array of bytes."""
+    def put(self, spec: pb.ExecutorArraySpec, shards: Sequence[bytes | memoryview]) -> Array:
+        """Makes an array of the bytes of the pieces here, which do not change afterwards."""
 
-    def fetch(self, array: Any) -> list[bytes]:
+    def fetch(self, array: Any) -> list[memoryview]:
         """Returns the bytes of the pieces here."""
 
     def split(self, array: Any) -> Sequence[Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,24 +9,25 @@ from typing import Any
 import grpc
 
 from shared_pathways_service.protocol import executors_pb2 as pb
-from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import shows
+from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.executor.exchange import Offers
-from shared_pathways_service.servers.executor.executor_commands import Commands
-from shared_pathways_service.servers.serving.batches import BATCH_BYTES, batches
+from shared_pathways_service.servers.executor.executor_commands import Commands, Data, Report
+from shared_pathways_service.servers.serving.outbox import Outbox
 
 __all__ = ["ExecutorService", "TakersOnly"]
 
+_SERVICE = "shared_pathways_service.v1.Executors"
 _HEADER = "authorization"
 #: The most reports in one message.
 _MOST = 256
 
-MakeCommands = Callable[[Callable[[pb.ExecutorReport], None]], Commands]
+MakeCommands = Callable[[Report], Commands]
 
 
-class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
+class ExecutorService:
     """Serves one proxy, and then no other; and executors that take what it has it offer.
 
     Args:
@@ -51,9 +51,23 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
         self._lock = threading.Lock()
         self._is_driven = False
 
+    def add_to(self, server: grpc.Server) -> None:
+        """Adds the service to a server; chunks of arrays are not copied by protobuf."""
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Drive": grpc.stream_stream_rpc_method_handler(
+                self.Drive, request_deserializer=_parsed, response_serializer=_serialized
+            ),
+            "Take": grpc.unary_stream_rpc_method_handler(
+                self.Take,
+                request_deserializer=pb.TakeOffered.FromString,
+                response_serializer=pb.OfferedBytes.SerializeToString,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+
     def Drive(  # noqa: N802 - the protocol's name
-        self, request_iterator: Iterator[pb.ExecutorCommands], context: Any
-    ) -> Iterator[pb.ExecutorReports]:
+        self, request_iterator: Iterator[pb.ExecutorCommands | Chunk], context: Any
+    ) -> Iterator[pb.ExecutorReports | Chunk]:
         """Carries out commands until the stream ends."""
         if not shows(_header(context), self._token):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this executor's")
@@ -79,25 +93,43 @@ class ExecutorService(executors_pb2_grpc.ExecutorsServicer):
             code = next(code for code in grpc.StatusCode if code.value[0] == error.code)
             context.abort(code, error.message)
 
-    def _serve(self, requests: Iterator[pb.ExecutorCommands]) -> Iterator[pb.ExecutorReports]:
-        reports: queue.SimpleQueue[pb.ExecutorReport | None] = queue.SimpleQueue()
-        commands = self._make_commands(reports.put)
+    def _serve(
+        self, requests: Iterator[pb.ExecutorCommands | Chunk]
+    ) -> Iterator[pb.ExecutorReports | Chunk]:
+        outbox: Outbox[pb.ExecutorReport] = Outbox(_MOST, pb.ExecutorReport.ByteSize)
+
+        def report(report: pb.ExecutorReport, data: Data | None) -> None:
+            if data is None:
+                outbox.put(report)
+            else:
+                outbox.put_behind(report.number, data, report)
+
+        commands = self._make_commands(report)
 
         def take_all() -> None:
             try:
-                for message in requests:
-                    for command in message.commands:
-                        commands.take(command)
+                _take_all(requests, commands)
             except grpc.RpcError:
                 pass  # the stream was broken
             finally:
                 commands.close()
-                reports.put(None)
+                outbox.end()
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()
-        # (The end of the stream ends this as well: the queue gets None.)
-        for batch in batches(reports, _MOST, _size):
-            yield pb.ExecutorReports(reports=batch)
+        # (The end of the stream ends this as well: it ends the outbox.)
+        for message in outbox.messages():
+            yield message if isinstance(message, Chunk) else pb.ExecutorReports(reports=message)
+
+
+def _take_all(requests: Iterator[pb.ExecutorCommands | Chunk], commands: Commands) -> None:
+    #: The bytes of commands that follow, by their numbers.
+    arrived: dict[int, list[memoryview]] = {}
+    for message in requests:
+        if isinstance(message, Chunk):
+            arrived.setdefault(message.bytes_of, []).append(message.data)
+            continue
+        for command in message.commands:
+            commands.take(command, arrived.pop(command.number, ()) if arrived else ())
 
 
 class TakersOnly(grpc.ServerInterceptor):
@@ -123,9 +155,14 @@ def _refuse(_requests: Iterator[Any], context: Any) -> Iterator[Any]:
     yield
 
 
-def _size(report: pb.ExecutorReport) -> int:
-    # (What was fetched gets a message of its own: to ask protobuf for its size would copy it.)
-    return BATCH_BYTES if report.pieces else report.ByteSize()
+def _parsed(data: bytes) -> pb.ExecutorCommands | Chunk:
+    return parsed_chunk(data) or pb.ExecutorCommands.FromString(data)
+
+
+def _serialized(message: pb.ExecutorReports | Chunk) -> bytes:
+    if isinstance(message, Chunk):
+        return serialized_chunk(message)
+    return message.SerializeToString()
 
 
 def _header(context: Any) -> str:

@@ -12,6 +12,7 @@ from jaxlib import _jax
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.ifrt import core_pb2
+from shared_pathways_service.servers.devices.array_bytes import flat
 from shared_pathways_service.servers.devices.dtypes import TOKEN, TOKEN_DTYPE, dtype_of
 from shared_pathways_service.servers.devices.interface import Executable
 from shared_pathways_service.servers.devices.status_errors import (
@@ -29,7 +30,7 @@ from shared_pathways_service.servers.xla.xla import XlaClient, warm_up
 
 __all__ = ["OpenedClient", "XlaEngine"]
 
-#: The most bytes of one report: protobuf's limit is 2 GiB.
+#: The most bytes of an array that a proxy fetches.
 _MOST_BYTES = 1 << 30
 
 
@@ -128,22 +129,22 @@ class OpenedClient:
 
     # ---- arrays
 
-    def put(self, body: pb.PutArray) -> PlacedArray:
+    def put(self, spec: pb.ExecutorArraySpec, shards: Sequence[bytes | memoryview]) -> PlacedArray:
         """Makes an array of bytes."""
-        spec = self._spec(body.spec)
-        shape = spec.placing.shard_shape(spec.shape)
+        found = self._spec(spec)
+        shape = found.placing.shard_shape(found.shape)
         # (Not frombuffer, which refuses empty arrays.)
-        shards = [np.ndarray(shape, spec.dtype, buffer=data) for data in body.shards]
-        return PlacedArray(self, spec, self._client.put(spec, shards))
+        pieces = [np.ndarray(shape, found.dtype, buffer=shard) for shard in shards]
+        return PlacedArray(self, found, self._client.put(found, pieces))
 
-    def fetch(self, array: PlacedArray) -> list[bytes]:
+    def fetch(self, array: PlacedArray) -> list[memoryview]:
         """Returns the bytes of the pieces here."""
         pieces = self._client.fetch(array.array)
         if sum(piece.nbytes for piece in pieces) > _MOST_BYTES:
             raise StatusError(
                 Code.UNIMPLEMENTED, f"the pieces of an array on a host exceed {_MOST_BYTES} bytes"
             )
-        return [np.ascontiguousarray(piece).tobytes() for piece in pieces]
+        return list(map(flat, pieces))
 
     def split(self, array: PlacedArray) -> list[PlacedArray]:
         """Returns an array of each piece here; they belong to the client of the whole."""

@@ -40,7 +40,7 @@ def shards(values: Sequence[float], count: int) -> list[bytes]:
 
 
 def put_split(client: Client) -> object:
-    return client.put(pb.PutArray(spec=spec(8, split(DEVICES)), shards=shards(range(8), 4)))
+    return client.put(spec(8, split(DEVICES)), shards(range(8), 4))
 
 
 def test_arrays_keep_their_bytes_split_and_joined(client: Client) -> None:
@@ -64,7 +64,7 @@ def test_results_have_the_programs_shape(
     assert not program.spans_hosts
     size = result.shape[0]
     given = shards([0] * size, len(devices))
-    argument = client.put(pb.PutArray(spec=result, shards=given))
+    argument = client.put(result, given)
     (made,) = client.run(client.runner(program, [result]), [argument])
     # (Twice zero: what the null engine always gives.)
     assert client.fetch(made) == given

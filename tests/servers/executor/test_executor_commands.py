@@ -25,11 +25,11 @@ class Client:
         self.spans_hosts = bool(command.coordinator)
         self.is_broken = False
 
-    def put(self, body: pb.PutArray) -> bytes:
-        return b"".join(body.shards)
+    def put(self, _spec: pb.ExecutorArraySpec, shards: Sequence[bytes | memoryview]) -> bytes:
+        return b"".join(shards)
 
-    def fetch(self, array: bytes) -> list[bytes]:
-        return [array]
+    def fetch(self, array: bytes) -> list[memoryview]:
+        return [memoryview(array)]
 
     def compile(self, body: pb.CompileProgram) -> SimpleNamespace:
         if body.text == b"no program":
@@ -59,13 +59,14 @@ class Proxy:
         self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
         # (Of an engine's methods.)
         engine: Any = SimpleNamespace(open=Client, bound_collectives=lambda _seconds: None)
-        self._commands = Commands(engine, self._reports.put, self.offers)
+        self._commands = Commands(engine, self._take, self.offers)
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
+        self.data: dict[int, bytes] = {}
 
-    def send(self, **body: Any) -> int:
+    def send(self, data: Sequence[memoryview] = (), **body: Any) -> int:
         self._sent += 1
-        self._commands.take(pb.ExecutorCommand(number=self._sent, client=CLIENT, **body))
+        self._commands.take(pb.ExecutorCommand(number=self._sent, client=CLIENT, **body), data)
         return self._sent
 
     def free(self, **numbers: Sequence[int]) -> None:
@@ -79,6 +80,11 @@ class Proxy:
             report = self._reports.get(timeout=DEADLINE_S)
             self._received[report.number] = report
         return self._received[number]
+
+    def _take(self, report: pb.ExecutorReport, data: Iterator[memoryview] | None) -> None:
+        if data is not None:
+            self.data[report.number] = b"".join(data)
+        self._reports.put(report)
 
     def prepare(self, text: bytes, coordinator: str = "") -> None:
         """Opens a client, and compiles a program."""
@@ -99,6 +105,19 @@ def proxy() -> Iterator[Proxy]:
 
 def put(data: bytes, array: int = ARRAY) -> pb.PutArray:
     return pb.PutArray(array=array, shards=[data])
+
+
+def test_the_bytes_of_large_arrays_come_before_commands_and_reports(proxy: Proxy) -> None:
+    proxy.prepare(b"one host")
+    half = bytes(range(256)) * 128
+    large = pb.PutArray(array=ARRAY, sizes=[2 * len(half)])
+    proxy.send([memoryview(half), memoryview(half)], put=large)
+    fetched = proxy.send(fetch=pb.FetchArray(array=ARRAY))
+    assert list(proxy.report(fetched).pieces) == [2 * half]
+    proxy.run()
+    fetched = proxy.send(fetch=pb.FetchArray(array=RESULT))
+    assert (proxy.report(fetched).code, list(proxy.report(fetched).pieces)) == (0, [])
+    assert proxy.data == {fetched: 4 * half}
 
 
 def test_freed_numbers_remain_for_earlier_commands(proxy: Proxy) -> None:

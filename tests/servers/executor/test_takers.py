@@ -13,7 +13,6 @@ import pytest
 
 from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import executors_pb2 as pb
-from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.executor.exchange import Offers, taken
 from shared_pathways_service.servers.executor.executor_service import ExecutorService, TakersOnly
@@ -30,7 +29,7 @@ def address() -> Iterator[str]:
     with ThreadPoolExecutor(1) as threads:
         server = grpc.server(threads, interceptors=[TakersOnly(offers)])
         service = ExecutorService(lambda _report: None, offers, None, lambda: None)  # type: ignore[arg-type, return-value]
-        executors_pb2_grpc.add_ExecutorsServicer_to_server(service, server)
+        service.add_to(server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         yield f"127.0.0.1:{port}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol import executors_pb2 as pb
+from shared_pathways_service.servers.devices.array_bytes import chunks, flat, joined
 from shared_pathways_service.servers.devices.interface import ArraySpec, Place
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.executor_link import (
@@ -34,8 +35,10 @@ from shared_pathways_service.servers.xla.xla import XlaClient
 
 __all__ = ["ExecutorClient"]
 
-#: The most bytes of one command: protobuf's limit is 2 GiB.
+#: The most bytes of an array on a host.
 _MOST_BYTES = 1 << 30
+#: The most bytes of an array that are in the command itself.
+_SMALL_BYTES = 64 << 10
 
 #: Sends commands to several executors in one order: a program over them hangs if another one comes
 #: before it on one executor and after it on another.
@@ -105,8 +108,15 @@ class ExecutorClient:
             raise StatusError(
                 Code.UNIMPLEMENTED, f"the pieces of an array on a host exceed {_MOST_BYTES} bytes"
             )
-        # (Each executor gives back its budget by itself: here it is safe to wait for the next.)
-        first_error([_upload(link, array, spec, own) for link, own in shards_of.items()])
+        asked: list[futures.Future[pb.ExecutorReport]] = []
+        try:
+            for link, own in shards_of.items():
+                # (Each gives back its budget by itself: it is safe to wait for the next.)
+                asked.append(_upload(link, array, spec, own))
+        finally:
+            # Also if one fails: the array is freed, which must not overtake it.
+            futures.wait(asked)
+        first_error(asked)
         return array
 
     def fetch(self, array: RemoteArray) -> list[np.ndarray]:
@@ -124,20 +134,20 @@ class ExecutorClient:
             for link in sorted(links, key=lambda link: link.order):
                 nbytes = array.piece_bytes * array.links.count(link)
                 stack.enter_context(link.fetches.taken(nbytes))
-            asked = {
-                link: link.ask(pb.ExecutorCommand(client=array.client, fetch=fetch))
-                for link in links
-            }
+            asked = []
+            received: dict[ExecutorLink, list[memoryview]] = {link: [] for link in links}
+            for link, data in received.items():
+                command = pb.ExecutorCommand(client=array.client, fetch=fetch)
+                asked.append(link.ask(command, receives=data))
             # (Of all: what is still sent counts as well.)
-            futures.wait(asked.values())
-            first_error(list(asked.values()))
-            pieces = {link: iter(future.result().pieces) for link, future in asked.items()}
-            del asked
-            # (Not frombuffer, which refuses empty arrays.)
-            yield [
-                np.ndarray(array.shape, array.dtype, buffer=next(pieces[link]))
-                for link in array.links
-            ]
+            futures.wait(asked)
+            first_error(asked)
+            pieces = {
+                link: iter(_pieces(array, link, future.result(), received.pop(link)))
+                for link, future in zip(links, asked, strict=True)
+            }
+            asked.clear()
+            yield [next(pieces[link]) for link in array.links]
 
     def parts(self, array: RemoteArray) -> list[RemoteArray]:
         """Returns an array of each piece."""
@@ -259,19 +269,32 @@ def _upload(
 ) -> futures.Future[pb.ExecutorReport]:
     """Sends pieces to an executor, once fewer bytes are on their way to it."""
     nbytes = _nbytes(shards)
+    put = pb.PutArray(array=array.number, spec=spec_message(spec))
     link.uploads.take(nbytes)
     try:
-        put = pb.PutArray(
-            array=array.number,
-            spec=spec_message(spec),
-            shards=[np.ascontiguousarray(shard).tobytes() for shard in shards],
-        )
-        asked = link.ask(pb.ExecutorCommand(client=array.client, put=put))
+        sends = None
+        if nbytes <= _SMALL_BYTES:
+            put.shards.extend(shard.tobytes() for shard in shards)
+        else:
+            put.sizes.extend(shard.nbytes for shard in shards)
+            sends = chunks(map(flat, shards))
+        asked = link.ask(pb.ExecutorCommand(client=array.client, put=put), sends=sends)
     except BaseException:
         link.uploads.give_back(nbytes)
         raise
     asked.add_done_callback(lambda _ended: link.uploads.give_back(nbytes))
     return asked
+
+
+def _pieces(
+    array: RemoteArray, link: ExecutorLink, report: pb.ExecutorReport, data: Sequence[memoryview]
+) -> list[np.ndarray]:
+    """Returns the pieces on one executor."""
+    if not data:
+        # (Not frombuffer, which refuses empty arrays.)
+        return [np.ndarray(array.shape, array.dtype, buffer=piece) for piece in report.pieces]
+    made = joined([array.piece_bytes] * array.links.count(link), data, f"array {array.number}")
+    return [np.ndarray(array.shape, array.dtype, buffer=piece) for piece in made]
 
 
 def _new(

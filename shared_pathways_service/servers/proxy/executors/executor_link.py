@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import math
-import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
     from_exception,
 )
 from shared_pathways_service.servers.proxy.executors.byte_budget import ByteBudget
-from shared_pathways_service.servers.serving.batches import batches
+from shared_pathways_service.servers.serving.outbox import Outbox
 
 __all__ = ["ExecutorLink", "error_of", "first_error", "new_number"]
 
@@ -52,12 +51,14 @@ _OPTIONS = (
 #: What a finalizer frees: the field of `Free`, and the number; and about its size.
 _Freed = tuple[str, int]
 _FREED_BYTES = 8
-#: The most bytes of an array's item.
-_LARGEST_ITEM = 16
 
 
 class ExecutorLink:
     """Sends commands in the order of the calls; several form a message while others wait.
+
+    Only bytes of large arrays, each with the command behind them, wait for all other commands: so
+    hosts meet, and open clients, within their deadlines. What depends on such a command, also what
+    frees what it makes, must be sent once it has its report.
 
     All waits end with the executor: it counts as lost when its stream breaks, or when its host does
     not answer for some seconds.
@@ -93,10 +94,10 @@ class ExecutorLink:
         self.order = next(_orders)
         self._on_lost = on_lost
         self._on_broken = on_broken
-        self._queue: queue.SimpleQueue[pb.ExecutorCommand | _Freed | None] = queue.SimpleQueue()
+        self._outbox: Outbox[pb.ExecutorCommand | _Freed] = Outbox(_MOST, _size)
         self._lock = threading.Lock()
-        # By the number of the command, with its client.
-        self._waiting: dict[int, tuple[int, futures.Future[pb.ExecutorReport]]] = {}
+        # By the number of the command.
+        self._waiting: dict[int, _Asked] = {}
         self._numbers = itertools.count(1)
         self._lost: StatusError | None = None
         self._is_ending = False
@@ -119,23 +120,38 @@ class ExecutorLink:
 
     def tell(self, command: pb.ExecutorCommand) -> None:
         """Sends a command whose failure is that of what it makes."""
-        self._queue.put(command)
+        self._outbox.put(command)
 
-    def ask(self, command: pb.ExecutorCommand) -> futures.Future[pb.ExecutorReport]:
-        """Sends a command; the future gets its report, or a StatusError."""
+    def ask(
+        self,
+        command: pb.ExecutorCommand,
+        *,
+        sends: Iterator[memoryview] | None = None,
+        receives: list[memoryview] | None = None,
+    ) -> futures.Future[pb.ExecutorReport]:
+        """Sends a command; the future gets its report, or a StatusError.
+
+        Args:
+          command: The command, which is given a number.
+          sends: Bytes to send before it; other commands pass them, and so this one.
+          receives: Gets the bytes that come before the report.
+        """
         future: futures.Future[pb.ExecutorReport] = futures.Future()
         with self._lock:
             if self._lost is not None:
                 future.set_exception(self._lost.copy())
                 return future
             command.number = next(self._numbers)
-            self._waiting[command.number] = (command.client, future)
-            self._queue.put(command)
+            self._waiting[command.number] = _Asked(command.client, future, receives)
+            if sends is None:
+                self._outbox.put(command)
+            else:
+                self._outbox.put_behind(command.number, sends, command)
         return future
 
     def free(self, kind: str, number: int) -> None:
         """Frees a number after all commands so far. Finalizers call it: it does not block."""
-        self._queue.put((kind, number))
+        self._outbox.put((kind, number))
 
     def await_loss(self) -> None:
         """Returns once its loss was reported, if its stream has ended; otherwise at once."""
@@ -145,31 +161,40 @@ class ExecutorLink:
     def close(self) -> None:
         """Ends the stream, and so the executor; nothing is reported as lost."""
         self._is_closed = True
-        self._queue.put(None)
+        self._outbox.end()
         self._stream.cancel()
         self._thread.join(_END_S)
         self._channel.close()
 
-    def _messages(self) -> Iterator[pb.ExecutorCommands]:
-        for batch in batches(self._queue, _MOST, _size):
+    def _messages(self) -> Iterator[pb.ExecutorCommands | Chunk]:
+        for batch in self._outbox.messages():
+            if isinstance(batch, Chunk):
+                yield batch
+                continue
             message = pb.ExecutorCommands()
             for item in batch:
                 _add(message, item)
             yield message
 
-    def _serialized(self, message: pb.ExecutorCommands) -> bytes:
-        data = message.SerializeToString()
+    def _serialized(self, message: pb.ExecutorCommands | Chunk) -> bytes:
+        if isinstance(message, Chunk):
+            data = serialized_chunk(message)
+        else:
+            data = message.SerializeToString()
         self.sent_bytes += len(data)
         return data
 
-    def _parsed(self, data: bytes) -> pb.ExecutorReports:
+    def _parsed(self, data: bytes) -> pb.ExecutorReports | Chunk:
         self.received_bytes += len(data)
-        return pb.ExecutorReports.FromString(data)
+        return parsed_chunk(data) or pb.ExecutorReports.FromString(data)
 
     def _read(self) -> None:
         reason = "the executor has ended"
         try:
             for message in self._stream:
+                if isinstance(message, Chunk):
+                    self._receive(message)
+                    continue
                 for report in message.reports:
                     self._take(report)
         except grpc.RpcError as error:
@@ -186,16 +211,33 @@ class ExecutorLink:
             with self._lock:
                 self._lost = lost = StatusError(Code.DATA_LOSS, reason)
                 left, self._waiting = self._waiting, {}
-            for _, future in left.values():
-                future.set_exception(lost.copy())
+            self.uploads.end(lost)
+            self.fetches.end(lost)
+            for asked in left.values():
+                asked.future.set_exception(lost.copy())
+
+    def _receive(self, chunk: Chunk) -> None:
+        with self._lock:
+            asked = self._waiting.get(chunk.bytes_of)
+        if asked is not None and asked.receives is not None:
+            asked.receives.append(chunk.data)
 
     def _take(self, report: pb.ExecutorReport) -> None:
         with self._lock:
-            client, waiting = self._waiting.pop(report.number, (0, None))
+            asked = self._waiting.pop(report.number, None)
+        if asked is None:
+            return
         if report.is_broken:
-            self._on_broken(client)
-        if waiting is not None:
-            _settle(waiting, report)
+            self._on_broken(asked.client)
+        _settle(asked.future, report)
+
+
+class _Asked(NamedTuple):
+    """A command whose report is awaited, with its client, and what gets the bytes before that."""
+
+    client: int
+    future: futures.Future[pb.ExecutorReport]
+    receives: list[memoryview] | None
 
 
 def error_of(ended: futures.Future[Any]) -> StatusError | None:
@@ -229,12 +271,7 @@ def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = 
 
 
 def _size(item: pb.ExecutorCommand | _Freed) -> int:
-    if not isinstance(item, pb.ExecutorCommand):
-        return _FREED_BYTES
-    if not item.HasField("put"):
-        return item.ByteSize()
-    # (At most: to ask protobuf would copy them.)
-    return math.prod(item.put.spec.shape) * _LARGEST_ITEM * len(item.put.shards)
+    return item.ByteSize() if isinstance(item, pb.ExecutorCommand) else _FREED_BYTES
 
 
 def _add(message: pb.ExecutorCommands, item: pb.ExecutorCommand | _Freed) -> None:

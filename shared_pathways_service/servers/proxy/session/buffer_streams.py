@@ -13,6 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.devices.array_bytes import aligned_buffer
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -23,7 +24,6 @@ from shared_pathways_service.servers.proxy.session.buffers import (
     Arrived,
     BufferStore,
     HostBuffer,
-    aligned_buffer,
     chunks,
 )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_pathways_service.servers.devices.array_bytes import aligned_buffer
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -22,26 +23,16 @@ from shared_pathways_service.servers.proxy.memory import HostCharge, HostMemory
 __all__ = [
     "BufferStore",
     "HostBuffer",
-    "aligned_buffer",
     "chunks",
     "count_files",
     "remove_directory",
     "take_file",
 ]
 
-#: From this alignment on, XLA's CPU client uses memory without a copy.
-_ALIGNMENT = 64
 #: The free part of a file system in memory that is required to use its files' pages without a copy.
 _ROOMY = 1 / 2
 #: Bytes that a buffer counts in addition to its own.
 _OVERHEAD = 512
-
-
-def aligned_buffer(size: int) -> np.ndarray:
-    """Returns `size` bytes, not initialised, aligned so that XLA can use them without a copy."""
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    offset = -raw.ctypes.data % _ALIGNMENT
-    return raw[offset : offset + size]
 
 
 class HostBuffer:

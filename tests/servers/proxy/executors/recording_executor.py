@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
@@ -23,6 +24,10 @@ class RecordingExecutor(executors_pb2_grpc.ExecutorsServicer):
 
     def __init__(self) -> None:
         self.address = ""
+        #: The number of messages of bytes of each command.
+        self.chunks: Counter[int] = Counter()
+        #: The number of all these messages before each meeting.
+        self.met_after: list[int] = []
         self.transfers: queue.SimpleQueue[pb.ExecutorCommand] = queue.SimpleQueue()
         self._reports: queue.SimpleQueue[pb.ExecutorReport | None] = queue.SimpleQueue()
 
@@ -31,6 +36,9 @@ class RecordingExecutor(executors_pb2_grpc.ExecutorsServicer):
 
     def answer(self, command: pb.ExecutorCommand, *pieces: bytes) -> None:
         self._reports.put(pb.ExecutorReport(number=command.number, pieces=pieces))
+
+    def wait_in_transfer(self) -> None:
+        """Is called after each message of bytes; tests replace it."""
 
     def end(self) -> None:
         """Ends the stream."""
@@ -52,10 +60,16 @@ class RecordingExecutor(executors_pb2_grpc.ExecutorsServicer):
     def _take(self, requests: Iterator[pb.ExecutorCommands]) -> None:
         with contextlib.suppress(grpc.RpcError):
             for message in requests:
+                if message.bytes_of:
+                    self.chunks[message.bytes_of] += 1
+                    self.wait_in_transfer()
                 for command in message.commands:
                     if command.WhichOneof("command") in {"put", "fetch"}:
                         self.transfers.put(command)
-                    elif command.number:
+                        continue
+                    if command.HasField("meet"):
+                        self.met_after.append(self.chunks.total())
+                    if command.number:
                         self.answer(command)
 
 

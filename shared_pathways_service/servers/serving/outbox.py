@@ -1,0 +1,93 @@
+"""What is sent to a peer over one stream: items in their order, and bytes of large arrays.
+
+Items that wait at the same time form one message. Bytes are sent in small messages of their own
+while no item waits, so an item waits for no more than the bytes that are on their way already.
+Several arrays take turns. An item that belongs to an array's bytes is sent behind them, and so
+after items that were put later: its sender must put nothing that depends on it before it was
+answered.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from shared_pathways_service.protocol.chunks import Chunk
+
+__all__ = ["Outbox"]
+
+T = TypeVar("T")
+
+#: The most bytes of a message, unless one item has more. (A message can have 2 GiB.)
+_MESSAGE_BYTES = 64 << 20
+
+
+class _Mark:
+    """Is queued, or returned, in place of an item."""
+
+
+#: Bytes wait.
+_BYTES = _Mark()
+#: No item waits.
+_NOTHING = _Mark()
+
+
+class Outbox(Generic[T]):
+    """Items and bytes for one stream, which one thread reads. Putting is thread-safe.
+
+    Args:
+      most: The most items of a message.
+      size_of: Returns the bytes of an item.
+    """
+
+    def __init__(self, most: int, size_of: Callable[[T], int]) -> None:
+        self._most = most
+        self._size_of = size_of
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._sending: deque[tuple[int, Iterator[memoryview], T]] = deque()
+
+    def put(self, item: T) -> None:
+        """Sends an item. Finalizers may call it: it does not block."""
+        self._items.put(item)
+
+    def put_behind(self, number: int, data: Iterator[memoryview], item: T) -> None:
+        """Sends bytes as chunks of this number, and then an item."""
+        self._sending.append((number, data, item))
+        self._items.put(_BYTES)
+
+    def end(self) -> None:
+        """Ends the stream after the items so far; bytes that wait are not sent."""
+        self._items.put(None)
+
+    def messages(self) -> Iterator[list[T] | Chunk]:
+        """Yields the items of each message, or a chunk."""
+        batch: list[T] = []
+        size = 0
+        while (item := self._next(waits=not batch and not self._sending)) is not None:
+            if item is _NOTHING:
+                yield batch or self._next_chunk()
+                batch, size = [], 0
+            elif item is not _BYTES:
+                size += self._size_of(item)
+                if batch and (len(batch) >= self._most or size > _MESSAGE_BYTES):
+                    yield batch
+                    batch, size = [], self._size_of(item)
+                batch.append(item)
+        if batch:
+            yield batch
+        self._sending.clear()
+
+    def _next(self, *, waits: bool) -> Any:
+        if not waits and self._items.empty():
+            return _NOTHING
+        return self._items.get()
+
+    def _next_chunk(self) -> list[T] | Chunk:
+        number, data, item = self._sending.popleft()
+        chunk = next(data, None)
+        if chunk is None:
+            return [item]
+        self._sending.append((number, data, item))
+        return Chunk(number, chunk)

@@ -1,0 +1,81 @@
+"""Items and bytes as messages of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared_pathways_service.protocol.chunks import Chunk
+from shared_pathways_service.servers.serving import outbox as module
+from shared_pathways_service.servers.serving.outbox import Outbox
+
+
+def outbox_of(*items: bytes, most: int = 9) -> Outbox[bytes]:
+    made: Outbox[bytes] = Outbox(most, len)
+    for item in items:
+        made.put(item)
+    return made
+
+
+def all_messages(*items: bytes, most: int = 9) -> list[list[bytes] | Chunk]:
+    outbox = outbox_of(*items, most=most)
+    outbox.end()
+    return list(outbox.messages())
+
+
+def data(*parts: bytes) -> Iterator[memoryview]:
+    return map(memoryview, parts)
+
+
+def test_waiting_items_form_one_message() -> None:
+    assert all_messages(b"a", b"bb", b"c") == [[b"a", b"bb", b"c"]]
+    assert all_messages() == []
+
+
+def test_a_message_has_so_many_items() -> None:
+    assert all_messages(b"a", b"b", b"c", most=2) == [[b"a", b"b"], [b"c"]]
+
+
+def test_a_message_has_so_many_bytes_unless_one_item_has_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MESSAGE_BYTES", 4)
+    assert all_messages(b"aa", b"bb", b"c", b"ddddd", b"e") == [
+        [b"aa", b"bb"],
+        [b"c"],
+        [b"ddddd"],
+        [b"e"],
+    ]
+
+
+def test_a_message_does_not_wait_for_more_items() -> None:
+    outbox = outbox_of(b"a")
+    messages = outbox.messages()
+    assert next(messages) == [b"a"]
+    outbox.put(b"b")
+    outbox.end()
+    assert list(messages) == [[b"b"]]
+
+
+def test_items_pass_bytes_and_arrays_take_turns() -> None:
+    outbox = outbox_of()
+    outbox.put_behind(1, data(b"1a", b"1b", b"1c"), b"first")
+    outbox.put_behind(2, data(b"2a"), b"second")
+    outbox.put(b"x")
+    messages = outbox.messages()
+    assert next(messages) == [b"x"]
+    assert next(messages) == Chunk(1, memoryview(b"1a"))
+    outbox.put(b"y")
+    outbox.put(b"z")
+    assert next(messages) == [b"y", b"z"]
+    assert [next(messages) for _ in range(5)] == [
+        Chunk(2, memoryview(b"2a")),
+        Chunk(1, memoryview(b"1b")),
+        [b"second"],
+        Chunk(1, memoryview(b"1c")),
+        [b"first"],
+    ]
+    outbox.put_behind(3, data(b"3a"), b"third")
+    outbox.end()
+    assert list(messages) == []
