@@ -678,7 +678,7 @@ class Free(_message.Message):
 
     @_builtins.property
     def clients(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """only of one host: JAX may end a process that drops another one"""
+        """Only of one host, or not opened yet: JAX may end a process that drops another one."""
 
     def __init__(
         self,

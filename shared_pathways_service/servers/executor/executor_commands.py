@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -16,6 +17,7 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     from_exception,
 )
+from shared_pathways_service.servers.executor.command_names import Name, made_by, used_by
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_engine import (
     BrokenClientError,
@@ -40,8 +42,6 @@ _SMALL_BYTES = 64 << 10
 Data = Iterator[memoryview]
 #: Takes a report, and bytes that belong to it.
 Report = Callable[[pb.ExecutorReport, Data | None], None]
-#: A field of `Free`, and a number.
-_Name = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Commands:
         self._opening = futures.ThreadPoolExecutor(32, "open")
         self._gathering = futures.ThreadPoolExecutor(_GATHERING, "gather")
         self._others = futures.ThreadPoolExecutor(_THREADS, "command")
-        self._held: dict[_Name, Held] = {}
+        self._held: dict[Name, Held] = {}
         self._carry_out: Mapping[str, Callable[[_Job, pb.ExecutorReport], Data | None]] = {
             "meet": lambda _job, _report: None,
             "open": self._open,
@@ -108,16 +108,17 @@ class Commands:
             self._engine.bound_collectives(body.collective_timeout_s)
         elif kind == "offer":
             self._offers.announce(body.transfer, body.token)
-        names = list(_used(kind, body, command.client))
+        names = list(used_by(kind, body, command.client))
         unknown = [name for name in names if name not in self._held]
         uses = [self._held[name] for name in names if not unknown]
-        makes = [self._new(name) for name in _made(kind, body, command.client)]
+        makes = [self._new(name) for name in made_by(kind, body, command.client)]
         job = _Job(command.number, command.client, kind, body, uses, makes, data)
         if unknown or kind not in self._carry_out:
             self._refuse(job, unknown)
+        elif kind in {"meet", "open"} and not self._start_runs(job):
+            self._fail(job, _no_thread(job))
         elif kind == "run":
-            # (Its thread waits for the arguments, so that the next program does not overtake it.)
-            self._queue(job).put(functools.partial(self._run_in_order, job))
+            self._put_run(job)
         else:
             threads = {
                 "meet": self._opening,
@@ -126,7 +127,7 @@ class Commands:
                 "compile": self._compiling,
                 "describe": self._compiling,
             }.get(kind, self._others)
-            when_settled(uses, lambda: _submit(threads, self._do, job))
+            when_settled(uses, lambda: self._submit(threads, job))
 
     def close(self) -> None:
         """Begins no further command, and does not wait for those that run."""
@@ -135,11 +136,11 @@ class Commands:
         for runs in self._runs.values():
             runs.end(cancel=True)
 
-    def _new(self, name: _Name) -> Held:
+    def _new(self, name: Name) -> Held:
         made = self._held[name] = Held()
         return made
 
-    def _refuse(self, job: _Job, unknown: Sequence[_Name]) -> None:
+    def _refuse(self, job: _Job, unknown: Sequence[Name]) -> None:
         what = "a command that is not known here"
         if unknown:
             kind, number = unknown[0]
@@ -151,13 +152,45 @@ class Commands:
             return
         # In order: programs before it may still run.
         refused = dataclasses.replace(job, uses=(client, _failed(error)))
-        self._queue(job).put(functools.partial(self._run_in_order, refused))
+        self._put_run(refused)
 
-    def _queue(self, job: _Job) -> RunQueue:
-        found = self._runs.get(job.client)
-        if found is None:
-            found = self._runs[job.client] = RunQueue(f"run-{job.client}")
-        return found
+    def _start_runs(self, job: _Job) -> bool:
+        """Starts the thread of a new client's programs; returns False if there is none.
+
+        (Not with its first program, which other hosts may run already; and when hosts meet, as
+        those that open a client do not come back if one is missing.)
+        """
+        if not job.client or job.client in self._runs:
+            return True
+        try:
+            self._runs[job.client] = RunQueue(f"run-{job.client}")
+        except RuntimeError:
+            return False
+        return True
+
+    def _put_run(self, job: _Job) -> None:
+        runs = self._runs.get(job.client)
+        if runs is None:
+            # Its client could not be opened: it fails like that.
+            self._do(job)
+        else:
+            # (Its thread waits for the arguments, so that the next program does not overtake it.)
+            runs.put(functools.partial(self._run_in_order, job))
+
+    def _submit(self, threads: futures.ThreadPoolExecutor, job: _Job) -> None:
+        """Carries out a command on another thread; if the system has none, it fails."""
+        # What a pool has no thread for remains queued, and may still run.
+        claim = itertools.count().__next__
+
+        def carry_out() -> None:
+            if claim() == 0:
+                self._do(job)
+
+        try:
+            threads.submit(carry_out)
+        except RuntimeError:
+            if claim() == 0:
+                self._fail(job, _no_thread(job))
 
     def _run_in_order(self, job: _Job) -> None:
         if not all(held.is_settled for held in job.uses):
@@ -284,49 +317,8 @@ def _failed(error: StatusError) -> Held:
     return held
 
 
-def _submit(
-    threads: futures.ThreadPoolExecutor, function: Callable[[_Job], None], job: _Job
-) -> None:
-    threads.submit(function, job)
-
-
-def _made(kind: str, body: Any, client: int) -> Iterable[_Name]:
-    """Returns the names of what a command makes."""
-    if kind == "open":
-        return (("clients", client),)
-    if kind == "compile":
-        return (("programs", body.program),)
-    if kind == "make_runner":
-        return (("runners", body.runner),)
-    if kind in {"put", "join", "adopt", "copy", "reinterpret", "reshard", "gather"}:
-        return _arrays((body.make.array if kind == "reshard" else body.array,))
-    several = {"split": "parts", "run": "results"}.get(kind)
-    return _arrays(getattr(body, several) if several else ())
-
-
-def _used(kind: str, body: Any, client: int) -> Iterable[_Name]:
-    """Returns the names of what a command uses, its client first."""
-    if kind in {"", "meet", "open"}:
-        return
-    yield ("clients", client)
-    if kind in {"join", "adopt", "copy", "reinterpret"}:
-        yield from _arrays(body.parts)
-    elif kind == "reshard":
-        yield ("clients", body.held_client)
-        yield from _arrays(body.make.parts)
-    elif kind == "offer":
-        yield from _arrays(part.array for part in body.parts)
-    elif kind == "gather":
-        parts = (part for piece in body.pieces for part in piece.parts)
-        yield from _arrays(part.here.array for part in parts if part.HasField("here"))
-    elif kind in {"fetch", "split"}:
-        yield from _arrays((body.array,))
-    elif kind in {"describe", "make_runner"}:
-        yield ("programs", body.program)
-    elif kind == "run":
-        yield ("runners", body.runner)
-        yield from _arrays(body.arguments)
-
-
-def _arrays(numbers: Iterable[int]) -> Iterable[_Name]:
-    return [("arrays", number) for number in numbers]
+def _no_thread(job: _Job) -> StatusError:
+    return StatusError(
+        Code.RESOURCE_EXHAUSTED,
+        f"an executor has no thread for the command {job.kind}: the system refuses more",
+    )

@@ -15,7 +15,7 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands, Data, Report
-from shared_pathways_service.servers.serving.outbox import Outbox
+from shared_pathways_service.servers.serving.send_queue import SendQueue
 
 __all__ = ["ExecutorService", "TakersOnly"]
 
@@ -96,13 +96,13 @@ class ExecutorService:
     def _serve(
         self, requests: Iterator[pb.ExecutorCommands | Chunk]
     ) -> Iterator[pb.ExecutorReports | Chunk]:
-        outbox: Outbox[pb.ExecutorReport] = Outbox(_MOST, pb.ExecutorReport.ByteSize)
+        sending: SendQueue[pb.ExecutorReport] = SendQueue(_MOST, pb.ExecutorReport.ByteSize)
 
         def report(report: pb.ExecutorReport, data: Data | None) -> None:
             if data is None:
-                outbox.put(report)
+                sending.put(report)
             else:
-                outbox.put_behind(report.number, data, report)
+                sending.put_behind(report.number, data, report)
 
         commands = self._make_commands(report)
 
@@ -113,11 +113,11 @@ class ExecutorService:
                 pass  # the stream was broken
             finally:
                 commands.close()
-                outbox.end()
+                sending.end()
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()
-        # (The end of the stream ends this as well: it ends the outbox.)
-        for message in outbox.messages():
+        # (The end of the stream ends this as well: it ends the sending.)
+        for message in sending.messages():
             yield message if isinstance(message, Chunk) else pb.ExecutorReports(reports=message)
 
 

@@ -49,7 +49,7 @@ class Held:
         return self._value
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Calls back once, on the thread that settles it, or now."""
+        """Calls back once, on the thread that settles it, or now; the callback raises nothing."""
         with self._lock:
             if not self._settled:
                 self._callbacks.append(callback)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +76,17 @@ class Proxy:
 
     def close(self) -> None:
         self._commands.close()
+
+    @contextlib.contextmanager
+    def without_threads(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Has the system refuse threads."""
+
+        def refuse(_thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            yield
 
     def report(self, number: int) -> pb.ExecutorReport:
         while number not in self._received:
@@ -176,3 +189,37 @@ def test_a_program_that_fails_on_a_host_breaks_the_client_if_others_run_it(
     report = proxy.report(proxy.run())
     assert report.code in {Code.UNKNOWN, Code.INTERNAL}
     assert report.is_broken is breaks
+
+
+def test_commands_for_which_there_is_no_thread_are_answered(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.prepare(b"one host")
+    assert proxy.report(proxy.send(put=put(b"a"))).code == 0
+    with proxy.without_threads(monkeypatch):
+        gathered = proxy.send(gather=pb.GatherArray(array=9))
+        used = proxy.run(9)
+        other = proxy.send(gather=pb.GatherArray(array=10))
+    for number in (gathered, used, other):
+        report = proxy.report(number)
+        assert report.code == Code.RESOURCE_EXHAUSTED
+        assert "no thread for the command gather" in report.message
+        assert not report.is_broken
+    assert proxy.report(proxy.run()).code == 0
+
+
+def test_a_client_without_a_thread_for_its_programs_is_not_opened(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert proxy.report(proxy.send(fetch=pb.FetchArray(array=ARRAY))).code == Code.INTERNAL
+    with proxy.without_threads(monkeypatch):
+        met = proxy.send(meet=pb.MeetHosts())
+        opened = proxy.send(open=pb.OpenClient(coordinator="10.0.0.1:99", collective_timeout_s=7))
+        compiled = proxy.send(compile=pb.CompileProgram(program=PROGRAM, text=b"two hosts"))
+        proxy.send(make_runner=pb.MakeRunner(program=PROGRAM, runner=RUNNER))
+        ran = proxy.run()
+    # (Hosts that do not meet open no client.)
+    for number in (met, opened):
+        assert proxy.report(number).code == Code.RESOURCE_EXHAUSTED
+    for number in (compiled, ran):
+        assert proxy.report(number).code in {Code.RESOURCE_EXHAUSTED, Code.INTERNAL}

@@ -19,7 +19,7 @@ from shared_pathways_service.servers.devices.status_errors import (
     from_exception,
 )
 from shared_pathways_service.servers.proxy.executors.byte_budget import ByteBudget
-from shared_pathways_service.servers.serving.outbox import Outbox
+from shared_pathways_service.servers.serving.send_queue import SendQueue
 
 __all__ = ["ExecutorLink", "error_of", "first_error", "new_number"]
 
@@ -94,7 +94,7 @@ class ExecutorLink:
         self.order = next(_orders)
         self._on_lost = on_lost
         self._on_broken = on_broken
-        self._outbox: Outbox[pb.ExecutorCommand | _Freed] = Outbox(_MOST, _size)
+        self._sending: SendQueue[pb.ExecutorCommand | _Freed] = SendQueue(_MOST, _size)
         self._lock = threading.Lock()
         # By the number of the command.
         self._waiting: dict[int, _Asked] = {}
@@ -120,7 +120,7 @@ class ExecutorLink:
 
     def tell(self, command: pb.ExecutorCommand) -> None:
         """Sends a command whose failure is that of what it makes."""
-        self._outbox.put(command)
+        self._sending.put(command)
 
     def ask(
         self,
@@ -144,14 +144,14 @@ class ExecutorLink:
             command.number = next(self._numbers)
             self._waiting[command.number] = _Asked(command.client, future, receives)
             if sends is None:
-                self._outbox.put(command)
+                self._sending.put(command)
             else:
-                self._outbox.put_behind(command.number, sends, command)
+                self._sending.put_behind(command.number, sends, command)
         return future
 
     def free(self, kind: str, number: int) -> None:
         """Frees a number after all commands so far. Finalizers call it: it does not block."""
-        self._outbox.put((kind, number))
+        self._sending.put((kind, number))
 
     def await_loss(self) -> None:
         """Returns once its loss was reported, if its stream has ended; otherwise at once."""
@@ -161,13 +161,13 @@ class ExecutorLink:
     def close(self) -> None:
         """Ends the stream, and so the executor; nothing is reported as lost."""
         self._is_closed = True
-        self._outbox.end()
+        self._sending.end()
         self._stream.cancel()
         self._thread.join(_END_S)
         self._channel.close()
 
     def _messages(self) -> Iterator[pb.ExecutorCommands | Chunk]:
-        for batch in self._outbox.messages():
+        for batch in self._sending.messages():
             if isinstance(batch, Chunk):
                 yield batch
                 continue
@@ -211,6 +211,8 @@ class ExecutorLink:
             with self._lock:
                 self._lost = lost = StatusError(Code.DATA_LOSS, reason)
                 left, self._waiting = self._waiting, {}
+            # (What finalizers free from now on is gone already.)
+            self._sending.close()
             self.uploads.end(lost)
             self.fetches.end(lost)
             for asked in left.values():

@@ -95,6 +95,12 @@ class Executors:
         """Opens the stream to one more executor, which its caller ends, for `replace`."""
         return ExecutorLink(address, token, on_lost, self._sets.drop_broken)
 
+    def disconnect(self, links: Sequence[ExecutorLink]) -> None:
+        """Ends streams that `connect` has opened, and so the executors."""
+        for link in links:
+            link.close()
+        self._sets.close_services()
+
     def replace(self, link_of: Mapping[int, ExecutorLink]) -> None:
         """Has other executors take the place of those of some devices, which are lost or missing.
 
@@ -104,8 +110,7 @@ class Executors:
 
     def close(self) -> None:
         """Ends all streams, and so the executors."""
-        for link in self._links:
-            link.close()
+        self.disconnect(self._links)
 
     def _lose(self, link: ExecutorLink, reason: str) -> None:
         with self._watching:

@@ -168,7 +168,7 @@ class OpenedSets:
 
     def _open(self, slices: Slices, links: Links, link_of: Mapping[int, Link]) -> _Opened:
         _check_lost(links)
-        self._close_services()
+        self.close_services()
         self._reserve(links)
         opened = _Opened(new_number(), links)
         address = ""
@@ -176,6 +176,9 @@ class OpenedSets:
             try:
                 address = self._meet(opened)
             except BaseException:
+                # (It is not open yet: only a thread that was started for it ends.)
+                for link in links:
+                    link.free("clients", opened.number)
                 self._release(links)
                 raise
         asked = [
@@ -229,8 +232,8 @@ class OpenedSets:
         opened.links[0].free("clients", opened.number)
         self._release(opened.links)
 
-    def _close_services(self) -> None:
-        """Ends the services all of whose executors have ended."""
+    def close_services(self) -> None:
+        """Ends the services all of whose executors have ended; call it after losses."""
         with self._lock:
             unused = [entry for entry in self._services if all(link.lost for link in entry[1])]
             self._services = [entry for entry in self._services if entry not in unused]

@@ -207,7 +207,7 @@ class PlacedExecutors:
         stack: contextlib.ExitStack,
     ) -> None:
         links: list[ExecutorLink] = []
-        stack.callback(_close, links)
+        stack.callback(self._executors.disconnect, links)
         for host in placement.hosts:
             lost = functools.partial(self._lose, placement, host.host_index)
             links.append(self._executors.connect(host.address, host.token or None, lost))
@@ -263,11 +263,6 @@ def _wait(index: int, placement: _Placement | None, timeout_s: float) -> None:
         raise StatusError(
             Code.DEADLINE_EXCEEDED, f"the executors of virtual slice {index} do not answer"
         )
-
-
-def _close(links: Sequence[ExecutorLink]) -> None:
-    for link in links:
-        link.close()
 
 
 def _devices_of_hosts(instance_types: Sequence[InstanceType]) -> list[list[list[int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from concurrent import futures
 
@@ -146,3 +147,19 @@ def test_a_lost_executor_ends_transfers_that_wait(
         with pytest.raises(StatusError) as raised:
             upload.result(DEADLINE_S)
         assert raised.value.code is Code.DATA_LOSS
+
+
+def test_a_lost_executor_keeps_nothing_of_what_is_freed(
+    device: Device, threads: futures.ThreadPoolExecutor
+) -> None:
+    putting = threads.submit(device.put)
+    device.executor.answer(device.executor.next_transfer())
+    array = putting.result(DEADLINE_S)
+    device.executor.end()
+    wait_until(lambda: device.link.lost is not None)
+    del array, putting
+    gc.collect()
+    # (Only the mark of its end, unless the stream has taken that.)
+    assert device.link._sending._items.qsize() <= 1
+    device.link.free("arrays", 1)
+    assert device.link._sending._items.qsize() <= 1

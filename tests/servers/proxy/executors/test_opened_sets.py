@@ -187,3 +187,21 @@ def test_a_failed_set_is_tried_again_once_an_executor_is_replaced(hosts: Hosts) 
         hosts.number(0, 1)
     hosts.link_of[1] = Executor("127.0.0.1:3")
     assert hosts.number(0, 1)
+
+
+def test_the_service_of_a_set_ends_with_the_last_of_its_hosts(hosts: Hosts) -> None:
+    hosts.number(0, 1)
+    (service,) = hosts.services
+    hosts.first.lost = LOST
+    hosts.sets.close_services()
+    assert not service.is_closed
+    hosts.second.lost = LOST
+    hosts.sets.close_services()
+    assert service.is_closed
+
+
+def test_hosts_that_did_not_all_meet_keep_nothing_of_the_set(hosts: Hosts) -> None:
+    hosts.second.silent = "meet"
+    with pytest.raises(StatusError):
+        hosts.number(0, 1)
+    assert hosts.first.freed == hosts.second.freed == [("clients", hosts.first.commands[0].client)]

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from shared_pathways_service.protocol.chunks import Chunk
-from shared_pathways_service.servers.serving import outbox as module
-from shared_pathways_service.servers.serving.outbox import Outbox
+from shared_pathways_service.servers.serving import send_queue as module
+from shared_pathways_service.servers.serving.send_queue import SendQueue
 
 
-def outbox_of(*items: bytes, most: int = 9) -> Outbox[bytes]:
-    made: Outbox[bytes] = Outbox(most, len)
+def queue_of(*items: bytes, most: int = 9) -> SendQueue[bytes]:
+    made: SendQueue[bytes] = SendQueue(most, len)
     for item in items:
         made.put(item)
     return made
 
 
 def all_messages(*items: bytes, most: int = 9) -> list[list[bytes] | Chunk]:
-    outbox = outbox_of(*items, most=most)
-    outbox.end()
-    return list(outbox.messages())
+    sending = queue_of(*items, most=most)
+    sending.end()
+    return list(sending.messages())
 
 
 def data(*parts: bytes) -> Iterator[memoryview]:
@@ -50,24 +50,24 @@ def test_a_message_has_so_many_bytes_unless_one_item_has_more(
 
 
 def test_a_message_does_not_wait_for_more_items() -> None:
-    outbox = outbox_of(b"a")
-    messages = outbox.messages()
+    sending = queue_of(b"a")
+    messages = sending.messages()
     assert next(messages) == [b"a"]
-    outbox.put(b"b")
-    outbox.end()
+    sending.put(b"b")
+    sending.end()
     assert list(messages) == [[b"b"]]
 
 
 def test_items_pass_bytes_and_arrays_take_turns() -> None:
-    outbox = outbox_of()
-    outbox.put_behind(1, data(b"1a", b"1b", b"1c"), b"first")
-    outbox.put_behind(2, data(b"2a"), b"second")
-    outbox.put(b"x")
-    messages = outbox.messages()
+    sending = queue_of()
+    sending.put_behind(1, data(b"1a", b"1b", b"1c"), b"first")
+    sending.put_behind(2, data(b"2a"), b"second")
+    sending.put(b"x")
+    messages = sending.messages()
     assert next(messages) == [b"x"]
     assert next(messages) == Chunk(1, memoryview(b"1a"))
-    outbox.put(b"y")
-    outbox.put(b"z")
+    sending.put(b"y")
+    sending.put(b"z")
     assert next(messages) == [b"y", b"z"]
     assert [next(messages) for _ in range(5)] == [
         Chunk(2, memoryview(b"2a")),
@@ -76,6 +76,21 @@ def test_items_pass_bytes_and_arrays_take_turns() -> None:
         Chunk(1, memoryview(b"1c")),
         [b"first"],
     ]
-    outbox.put_behind(3, data(b"3a"), b"third")
-    outbox.end()
+    sending.put_behind(3, data(b"3a"), b"third")
+    sending.end()
     assert list(messages) == []
+
+
+def test_a_closed_queue_keeps_nothing() -> None:
+    sending = queue_of(b"a")
+    messages = sending.messages()
+    assert next(messages) == [b"a"]
+    kept = [memoryview(b"1a")]
+    sending.put(b"b")
+    sending.put_behind(1, iter(kept), b"first")
+    sending.close()
+    sending.put(b"c")
+    sending.put_behind(2, iter(kept), b"second")
+    assert list(messages) == []
+    assert sending._items.empty()
+    assert not sending._sending

@@ -9,6 +9,7 @@ answered.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from shared_pathways_service.protocol.chunks import Chunk
 
-__all__ = ["Outbox"]
+__all__ = ["SendQueue"]
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ _BYTES = _Mark()
 _NOTHING = _Mark()
 
 
-class Outbox(Generic[T]):
+class SendQueue(Generic[T]):
     """Items and bytes for one stream, which one thread reads. Putting is thread-safe.
 
     Args:
@@ -47,19 +48,31 @@ class Outbox(Generic[T]):
         self._size_of = size_of
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sending: deque[tuple[int, Iterator[memoryview], T]] = deque()
+        self._is_closed = False
 
     def put(self, item: T) -> None:
         """Sends an item. Finalizers may call it: it does not block."""
-        self._items.put(item)
+        if not self._is_closed:
+            self._items.put(item)
 
     def put_behind(self, number: int, data: Iterator[memoryview], item: T) -> None:
         """Sends bytes as chunks of this number, and then an item."""
-        self._sending.append((number, data, item))
-        self._items.put(_BYTES)
+        if not self._is_closed:
+            self._sending.append((number, data, item))
+            self._items.put(_BYTES)
 
     def end(self) -> None:
         """Ends the stream after the items so far; bytes that wait are not sent."""
         self._items.put(None)
+
+    def close(self) -> None:
+        """Ends the stream at once; drops what waits, and what is put later."""
+        self._is_closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._items.get_nowait()
+        self._sending.clear()
+        self.end()
 
     def messages(self) -> Iterator[list[T] | Chunk]:
         """Yields the items of each message, or a chunk."""
@@ -67,7 +80,8 @@ class Outbox(Generic[T]):
         size = 0
         while (item := self._next(waits=not batch and not self._sending)) is not None:
             if item is _NOTHING:
-                yield batch or self._next_chunk()
+                if message := batch or self._next_chunk():
+                    yield message
                 batch, size = [], 0
             elif item is not _BYTES:
                 size += self._size_of(item)
@@ -85,7 +99,10 @@ class Outbox(Generic[T]):
         return self._items.get()
 
     def _next_chunk(self) -> list[T] | Chunk:
-        number, data, item = self._sending.popleft()
+        try:
+            number, data, item = self._sending.popleft()
+        except IndexError:  # closed meanwhile
+            return []
         chunk = next(data, None)
         if chunk is None:
             return [item]
