@@ -62,12 +62,17 @@ def invalid_argument(message: str) -> StatusError:
 _PREFIX = re.compile(r"([A-Z_]+): (.*)", re.DOTALL)
 
 
-def from_exception(error: BaseException) -> StatusError:
-    """Translates an error of XLA, numpy or Python; XLA's texts begin with the name of the code."""
+def from_exception(error: BaseException, process: str = "the proxy") -> StatusError:
+    """Translates an error of XLA, numpy or Python; XLA's texts begin with the name of the code.
+
+    Args:
+      error: The error.
+      process: The process that it was raised in, for messages.
+    """
     if isinstance(error, StatusError):
         return error
     if isinstance(error, MemoryError):
-        return StatusError(Code.RESOURCE_EXHAUSTED, f"the proxy is out of memory: {error}")
+        return StatusError(Code.RESOURCE_EXHAUSTED, f"{process} is out of memory: {error}")
     match = _PREFIX.match(str(error))
     if match and match[1] in Code.__members__ and match[1] != "OK":
         return StatusError(Code[match[1]], match[2])

@@ -64,8 +64,9 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
     server = grpc.server(
         ThreadPoolExecutor(_CALLS), interceptors=[TakersOnly(offers)], options=_OPTIONS
     )
+    process = f"the executor of host {options.host_index} at {options.bind_address}"
     service = ExecutorService(
-        lambda report: Commands(engine, report, offers), offers, token, stop.set
+        lambda report: Commands(engine, report, offers, process), offers, token, stop.set
     )
     service.add_to(server)
     listening = listen(

@@ -64,10 +64,12 @@ class Commands:
       engine: Opens clients.
       report: Called with each report, and bytes that belong to it or None, on any thread.
       offers: What is offered to other executors.
+      process: This process, with its host, for messages.
     """
 
-    def __init__(self, engine: Engine, report: Report, offers: Offers) -> None:
+    def __init__(self, engine: Engine, report: Report, offers: Offers, process: str) -> None:
         self._engine = engine
+        self._process = process
         self._report = report
         self._offers = offers
         self._runs: dict[int, RunQueue] = {}
@@ -205,7 +207,7 @@ class Commands:
         try:
             data = self._carry_out[job.kind](job, report)
         except Exception as error:  # noqa: BLE001 - whatever it is, the proxy receives it
-            self._fail(job, from_exception(error))
+            self._fail(job, from_exception(error, self._process))
             return
         if job.number:
             self._report(report, data)
@@ -295,7 +297,7 @@ class Commands:
             # Other hosts may have run it, and gone on: their next data is not for the next program
             # here.
             client.break_down()
-            failure = from_exception(error)
+            failure = from_exception(error, self._process)
             raise BrokenClientError(failure.code, failure.message) from error
         for held, array in zip(job.makes, results, strict=True):
             held.fill(array)

@@ -116,7 +116,7 @@ class ExecutorService:
                 sending.end()
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()
-        # (The end of the stream ends this as well: it ends the sending.)
+        # (The end of the stream ends this as well.)
         for message in sending.messages():
             yield message if isinstance(message, Chunk) else pb.ExecutorReports(reports=message)
 

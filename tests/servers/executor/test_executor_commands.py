@@ -28,6 +28,8 @@ class Client:
         self.is_broken = False
 
     def put(self, _spec: pb.ExecutorArraySpec, shards: Sequence[bytes | memoryview]) -> bytes:
+        if b"huge" in shards:
+            raise MemoryError("no room")
         return b"".join(shards)
 
     def fetch(self, array: bytes) -> list[memoryview]:
@@ -61,7 +63,7 @@ class Proxy:
         self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
         # (Of an engine's methods.)
         engine: Any = SimpleNamespace(open=Client, bound_collectives=lambda _seconds: None)
-        self._commands = Commands(engine, self._take, self.offers)
+        self._commands = Commands(engine, self._take, self.offers, "the executor of host 3")
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
         self.data: dict[int, bytes] = {}
@@ -223,3 +225,10 @@ def test_a_client_without_a_thread_for_its_programs_is_not_opened(
         assert proxy.report(number).code == Code.RESOURCE_EXHAUSTED
     for number in (compiled, ran):
         assert proxy.report(number).code in {Code.RESOURCE_EXHAUSTED, Code.INTERNAL}
+
+
+def test_an_executor_without_memory_names_its_host(proxy: Proxy) -> None:
+    proxy.prepare(b"one host")
+    report = proxy.report(proxy.send(put=put(b"huge")))
+    assert report.code == Code.RESOURCE_EXHAUSTED
+    assert report.message == "the executor of host 3 is out of memory: no room"
