@@ -1,18 +1,20 @@
 """How much a tenant's program slows down while another tenant attacks the shared servers.
 
-    python -m stress.attack [--seconds 2] [--rounds 3] [--only ATTACK ...] [--out result.json]
+    python -m stress.attack [--engine distributed] [--seconds 2] [--rounds 3] [--only ATTACK ...]
+        [--out result.json]
 
 An embedded service with two tenants. The attacker, its proxy, the resource manager, and the
 supervisor, which follows that, share one processor; the victim's program, agent and proxy have the
-other: as in a cluster, where the resource manager shares no processor with a proxy. (If everything
+other: as in a cluster, where the resource manager shares no processor with a proxy. With
+`--engine distributed` each proxy has an executor, on its processor. (If everything
 shared all processors, the system's scheduler would divide them, and not the limits of a server.)
 
 The victim dispatches small programs, at the highest rate that a proxy reaches. Each attack of
 `shared_pathways_service.testing.attacks` is made on the resource manager, with a tenant's token,
-and on the attacker's own proxy, as often as it can. The victim's rate during the attack is divided
-by its rate right before and right after. Attacks on the victim's own proxy by a client without a
-token are measured likewise, but without an aim, as they use the victim's processor. Ends with 1 if
-an aim is missed.
+on the attacker's own proxy, and on its executor, as often as it can. The victim's rate during the
+attack is divided by its rate right before and right after. Attacks on the victim's own proxy and
+executor by a client without a token are measured likewise, but without an aim, as they use the
+victim's processor. Ends with 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -30,17 +32,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jaxlib.version
-
 from harness.own_service import ROOT, own_service, write_result
-from shared_pathways_service.api.jax_releases import newest_served
-from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
+from shared_pathways_service.constants import ENGINES
+from shared_pathways_service.testing.attacks import ATTACKS, Attack
+from stress.attacked_servers import AIMED, EXECUTORS, MANAGER, OWN, VICTIMS, target_of
 from stress.growth import Held
 
 #: The least share of its undisturbed rate that the victim must retain.
 AIM = 0.9
 KIND = "tpuv6e:2x2"
-MANAGER, OWN, VICTIMS = "the resource manager", "the attacker's proxy", "the victim's proxy"
 #: Programs that are dispatched before the last one is waited for.
 _BLOCK = 50
 #: Connections of an attacker.
@@ -75,11 +75,15 @@ def attacker() -> None:
     from shared_pathways_service import isc_pathways
 
     with isc_pathways.connect(expected_tpu_instances={KIND: 1}) as connection:
+        import jax.numpy as jnp
+
+        # (Executors serve once this is done.)
+        jnp.zeros(()).block_until_ready()
         _say(name=connection.proxy_job_name, address=_address())
         kinds = {kind.name: kind for kind in ATTACKS}
         for line in sys.stdin:
             order = json.loads(line)
-            target = _target(order["server"], order["address"])
+            target = target_of(order["server"], order["address"])
             with kinds[order["kind"]](target, SIZE) as attack:
                 _say(begun=True)
                 _press(attack)
@@ -109,57 +113,6 @@ def _say(**data: Any) -> None:
 
 def _address() -> str:
     return os.environ["JAX_BACKEND_TARGET"].removeprefix("grpc://")
-
-
-def _target(server: str, address: str) -> Target:
-    if server == MANAGER:
-        return _manager(address)
-    from shared_pathways_service.protocol import ifrt
-    from shared_pathways_service.protocol.ifrt import proxy_pb2
-
-    version = proxy_pb2.GrpcGetVersionRequest()
-    for bound in (version.min_version, version.max_version):
-        bound.protocol_version = ifrt.PROTOCOL_MAX
-        bound.ifrt_serdes_version_number = newest_served(jaxlib.version.__version__)
-    lookup = proxy_pb2.GrpcHostBufferLookupRequest(session_id=1 << 40, handle=1)
-    delete = proxy_pb2.GrpcHostBufferDeleteRequest(session_id=1 << 40, handle=1)
-    path = f"/{ifrt.SERVICE}"
-    return Target(
-        address=address,
-        unary=f"{path}/GetVersion",
-        stream=f"{path}/HostBufferLookup",
-        request=version.SerializeToString(),
-        forged=(
-            (f"{path}/HostBufferLookup", (), lookup.SerializeToString()),
-            (f"{path}/HostBufferDelete", (), delete.SerializeToString()),
-        ),
-    )
-
-
-def _manager(address: str) -> Target:
-    from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
-    from shared_pathways_service.protocol import resource_manager_pb2 as pb
-    from shared_pathways_service.protocol.auth import bearer
-    from shared_pathways_service.protocol.tenant_pb2 import TenantRequest
-
-    path = "/shared_pathways_service.v1.ResourceManager"
-    token = (Path(os.environ["SPS_RUNTIME_DIR"]) / "tenants.token").read_text()
-    hello = pb.TenantHello(
-        versions=pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
-        tenant=TenantRequest(name="another", virtual_slices=[KIND] * 3),
-        incarnation="made up",
-    )
-    release = pb.ReleaseTenantRequest(tenant="another")
-    return Target(
-        address=address,
-        unary=f"{path}/GetStatus",
-        stream=f"{path}/TenantSession",
-        forged=(
-            (f"{path}/TenantSession", (), pb.TenantMessage(hello=hello).SerializeToString()),
-            (f"{path}/ReleaseTenant", (), release.SerializeToString()),
-        ),
-        metadata=bearer(token),
-    )
 
 
 class _Child:
@@ -212,8 +165,11 @@ def _pin(pid: int, processor: int) -> None:
 
 
 @contextlib.contextmanager
-def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]]:
+def _tenants(engine: str) -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]]:
     """Runs a service and two tenants, each on its processor.
+
+    Args:
+      engine: Of the service.
 
     Yields:
       The victim, the attacker, and each server's address and process.
@@ -222,7 +178,8 @@ def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]
     if len(processors) < 2:
         raise SystemExit("two processors are needed: one for the attacker, one for the victim")
     theirs, mine = processors[:2]
-    with own_service(f"{KIND}=2", spares=0) as service, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(own_service(f"{KIND}=2", 0, ["--engine", engine]))
         harmed = _Child("victim", mine)
         stack.callback(harmed.end)
         harming = _Child("attacker", theirs)
@@ -233,12 +190,18 @@ def _tenants() -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]
             OWN: harming.greeting["address"],
             VICTIMS: harmed.greeting["address"],
         }
-        processes = _status()["processes"]
+        status = _status()
+        processes = status["processes"]
         names = {harming.greeting["name"]: OWN, harmed.greeting["name"]: VICTIMS}
         pids = {names[p["name"]]: p["pid"] for p in processes if p.get("name") in names}
         pids[MANAGER] = next(p["pid"] for p in processes if p["role"] == "rm")
         for pid in {service, *(process["pid"] for process in processes)}:
             _pin(pid, mine if pid == pids[VICTIMS] else theirs)
+        for executor in status["executors"]:
+            proxy = names[executor["tenant"]]
+            name = EXECUTORS[proxy]
+            addresses[name], pids[name] = executor["address"], executor["pid"]
+            _pin(executor["pid"], mine if proxy == VICTIMS else theirs)
         yield harmed, harming, addresses, pids
 
 
@@ -249,11 +212,11 @@ def _rate(harmed: _Child, seconds: float) -> float:
 
 
 def measure(
-    seconds: float, rounds: int, kinds: Sequence[type[Attack]]
+    engine: str, seconds: float, rounds: int, kinds: Sequence[type[Attack]]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Makes these attacks on every server; returns the results by server and attack."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    with _tenants() as (harmed, harming, addresses, pids):
+    with _tenants(engine) as (harmed, harming, addresses, pids):
         _rate(harmed, seconds)
         for server, address in addresses.items():
             found[server] = {}
@@ -285,6 +248,7 @@ def measure(
 def main() -> int:
     """Parses the arguments, measures, prints; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     names = [kind.name for kind in ATTACKS]
@@ -296,10 +260,11 @@ def main() -> int:
         {"victim": victim, "attacker": attacker}[arguments.role]()
         return 0
     kinds = [kind for kind in ATTACKS if kind.name in arguments.only]
-    found = measure(arguments.seconds, arguments.rounds, kinds)
-    least = min(one["share"] for server in (MANAGER, OWN) for one in found[server].values())
+    found = measure(arguments.engine, arguments.seconds, arguments.rounds, kinds)
+    least = min(one["share"] for server in AIMED for one in found.get(server, {}).values())
     print(f"least share of its rate that is left to the victim: {least:.3f} (aim {AIM})")
     result = {
+        "engine": arguments.engine,
         "seconds": arguments.seconds,
         "rounds": arguments.rounds,
         "connections": SIZE,
