@@ -1490,6 +1490,28 @@ class DestructArrayResponse(_message.Message):
 Global___DestructArrayResponse: _TypeAlias = DestructArrayResponse  # noqa: Y015
 
 @_typing.final
+class StringArrayContents(_message.Message):
+    """The bytes of a host buffer with an array of strings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def strings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        strings: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["strings", b"strings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StringArrayContents: _TypeAlias = StringArrayContents  # noqa: Y015
+
+@_typing.final
 class CompileRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -10,6 +10,8 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 
 __all__ = [
     "KIND_OF_ELEMENT",
+    "STRING",
+    "STRING_DTYPE",
     "TOKEN",
     "TOKEN_DTYPE",
     "UNSUPPORTED_ELEMENTS",
@@ -56,6 +58,9 @@ UNSUPPORTED_ELEMENTS = ("f6E2M3FN", "f6E3M2FN")
 #: A token has no data; JAX passes it as an array of booleans.
 TOKEN = int(_Kind.KIND_TOKEN)
 TOKEN_DTYPE = np.dtype(np.bool_)
+#: A string has any length: only functions of colocated_python return such arrays.
+STRING = int(_Kind.KIND_STRING)
+STRING_DTYPE: np.dtype = np.dtypes.StringDType()
 _DTYPES: dict[int, np.dtype] = {int(kind): np.dtype(dtype) for kind, dtype, _ in _TABLE}
 KIND_OF_ELEMENT: dict[str, int] = {element: int(kind) for kind, _, element in _TABLE}
 

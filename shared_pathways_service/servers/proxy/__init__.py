@@ -8,6 +8,7 @@
 - `execution`: asynchronous work, one executor per placement of a slice
 - `program_checks`: refuses programs that would crash XLA
 - `callbacks`: calls of programs to functions of their client
+- `colocated`: functions of `colocated_python`, in processes of their own
 
 The resource manager decides about placement, and workers check hosts' health.
 """

@@ -88,6 +88,10 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         parse=comma_separated,
         help="Allow programs to call these functions by XLA's FFI: NAME=LIBRARY:SYMBOL,…",
     )
+    colocated_python: bool = flag(
+        False,
+        help="Run functions of jax.experimental.colocated_python, in a process of each session.",
+    )
     sidecar_name: str = flag("", help="Name of the colocated Python sidecar; ignored.")
     xla: tuple[str, ...] = prefixed_flags(help="Pass flags to XLA, as XLA_FLAGS does.")
     token_file: str = flag(
@@ -184,6 +188,10 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
                 self.link_port,
                 "0 without --token_file: a link serves only clients with a token",
             )
+        if self.colocated_python and self.platform != "cpu":
+            raise InvalidRequestError(
+                "--colocated_python", "true", f"left out with --platform={self.platform}"
+            )
         if self.engine == constants.DISTRIBUTED_ENGINE:
             self._check_distributed()
         elif self.executors:
@@ -210,6 +218,8 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         refused = (
             ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
             ("--ffi_targets", ",".join(self.ffi_targets), "empty"),
+            # (An executor runs on a worker's machine, which other tenants use later.)
+            ("--colocated_python", "true" if self.colocated_python else "", "left out"),
             # (Programs are compiled on other machines, whose CPUs this one does not know.)
             ("--compile_cache_dir", self.compile_cache_dir, "empty"),
         )

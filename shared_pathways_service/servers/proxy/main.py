@@ -244,6 +244,7 @@ def _make_engine(
         platform=make_platform(options.platform, sum(t.chips for t in instance_types)),
         executors=named_executors(options),
         placed_executors=placed_executors(options),
+        runs_python=options.colocated_python,
     )
     stack.callback(engine.close)
     engine.open_executors()

@@ -35,6 +35,7 @@ SLICES = ("tpuv6e:2x4", "tpuv6e:2x2")
         ({"resource_manager_address": "a:1", "executors": (), "platform": "cuda"}, "--platform"),
         ({"platform": "cuda"}, "--platform"),
         ({"ffi_targets": ("a=b:c",)}, "--ffi_targets"),
+        ({"colocated_python": True}, "--colocated_python"),
         ({"compile_cache_dir": "/somewhere"}, "--compile_cache_dir"),
     ],
 )

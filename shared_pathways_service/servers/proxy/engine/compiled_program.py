@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shared_pathways_service.servers.devices.dtypes import TOKEN
 from shared_pathways_service.servers.devices.interface import DeviceClient, Executable, Start
 from shared_pathways_service.servers.devices.status_errors import invalid_argument
-from shared_pathways_service.servers.proxy.callbacks.program_callbacks import ProgramCallbacks
 from shared_pathways_service.servers.proxy.execution.in_flight import Pace
 from shared_pathways_service.servers.proxy.execution.values import Spec
 from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 
-__all__ = ["Parameter", "Program"]
+if TYPE_CHECKING:
+    from shared_pathways_service.servers.proxy.execution.operations import Operation
+
+__all__ = ["Calls", "Parameter", "Program"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +29,19 @@ class Parameter:
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
+
+
+class Calls(Protocol):
+    """What a program calls while it runs."""
+
+    name: str
+
+    @property
+    def never_wait(self) -> bool:
+        """Whether none of the calls is waited for now."""
+
+    def run(self, operation: Operation, work: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """Runs the program as a part of an operation, whose end releases its calls."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,6 +59,7 @@ class Program:
       run: Runs it to its end.
       start: Starts it, if its client can do more meanwhile.
       quick: Whether a run is sure to take next to no time, except for callbacks.
+      drop: Frees what the program has elsewhere, once no operation uses it.
       deleted: Whether the client has requested its deletion.
       pace: How long a run takes, if it is started.
     """
@@ -61,7 +77,8 @@ class Program:
     run: Callable[[list[Any]], list[Any]]
     start: Start | None
     quick: bool = False
-    callbacks: ProgramCallbacks | None = None
+    callbacks: Calls | None = None
+    drop: Callable[[], None] | None = None
     sent_result_types: bool = False
     deleted: bool = False
     pace: Pace = dataclasses.field(init=False)

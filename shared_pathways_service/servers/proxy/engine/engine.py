@@ -32,6 +32,8 @@ __all__ = ["DeviceInfo", "Engine"]
 #: Copies of at least this size are made by a helper thread.
 _LARGE = 1 << 20
 _HELPERS = 4
+#: How JAX recognizes CPU devices.
+CPU_KIND = "cpu"
 #: With executors each may wait for a host that hangs, until it counts as lost.
 _HELPERS_THAT_WAIT = 64
 
@@ -45,6 +47,11 @@ class DeviceInfo:
     coords: tuple[int, int, int]
     kind: str
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is the CPU device beside a chip, for Python."""
+        return self.kind == CPU_KIND
+
 
 class Engine:
     """The computing part of a proxy.
@@ -56,6 +63,7 @@ class Engine:
       platform: The devices of this process.
       executors: The processes that have the devices, if this one does not; `close` ends them.
       placed_executors: Such processes if they come and go with the placements.
+      runs_python: Whether sessions may run Python: each chip then has a CPU device beside it.
 
     Attributes:
       losses: The placements that were lost with such processes.
@@ -72,9 +80,11 @@ class Engine:
         platform: Platform = CPU,
         executors: Executors | None = None,
         placed_executors: PlacedExecutors | None = None,
+        runs_python: bool = False,
     ) -> None:
+        self.runs_python = runs_python
         self.platform = platform
-        self.devices = _devices(virtual_slices)
+        self.devices = _devices(virtual_slices, with_cpus=runs_python)
         self._executors = executors
         self.placed_executors = placed_executors
         if placed_executors is not None:
@@ -182,9 +192,13 @@ class Engine:
             self.placed_executors.close()
 
 
-def _devices(virtual_slices: Sequence[InstanceType]) -> tuple[DeviceInfo, ...]:
+def _devices(virtual_slices: Sequence[InstanceType], *, with_cpus: bool) -> tuple[DeviceInfo, ...]:
+    """Returns the chips of all slices, and then the CPU device beside each, in the same order."""
     devices: list[DeviceInfo] = []
     for index, instance_type in enumerate(virtual_slices):
         for coords in instance_type.chip_coords():
             devices.append(DeviceInfo(len(devices), index, coords, instance_type.device_kind))
+    if with_cpus:
+        first = len(devices)
+        devices += [dataclasses.replace(d, id=first + d.id, kind=CPU_KIND) for d in devices]
     return tuple(devices)

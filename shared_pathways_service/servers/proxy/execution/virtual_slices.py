@@ -29,6 +29,9 @@ class Work(Protocol):
     running: bool
     done: bool
 
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Calls `callback` when the work settles; False if it has already."""
+
     def abandon(self, error: StatusError) -> bool:
         """Settles with an error; returns whether it still runs."""
 

@@ -45,6 +45,9 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
         attributes["slice_index"].int64_value = info.slice_index
         attributes["coords"].int64_list_value.elements.extend(info.coords)
         attributes["core_on_chip"].int64_value = 0
+        if session.engine.runs_python:
+            # JAX finds the CPU device beside a chip by it.
+            attributes["colocation_id"].int64_value = info.id % (count // 2)
         for number, kind in enumerate(memory_kinds):
             response.memories.add(
                 id=info.id + number * count,
@@ -55,7 +58,8 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
                 to_string=f"{kind} memory of {platform}:{info.id}",
             )
         response.addressable_device_ids.append(info.id)
-        response.primary_device_ids.append(info.id)
+        if not info.is_cpu:
+            response.primary_device_ids.append(info.id)
 
 
 def _default_device_assignment(

@@ -17,7 +17,8 @@ from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.started_operation import StartedOperation
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
-from shared_pathways_service.servers.proxy.session.other_programs import refusal
+from shared_pathways_service.servers.proxy.session.colocated_programs import colocated_program
+from shared_pathways_service.servers.proxy.session.other_programs import colocated_python, refusal
 from shared_pathways_service.servers.proxy.session.session import Call, Handler, Session
 from shared_pathways_service.servers.xla.debug_options import own_debug_options
 from shared_pathways_service.servers.xla.file_options import without_files
@@ -33,7 +34,7 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     if request.host_callbacks:
         raise StatusError(Code.UNIMPLEMENTED, "programs with host callbacks are not supported")
     if request.program.type_name != _PROGRAM:
-        raise refusal(request.program)
+        return _load_function(session, request.program, call)
     engine = session.engine
     slices: tuple[int, ...] = ()
     if not engine.computes_here:
@@ -45,17 +46,8 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     def compile_and_answer() -> None:
         options = _options(session, request.compile_options.data)
         program = engine.compiler.compile(request.program.data, options, session.callbacks)
-        response = call.response.compile_response
-        response.loaded_executable_handle = handle
-        response.ready_future_handle = future
-        response.name = program.name
-        response.num_devices = len(program.device_ids)
-        response.device_ids.extend(program.device_ids)
-        response.addressable_device_ids.extend(program.device_ids)
-        response.fingerprint_value = program.executable.fingerprint
         session.compiling.difference_update((handle, future))
-        session.programs[handle] = program
-        session.futures[future] = None
+        _store(session, program, call, handle, future)
         call.answer()
 
     def fail(error: StatusError) -> None:
@@ -65,6 +57,30 @@ def _compile(session: Session, request: proxy_pb2.CompileRequest, call: Call) ->
     engine.compilations.put(
         session.session_id, compile_and_answer, fail, lambda: engine.openings(slices)
     )
+    return True
+
+
+def _store(session: Session, program: Program, call: Call, handle: int, future: int) -> None:
+    response = call.response.compile_response
+    response.loaded_executable_handle = handle
+    response.ready_future_handle = future
+    response.name = program.name
+    response.num_devices = len(program.device_ids)
+    response.device_ids.extend(program.device_ids)
+    response.addressable_device_ids.extend(program.device_ids)
+    response.fingerprint_value = program.executable.fingerprint
+    session.programs[handle] = program
+    session.futures[future] = None
+
+
+def _load_function(session: Session, program: core_pb2.Serialized, call: Call) -> bool:
+    """Answers at once: there is nothing to compile."""
+    custom = colocated_python(program) if session.engine.runs_python else None
+    if custom is None:
+        raise refusal(program)
+    handle, future = session.new_handle(), session.new_handle()
+    _store(session, colocated_program(session, custom, handle), call, handle, future)
+    call.answer()
     return True
 
 
@@ -295,7 +311,9 @@ def _is_deleted(
 def _destruct(
     session: Session, request: proxy_pb2.LoadedExecutableDestructRequest, call: Call
 ) -> None:
-    session.programs.pop(request.loaded_executable_handle, None)
+    program = session.programs.pop(request.loaded_executable_handle, None)
+    if program is not None and program.drop is not None:
+        session.when_idle(program.drop)
     call.response.loaded_executable_destruct_response.SetInParent()
 
 

@@ -19,9 +19,11 @@ from shared_pathways_service.servers.devices.status_errors import (
     invalid_argument,
 )
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
+from shared_pathways_service.servers.proxy.colocated.python_process import PythonProcess
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.execution.operations import Operation
+from shared_pathways_service.servers.proxy.execution.settling import Countdown
 from shared_pathways_service.servers.proxy.execution.values import Spec, Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch, Work
 from shared_pathways_service.servers.proxy.limits import Limits
@@ -130,6 +132,8 @@ class Session:
         self.transfer_dir: Path | None = None
         #: Calls functions of the client; None if it serves no callbacks.
         self.callbacks: SessionCallbacks | None = None
+        #: Runs functions of colocated_python; None if there were none.
+        self._python: PythonProcess | None = None
         self.arrays: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
         #: Programs that are still compiled, by the handles that they will have.
@@ -199,14 +203,11 @@ class Session:
         self.engine.compilations.drop(self.session_id)
         error = StatusError(Code.CANCELLED, "the session has ended")
         # Not by handles: a client may have dropped those of operations that it waits for no more.
-        running = [
-            operation
-            for epoch in self.engine.slices.current()
-            for operation in list(epoch.operations)
-            if operation.session_id == self.session_id and operation.abandon(error)
-        ]
+        running = [operation for operation in self._operations() if operation.abandon(error)]
         if self.callbacks is not None:
             self.callbacks.close()
+        if self._python is not None:
+            self._python.close()
         for table in (self.arrays, self.programs, self.executions, self.futures):
             table.clear()
         return running
@@ -245,6 +246,12 @@ class Session:
             raise StatusError(Code.NOT_FOUND, f"Unknown loaded executable handle: {handle}")
         return program
 
+    def python_process(self) -> PythonProcess:
+        """Returns the process that runs functions of colocated_python for this session."""
+        if self._python is None:
+            self._python = PythonProcess(len(self.engine.devices))
+        return self._python
+
     def spec(
         self,
         dtype: core_pb2.DTypeProto,
@@ -257,6 +264,25 @@ class Session:
             raise invalid_argument(f"shape {dims} has a negative dimension")
         placing = self.engine.placings.from_wire(sharding)
         return Spec(dtype.kind, dtype_of(dtype.kind), dims, placing)
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once all operations that were started before have settled."""
+        operations = self._operations()
+        settled = Countdown(len(operations) + 1, callback)
+        for operation in operations:
+            if not operation.add_callback(settled):
+                settled()
+        settled()
+
+    def _operations(self) -> list[Work]:
+        """Returns the open operations, each once."""
+        found = {
+            operation: None
+            for epoch in self.engine.slices.current()
+            for operation in list(epoch.operations)
+            if operation.session_id == self.session_id
+        }
+        return list(found)
 
     def new_value(self, spec: Spec) -> Value:
         """Returns a value for the current placements of its slices."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.servers.devices.dtypes import STRING
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -171,6 +172,9 @@ def _copy_to_host(session: Session, request: proxy_pb2.CopyToHostBufferRequest, 
 
     def copied(pieces: Sequence[np.ndarray]) -> HostBuffer:
         spec = value.known_spec()
+        if spec.kind == STRING:
+            text = _text_of(pieces)
+            return HostBuffer(text, session.buffers.charge(len(text)))
         charge = session.buffers.charge(math.prod(spec.shape) * spec.dtype.itemsize)
         return HostBuffer(_to_host(spec, pieces, strides), charge)
 
@@ -247,6 +251,11 @@ def _fetch_aside(
 
     operation.add_callback(ended)
     operation.start()
+
+
+def _text_of(pieces: Sequence[Any]) -> np.ndarray:
+    contents = proxy_pb2.StringArrayContents(strings=[bytes(pieces[0])])
+    return np.frombuffer(contents.SerializeToString(), np.uint8)
 
 
 def _to_host(
