@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from harness.jax_checks.basics import fails, mesh
+from harness.jax_checks.compared import JAX_RELEASE
 
 SERVED: dict[str, Callable[[], None]] = {}
 VALUES = np.arange(8, dtype=np.float32)
@@ -118,6 +119,8 @@ def arrays_of_any_type() -> None:
         np.testing.assert_array_equal(known(lambda x: x * 1.0)(wide), np.asarray(wide))
     for empty in (np.float32(3), np.zeros((0, 3), np.float32)):
         np.testing.assert_array_equal(same(put(empty)), empty)
+    if JAX_RELEASE < (0, 10):
+        return  # its client cannot send keys to such functions
     keys = jax.device_put(jax.random.key(7), cpu())
     assert jax.random.key_data(same(keys)).tolist() == jax.random.key_data(keys).tolist()
 
