@@ -37,6 +37,8 @@ class DecisionKind(enum.StrEnum):
     CLAIMED = "slice.claimed"
     UNPLACED = tenants.SliceUnplaced.kind
     FREED = "slice.freed"
+    EXECUTOR_STARTED = tenants.ExecutorStarted.kind
+    EXECUTOR_LOST = tenants.ExecutorLost.kind
     # Of a slice alone.
     STARTING = manager_events.SliceStarting.kind
     READY = manager_events.SliceReady.kind

@@ -9,6 +9,8 @@ from shared_pathways_service.events.base import Event
 from shared_pathways_service.events.codec import wire
 
 __all__ = [
+    "ExecutorLost",
+    "ExecutorStarted",
     "SliceMoving",
     "SliceMovingWithdrawn",
     "SlicePlaced",
@@ -229,3 +231,23 @@ class SlicePlaced(VirtualSliceEvent, name="slice.placed"):
 
 class SliceUnplaced(VirtualSliceEvent, name="slice.unplaced"):
     """A virtual slice lost its physical one; `reason` says why."""
+
+
+# ---- executors
+
+
+class ExecutorStarted(VirtualSliceEvent, name="executor.started"):
+    """The executors of a placement serve on all its hosts; `duration_s` from their assignment."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutorLost(VirtualSliceEvent, name="executor.lost"):
+    """An executor ended, and its placement ends with it; `reason` says how.
+
+    Attributes:
+      host: The index of its host in the slice; None: unknown.
+      exit_code: Its exit code; negative: the number of a signal; None: unknown.
+    """
+
+    host: int | None = None
+    exit_code: int | None = None

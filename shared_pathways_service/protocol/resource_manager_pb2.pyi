@@ -107,6 +107,7 @@ class WorkerExecutor(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     address: _builtins.str
     """Where it serves: "host:port"; empty: it ended."""
@@ -114,7 +115,9 @@ class WorkerExecutor(_message.Message):
     """that its clients must present"""
     pid: _builtins.int
     reason: _builtins.str
-    """why it ended; one line"""
+    """how it ended, after its subject: "was killed by signal 9"; one line"""
+    exit_code: _builtins.int
+    """once it ended; negative: the number of the signal"""
     def __init__(
         self,
         *,
@@ -123,12 +126,15 @@ class WorkerExecutor(_message.Message):
         token: _builtins.str = ...,
         pid: _builtins.int = ...,
         reason: _builtins.str = ...,
+        exit_code: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "generation", b"generation", "pid", b"pid", "reason", b"reason", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "exit_code", b"exit_code", "generation", b"generation", "pid", b"pid", "reason", b"reason", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
 
 Global___WorkerExecutor: _TypeAlias = WorkerExecutor  # noqa: Y015
 

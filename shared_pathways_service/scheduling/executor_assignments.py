@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     AssignWorker,
@@ -37,6 +39,8 @@ class ExecutorAssignments:
         self._speaker = speaker
         self._workers = workers
         self._unreachable = unreachable
+        #: Slices whose executors do not all serve yet, with the times of their assignment.
+        self._starting: dict[Slice, float] = {}
 
     # ---- events
 
@@ -64,6 +68,8 @@ class ExecutorAssignments:
             reason = f"the executor of host {event.host_index} of {about.id} {event.reason}"
             if not about.tenant.connected:
                 reason = f"its proxy is gone, and {reason}"
+            self._ledger.decide_held(about, DecisionKind.EXECUTOR_LOST, reason)
+            self._speaker.announce(announcements.executor_lost(about, event, reason))
             self._workers.unplace(about, reason)
 
     def greet(self, tenant: Tenant) -> None:
@@ -85,10 +91,15 @@ class ExecutorAssignments:
     def _assign(self, about: Slice) -> None:
         tenant = about.tenant
         generation = 0 if tenant is None else about.generation
+        if tenant is None:
+            self._starting.pop(about, None)
         for worker in about.workers:
             if worker is None or worker.assigned == generation:
                 continue
             worker.assigned = generation
+            # (After a restart, workers report executors that serve before they are assigned.)
+            if tenant is not None and worker.serves != generation:
+                self._starting[about] = self._ledger.now
             if tenant is None:
                 # What an earlier holder had there ends by this.
                 self._ledger.void(about, math.inf)
@@ -105,9 +116,12 @@ class ExecutorAssignments:
 
     def _notify(self, about: Slice) -> None:
         tenant = about.tenant
-        if tenant is None or not tenant.connected:
+        if tenant is None or not all(
+            worker and worker.serves == about.generation for worker in about.workers
+        ):
             return
-        if all(worker and worker.serves == about.generation for worker in about.workers):
+        self._note_start(about)
+        if tenant.connected:
             self._speaker.say(
                 NotifyExecutors(
                     tenant=tenant.name,
@@ -116,3 +130,9 @@ class ExecutorAssignments:
                     generation=about.generation,
                 )
             )
+
+    def _note_start(self, about: Slice) -> None:
+        since = self._starting.pop(about, None)
+        if since is not None:
+            self._ledger.decide_held(about, DecisionKind.EXECUTOR_STARTED)
+            self._speaker.announce(announcements.executor_started(about, self._ledger.now - since))

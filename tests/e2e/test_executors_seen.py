@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,12 @@ def _lines(*words: str) -> list[tuple[str, str]]:
     """The lines of `sps logs`, with their sources."""
     shown = [json.loads(line) for line in sps("logs", *words, "--json").stdout.splitlines()]
     return [(one["source"], one["line"]) for one in shown]
+
+
+def _events(name: str, kind: str) -> list[dict[str, Any]]:
+    """Decisions of a kind about a connection."""
+    shown = sps("events", f"--tenant={name}", f"--kind={kind}", "--json").stdout.splitlines()
+    return [json.loads(line) for line in shown]
 
 
 def test_the_logs_of_executors_are_those_of_a_connection() -> None:
@@ -72,6 +79,11 @@ def test_the_logs_of_executors_are_those_of_a_connection() -> None:
             for line in tail.stdout:
                 if line.endswith("was started\n"):
                     break
+            [lost] = _events(names[0], "executor.lost")
+            cause = f"host 1 of {mine[1]['slice']} was killed by signal 9 (out of memory?)"
+            assert lost["reason"] == f"the executor of {cause}"
+            assert _events(names[0], "executor.started")
+            assert cause in sps("explain", names[0]).stdout
             ada.tell("leave")
             ada.expect("left")
             tail.communicate(timeout=DEADLINE_S)  # it ends with the proxy

@@ -30,7 +30,9 @@ def serve(rm: Rm, slice_id: str, generation: int, *hosts: int) -> None:
 
 
 def end(rm: Rm, slice_id: str, generation: int, host: int = 0) -> None:
-    rm.do(m.ExecutorEnded(**who(slice_id, host), generation=generation, reason=KILLED))
+    rm.do(
+        m.ExecutorEnded(**who(slice_id, host), generation=generation, reason=KILLED, exit_code=-9)
+    )
 
 
 def who(slice_id: str, host: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from harness.embedded import eventually
+from harness.openmetrics import scrape, value
 from harness.processes import DEADLINE_S, VERSIONS, Service, Stream
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.worker.manager_session import Session
@@ -92,6 +93,7 @@ def distributed(
 ) -> Iterator[tuple[Service, Hosts]]:
     service = make_service(
         "--engine=distributed",
+        "--metrics_port=0",
         "--num_spares=1",
         "--proxy_memory_limit_bytes=1000000",
         f"--record_events={own_directories / 'recorded'}",
@@ -147,6 +149,12 @@ def test_executors_come_and_go_with_the_grants_of_their_slices(
     assert lost.reason == cause
     assert placed(tenant) == ("slice-0", 2)
     check_told(tenant.expect("executors"), first, 2)
+    told = scrape(service.metrics_url())
+    assert value(told, "sps_rm_executor_start_seconds_count") == 2
+    assert value(told, "sps_rm_executor_losses_total", cause="signal") == 1
+    assert value(told, "sps_rm_executor_losses_total", cause="told") == 0
+    assert value(told, "sps_rm_executors", state="serving") == 2
+    assert value(told, "sps_rm_executors", state="starting") == 0
     assert [len(worker.executors.started) for worker in first] == [2, 2]
 
     # The manager dies: they live on, and the next manager tells the proxy of them.

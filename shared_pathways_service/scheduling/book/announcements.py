@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.manager_events import TenantDisconnected, TenantReturned
 from shared_pathways_service.events.tenants import (
+    ExecutorLost,
+    ExecutorStarted,
     SliceMoving,
     SliceMovingWithdrawn,
     SlicePlaced,
@@ -23,11 +26,13 @@ from shared_pathways_service.events.tenants import (
     TenantRefused,
     TenantRunning,
 )
-from shared_pathways_service.scheduling.book.messages import RefuseTenant
+from shared_pathways_service.scheduling.book.messages import ExecutorEnded, RefuseTenant
 from shared_pathways_service.scheduling.book.records import Notice, Slice, Tenant
 
 __all__ = [
     "disconnected",
+    "executor_lost",
+    "executor_started",
     "gone",
     "moving",
     "placed",
@@ -72,6 +77,34 @@ def unplaced(tenant: Tenant, index: int, slice_id: str, generation: int, reason:
         generation=generation,
         instance_type=tenant.pools[index].name,
     )
+
+
+def executor_started(held: Slice, seconds: float) -> Make:
+    """The executors of a placement serve."""
+    return partial(ExecutorStarted, duration_s=seconds, **_held(held))
+
+
+def executor_lost(held: Slice, ended: ExecutorEnded, reason: str) -> Make:
+    """An executor of a placement ended."""
+    return partial(
+        ExecutorLost,
+        reason=reason,
+        host=ended.host_index,
+        exit_code=ended.exit_code,
+        **_held(held),
+    )
+
+
+def _held(held: Slice) -> dict[str, Any]:
+    assert held.tenant is not None
+    return {
+        "tenant": held.tenant.name,
+        "slice": held.id,
+        "virtual_index": held.index,
+        "slice_id": held.id,
+        "generation": held.generation,
+        "instance_type": held.pool.name,
+    }
 
 
 def moving(drained: Slice) -> Make:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
@@ -23,6 +24,7 @@ class Census:
       queue_length: Waiting tenants.
       oldest_wait_s: The longest wait of a waiting tenant, in seconds; 0 if no tenant waits.
       recovering: Whether the resource manager still recovers and grants nothing.
+      executors: Assigned executors by whether they serve.
     """
 
     slices: Mapping[tuple[str, SliceState], int]
@@ -31,6 +33,7 @@ class Census:
     queue_length: int
     oldest_wait_s: float
     recovering: bool
+    executors: Mapping[bool, int] = MappingProxyType({})
 
 
 def take_census(ledger: Ledger, *, recovering: bool, now: float) -> Census:
@@ -43,4 +46,11 @@ def take_census(ledger: Ledger, *, recovering: bool, now: float) -> Census:
         queue_length=len(waits),
         oldest_wait_s=max(0.0, max(waits, default=0.0)),
         recovering=recovering,
+        executors=collections.Counter(
+            worker.serves == worker.assigned
+            for one in ledger.slices.values()
+            if one.tenant is not None
+            for worker in one.workers
+            if worker is not None and worker.assigned
+        ),
     )

@@ -103,6 +103,8 @@ _SENTENCES: Mapping[str, str] = {
     DecisionKind.CLAIMED: "{tenant} was believed to hold {where}",
     DecisionKind.UNPLACED: "{tenant} lost {where}{lasted}",
     DecisionKind.FREED: "{tenant} gave back {where}{lasted}",
+    DecisionKind.EXECUTOR_STARTED: "the executors of {tenant} serve on {where}",
+    DecisionKind.EXECUTOR_LOST: "{tenant} lost an executor on {where}",
     MemoryNearLimit.kind: "the proxy of {tenant} is near its memory limit",
     DecisionKind.STARTING: "{slice} starts",
     DecisionKind.READY: "{slice} is ready",

@@ -268,10 +268,8 @@ class Authority:
     def leave_tenant(self, asked: messages.TenantAsked, outbox: Outbox[pb.TenantUpdate]) -> None:
         """Handles the end of a tenant's stream, unless the tenant has a newer one."""
         if self._tenants.close(asked, outbox):
-            ended = messages.TenantStreamEnded(
-                tenant=asked.request.name, incarnation=asked.incarnation
-            )
-            self.handle(ended)
+            name, incarnation = asked.request.name, asked.incarnation
+            self.handle(messages.TenantStreamEnded(tenant=name, incarnation=incarnation))
 
     def watch(self, tenant: str) -> Outbox[pb.EventMessage]:
         """Adds a watcher; returns its outbox, which begins with a snapshot.
@@ -331,6 +329,7 @@ class Authority:
     def _announce(self, announced: messages.Announce) -> None:
         event = announced.make()
         self._timer.patience.announced(event)
+        self.meter.announced(event)
         self._on_event(event)
         takers = [box for box, who in self._watchers.items() if who in {"", event.tenant}]
         if takers:

@@ -66,6 +66,7 @@ class ExecutorDirectory:
                 incarnation=who[2],
                 generation=generation,
                 reason=check_text("executor.reason", report.reason),
+                exit_code=report.exit_code if report.HasField("exit_code") else None,
             )
         address = check_text("executor.address", report.address)
         token = check_text("executor.token", report.token)

@@ -64,6 +64,15 @@ def _of_census(census: Census, capacity: Mapping[str, int]) -> list[Family]:
             "Tenants that are known.",
             [Sample(census.tenants.get(state, 0), {"state": state}) for state in TenantState],
         ),
+        rm_family(
+            "executors",
+            "gauge",
+            "Executors that workers are assigned.",
+            [
+                Sample(census.executors.get(serves, 0), {"state": state})
+                for state, serves in (("starting", False), ("serving", True))
+            ],
+        ),
         rm_family("queue_length", "gauge", "Tenants in the queue.", [Sample(census.queue_length)]),
         rm_family(
             "queue_oldest_wait_seconds",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping
 
+from shared_pathways_service.events import Event
 from shared_pathways_service.events.recorded_decisions import KINDS
+from shared_pathways_service.events.tenants import ExecutorLost, ExecutorStarted
 from shared_pathways_service.metrics.families import Family, Histogram, Kind, Sample
 from shared_pathways_service.servers.resource_manager.history_table import Numbered
 
@@ -16,12 +18,20 @@ _PREFIX = "sps_rm"
 _BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
+#: Seconds; JAX takes a few to load.
+_START_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
+#: How executors end: by a signal, with an exit code, as they were told to, or not known how.
+_CAUSES = ("signal", "exit_code", "told", "unknown")
+
+
 class Meter:
     """Counts events and written decisions since the start of the process."""
 
     def __init__(self) -> None:
         self._events: collections.Counter[str] = collections.Counter()
         self._decisions: collections.Counter[str] = collections.Counter()
+        self._executor_starts = Histogram(_START_BOUNDS)
+        self._executor_losses = collections.Counter(dict.fromkeys(_CAUSES, 0))
         self._handled = Histogram(_BOUNDS)
         self._written = Histogram(_BOUNDS)
 
@@ -29,6 +39,14 @@ class Meter:
         """Counts an event whose instructions were carried out."""
         self._events[kind] += 1
         self._handled.add(seconds)
+
+    def announced(self, event: Event) -> None:
+        """Counts an event of executors."""
+        match event:
+            case ExecutorStarted():
+                self._executor_starts.add(event.duration_s or 0.0)
+            case ExecutorLost():
+                self._executor_losses[_cause_of(event.exit_code)] += 1
 
     def wrote(self, written: Iterable[Numbered], seconds: float) -> None:
         """Counts a write of decisions."""
@@ -42,6 +60,19 @@ class Meter:
         return [
             rm_family("events", "counter", "Events that went in.", labelled("event", self._events)),
             rm_family("decisions", "counter", "Decisions.", labelled("kind", self._decisions)),
+            rm_family(
+                "executor_start_seconds",
+                "histogram",
+                "From the assignment of a placement's executors until all serve.",
+                self._executor_starts.samples(),
+                "seconds",
+            ),
+            rm_family(
+                "executor_losses",
+                "counter",
+                "Executors that ended and took their placement with them.",
+                labelled("cause", self._executor_losses),
+            ),
             rm_family(
                 "event_handling_seconds",
                 "histogram",
@@ -57,6 +88,14 @@ class Meter:
                 "seconds",
             ),
         ]
+
+
+def _cause_of(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "unknown"
+    if exit_code == 0:
+        return "told"
+    return "signal" if exit_code < 0 else "exit_code"
 
 
 def labelled(label: str, counts: Mapping[str, int]) -> list[Sample]:

@@ -47,10 +47,12 @@ class Ended:
 
     Attributes:
       reason: How it ended, after its subject, e.g. "was killed by signal 9 (out of memory?)".
+      exit_code: Its exit code; negative: the number of a signal.
     """
 
     generation: int
     reason: str
+    exit_code: int
 
 
 class ExecutorSupervisor:
@@ -188,7 +190,9 @@ class ExecutorSupervisor:
             how = _how_ended(self._last_code)
             if not running.serves:
                 return self._give_up(f"the executor {how} before it served")
-            ended = Ended(generation=running.assignment.generation, reason=how)
+            ended = Ended(
+                generation=running.assignment.generation, reason=how, exit_code=self._last_code
+            )
             if self._last_code == 0:
                 self._news, self._report_by = ended, time.monotonic() + self._told_s
             else:

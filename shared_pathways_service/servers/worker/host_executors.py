@@ -97,7 +97,9 @@ class HostExecutors:
                 pid=news.pid,
             )
         else:
-            report = pb.WorkerExecutor(generation=news.generation, reason=news.reason)
+            report = pb.WorkerExecutor(
+                generation=news.generation, reason=news.reason, exit_code=news.exit_code
+            )
         self._send(pb.WorkerMessage(executor=report))
 
 

@@ -135,10 +135,14 @@ def test_an_executor_that_ends_is_reported_and_not_started_again(
     host = make_host()
     host.supervisor.assign(assigned(1))
     os.kill(host.serving().pid, signal.SIGKILL)
-    assert host.ended() == Ended(generation=1, reason="was killed by signal 9 (out of memory?)")
+    assert host.ended() == Ended(
+        generation=1, reason="was killed by signal 9 (out of memory?)", exit_code=-9
+    )
     host.supervisor.assign(assigned(1))
     host.supervisor.repeat_report()
-    assert host.ended() == Ended(generation=1, reason="was killed by signal 9 (out of memory?)")
+    assert host.ended() == Ended(
+        generation=1, reason="was killed by signal 9 (out of memory?)", exit_code=-9
+    )
     host.supervisor.assign(assigned(2))
     assert host.serving().generation == 2
     assert len(host.stand_in.started) == 2
@@ -152,9 +156,9 @@ def test_an_executor_that_was_told_to_end_is_reported_last(
     host.stand_in.mode = "obey"
     host.supervisor.assign(assigned(1))
     os.kill(host.serving().pid, signal.SIGTERM)
-    assert host.ended() == Ended(generation=1, reason="ended as it was told to")
+    assert host.ended() == Ended(generation=1, reason="ended as it was told to", exit_code=0)
     host.supervisor.repeat_report()
-    assert host.ended() == Ended(generation=1, reason="ended as it was told to")
+    assert host.ended() == Ended(generation=1, reason="ended as it was told to", exit_code=0)
 
 
 def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being_reported(

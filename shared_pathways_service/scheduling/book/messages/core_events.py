@@ -94,13 +94,19 @@ class ExecutorServing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutorEnded:
-    """A worker's executor of a generation ended although the worker was assigned that one."""
+    """A worker's executor of a generation ended although the worker was assigned that one.
+
+    Attributes:
+      reason: How it ended, after its subject.
+      exit_code: Its exit code; negative: the number of a signal; None: not known.
+    """
 
     slice_id: str
     host_index: int
     incarnation: str
     generation: int
     reason: str
+    exit_code: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
