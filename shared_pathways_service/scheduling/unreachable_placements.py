@@ -82,7 +82,7 @@ class UnreachablePlacements:
         key = event.tenant, event.virtual_index
         self._last.pop(key, None)
         self._last[key] = (self._ledger.now, waited_s)
-        held.unreachable_for = held.tenant
+        held.failed_for = held.tenant
         self._ledger.void(held, event.generation)
         host = "" if event.host_index is None else f"the executor on host {event.host_index} of "
         why = f": {event.reason}" if event.reason else ""

@@ -159,6 +159,17 @@ def test_a_host_that_dies_takes_the_executors_of_its_slice_and_a_spare_replaces_
     assert assigned(rm) == [(PAIR, 0, "", 0), (spare, 0, "ada", 2), (spare, 1, "ada", 2)]
 
 
+def test_a_holder_whose_executor_has_ended_gets_another_slice() -> None:
+    rm = Rm({TWO_HOSTS: 2}, executors=True)
+    rm.ask("ada", (TWO_HOSTS,))
+    end(rm, PAIR, 1)
+    # (The network around this host may be why it has ended.)
+    [(spare, generation)] = rm.placed("ada").values()
+    assert (spare != PAIR, generation) == (True, 2)
+    end(rm, spare, 2)
+    assert rm.placed("ada") == {0: (PAIR, 3)}
+
+
 # ---- executors that the proxy cannot reach
 
 

@@ -123,7 +123,7 @@ class Assignments(Journal):
     def take_free(self, pool: Pool, tenant: Tenant | None = None) -> Slice:
         """Returns the free slice whose name comes first; the caller must place a tenant on it.
 
-        Slices that the tenant's proxy could not reach come last, the latest of them at the end.
+        Those on which the tenant's executors failed come last, the latest of them at the end.
         """
         passed: list[Slice] = []
         while len(passed) < pool.free:
@@ -131,7 +131,7 @@ class Assignments(Journal):
             found.in_heap = False
             if found.free:
                 passed.append(found)
-                if tenant is None or found.unreachable_for is not tenant:
+                if tenant is None or found.failed_for is not tenant:
                     break
         else:
             found = min(passed, key=lambda one: one.generation)

@@ -79,7 +79,7 @@ class Slice:
       moves_at: While it is drained: when its holder is moved.
       in_heap: Whether the pool's heap of free slices has an entry of it, valid or outdated.
       held_since: When the holder got it, also before a restart.
-      unreachable_for: The last tenant whose proxy could not reach its executors.
+      failed_for: The last tenant whose executors here ended by themselves, or were not reached.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Slice:
     moves_at: float | None = None
     in_heap: bool = False
     held_since: float = 0.0
-    unreachable_for: Tenant | None = None
+    failed_for: Tenant | None = None
     sort_key: str = ""
 
     def __post_init__(self) -> None:
