@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +16,8 @@ from typing import Any, TextIO
 import grpc
 
 from harness.network.namespaces import Network
-from harness.processes import KIND, REPOSITORY
+from harness.network.servers import start_server
+from harness.processes import KIND
 from shared_pathways_service.constants import PROXY_PORT, RESOURCE_MANAGER_PORT, WORKER_PORT
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -25,7 +25,6 @@ from stress.partitions.history import Belief, History, Life, Recorded
 
 __all__ = ["Fleet"]
 
-_SERVERS = "shared_pathways_service.servers"
 _CALL_S = 10.0
 _PLACED = re.compile(
     r"Transition slice (\d+) unplaced -> placed \(placement on (\S+), generation (\d+)\)"
@@ -168,18 +167,7 @@ class Fleet:
     def _start(self, host: str, name: str, module: str, *flags: str) -> _Running:
         path = self._scratch / f"{name}-{self._started}.log"
         self._started += 1
-        with path.open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    *self._network.prefix(host),
-                    *(sys.executable, "-m", f"{_SERVERS}.{module}", "--log_format=json"),
-                    f"--bind_address={self._network.address(host)}",
-                    *flags,
-                ],
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                cwd=REPOSITORY,
-            )
+        process = start_server(self._network, host, module, *flags, log=path)
         reader = self._stack.enter_context(path.open(encoding="utf-8", errors="replace"))
         life = Life(at=time.time(), host=host, name=name, what="started")
         self._history.lives.append(life)

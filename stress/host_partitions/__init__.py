@@ -1,0 +1,1 @@
+"""Partitions around the hosts of a tenant: see `__main__`."""
