@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
@@ -33,7 +32,7 @@ class Census:
     queue_length: int
     oldest_wait_s: float
     recovering: bool
-    executors: Mapping[bool, int] = MappingProxyType({})
+    executors: collections.Counter[bool]
 
 
 def take_census(ledger: Ledger, *, recovering: bool, now: float) -> Census:
