@@ -32,6 +32,11 @@ def _title(text: str) -> str:
     return text.partition("\n")[0].removeprefix("# ").partition(". ")[2]
 
 
+def test_each_record_has_a_number_of_its_own() -> None:
+    numbers = [record.name[:4] for record in _RECORDS]
+    assert sorted(set(numbers)) == numbers
+
+
 @pytest.mark.parametrize("record", _RECORDS, ids=lambda record: record.name[:4])
 def test_a_record_has_the_three_sections(record: Path) -> None:
     text = record.read_text()

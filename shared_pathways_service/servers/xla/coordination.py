@@ -23,7 +23,9 @@ __all__ = ["JOIN_S", "Coordinator", "CpuOfSeveral", "bound_collectives"]
 
 #: Seconds for all processes to find each other; then jaxlib ends those that still wait.
 JOIN_S = 30
-_HEARTBEAT_S = 10
+#: Seconds without an answer of the service after which jaxlib ends a process. The streams to
+#: executors find out what is lost, and sooner: a service on a busy machine may take long.
+_HEARTBEAT_S = 100
 _SHUTDOWN_S = 5
 #: Seconds, in addition to those for other processes, for devices of one process to wait for each
 #: other; then XLA ends the process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.processes import DATA_LOSS, EIGHT, FOUR, address_of
 
+_STANDSTILL_S = 16.0
 #: The first slice has two hosts, the second one has one.
 SLICES = ("tpuv6e:2x4", "tpuv6e:2x2")
 
@@ -144,3 +146,21 @@ def test_a_killed_executor_takes_its_slice_and_no_other(
         proxy.kill()
         for executor in executors:
             executor.wait()
+
+
+@pytest.mark.race
+def test_a_proxy_that_stands_still_for_a_while_loses_nothing(
+    start_proxy: StartProxy, connect: MakeClient
+) -> None:
+    flags = [f"--instance_type={SLICES[1]}"]
+    with running_executors(flags, flags) as running:
+        proxy = start_proxy(*running.proxys_flags, slices=",".join([SLICES[1]] * 2))
+        client = connect(address_of(proxy))
+        program = client.compile(sharded_sum(2), (0, 4))
+        values = client.put(EIGHT, split((0, 4)))
+        proxy.signal(signal.SIGSTOP)
+        # Longer than an executor that stands still may take, and than jaxlib's limit once was.
+        threading.Event().wait(_STANDSTILL_S)
+        proxy.signal(signal.SIGCONT)
+        (result,) = client.execute(program, [values])
+        np.testing.assert_array_equal(client.fetch(result), EIGHT + 28)
