@@ -141,39 +141,41 @@ def test_executors_come_and_go_with_the_grants_of_their_slices(
     assert (int(started["memory_limit"]), started["devices"]) == (4_000_000 + (8 << 30), "4")
     assert hosts.none_runs("slice-1")
 
-    # One of them dies: the slice comes anew, and so do the executors of all its hosts.
+    # One of them dies: another slice takes the place of this one, with executors on all its hosts.
     os.kill(first[1].running[0], signal.SIGKILL)
     lost = tenant.expect("placement")
     assert (lost.state, lost.generation) == (pb.Placement.UNPLACED, 1)
     cause = "the executor of host 1 of slice-0 was killed by signal 9 (out of memory?)"
     assert lost.reason == cause
-    assert placed(tenant) == ("slice-0", 2)
-    check_told(tenant.expect("executors"), first, 2)
+    assert placed(tenant) == ("slice-1", 2)
+    second = hosts.on("slice-1")
+    check_told(tenant.expect("executors"), second, 2)
+    eventually(lambda: hosts.none_runs("slice-0"), "the other executor of the lost slice to end")
     told = scrape(service.metrics_url())
     assert value(told, "sps_rm_executor_start_seconds_count") == 2
     assert value(told, "sps_rm_executor_losses_total", cause="signal") == 1
     assert value(told, "sps_rm_executor_losses_total", cause="told") == 0
     assert value(told, "sps_rm_executors", state="serving") == 2
     assert value(told, "sps_rm_executors", state="starting") == 0
-    assert [len(worker.executors.started) for worker in first] == [2, 2]
+    assert [len(worker.executors.started) for worker in (*first, *second)] == [1, 1, 1, 1]
 
     # The manager dies: they live on, and the next manager tells the proxy of them.
-    before = [worker.running for worker in first]
+    before = [worker.running for worker in second]
     service.rm.kill()
     service.start_rm()
-    claim = pb.Claim(virtual_index=0, slice_id="slice-0", generation=2)
+    claim = pb.Claim(virtual_index=0, slice_id="slice-1", generation=2)
     tenant = service.tenant("ada", virtual_slices=[_PAIR], running=True, claims=[claim])
-    check_told(tenant.expect("executors"), first, 2)
-    assert [worker.running for worker in first] == before
+    check_told(tenant.expect("executors"), second, 2)
+    assert [worker.running for worker in second] == before
 
     # A host dies: a spare takes the place of its whole slice, and the executors of the rest end.
-    first[1].session.close()
-    assert placed(tenant) == ("slice-1", 3)
-    check_told(tenant.expect("executors"), hosts.on("slice-1"), 3)
-    eventually(lambda: hosts.none_runs("slice-0"), "the executors of the lost slice to end")
+    second[1].session.close()
+    assert placed(tenant) == ("slice-0", 3)
+    check_told(tenant.expect("executors"), first, 3)
+    eventually(lambda: hosts.none_runs("slice-1"), "the executors of the lost slice to end")
 
     tenant.send(pb.TenantMessage(bye=pb.TenantBye(reason="done")))
-    eventually(lambda: hosts.none_runs("slice-1"), "the executors to end with their grant")
+    eventually(lambda: hosts.none_runs("slice-0"), "the executors to end with their grant")
     said = (own_directories / "recorded").read_text() + "\n".join(service.rm.lines)
     tokens = [one["token"] for w in hosts.workers.values() for one in w.executors.started]
     assert len(tokens) == len(set(tokens)) == 6

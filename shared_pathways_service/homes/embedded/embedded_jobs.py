@@ -153,9 +153,9 @@ class EmbeddedJobs:
         except asyncio.CancelledError:
             # Here, as a second interrupt ends the caller's wait, but not this coroutine.
             if accepted.is_set():
-                accepted.clear()
                 await self._cancel(request.name)
                 self._cancel_orphan(request.name)
+                accepted.clear()
             raise
 
     async def _cancel(self, name: str) -> None:
