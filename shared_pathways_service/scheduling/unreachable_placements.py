@@ -23,8 +23,8 @@ _SECOND_S, _LONGEST_S = 1.0, 64.0
 #: Seconds without a report after which a virtual slice's next one is a first one again.
 _CALM_S = 600.0
 
-#: The name of a tenant, and a virtual index of it.
-_Key: TypeAlias = tuple[str, int]
+#: The name of a tenant, its incarnation, and a virtual index of it.
+_Key: TypeAlias = tuple[str, str, int]
 
 
 class UnreachablePlacements:
@@ -49,7 +49,7 @@ class UnreachablePlacements:
         held = tenant.placed.get(event.virtual_index)
         if held is None or held.generation != event.generation:
             return
-        wait_s = self._wait_s((event.tenant, event.virtual_index))
+        wait_s = self._wait_s(_key(event))
         if not wait_s:
             self._end(held, event, wait_s)
             return
@@ -70,7 +70,10 @@ class UnreachablePlacements:
         A proxy that gives a placement up ends its executors on all hosts that it can reach.
         """
         generation = event.generation
-        return generation in self._waiting and self._waiting[generation] != event.host_index
+        if generation not in self._waiting:
+            return False
+        # (That of the report may end by itself, once it has no connection any more.)
+        return self._waiting[generation] != event.host_index or event.exit_code == 0
 
     def _wait_s(self, key: _Key) -> float:
         last = self._last
@@ -79,11 +82,15 @@ class UnreachablePlacements:
         return min(_LONGEST_S, 2 * last[key][1] or _SECOND_S) if key in last else 0.0
 
     def _end(self, held: Slice, event: PlacementUnreachable, waited_s: float) -> None:
-        key = event.tenant, event.virtual_index
+        key = _key(event)
         self._last.pop(key, None)
         self._last[key] = (self._ledger.now, waited_s)
-        held.failed_for = held.tenant
+        held.note_failure()
         self._ledger.void(held, event.generation)
         host = "" if event.host_index is None else f"the executor on host {event.host_index} of "
         why = f": {event.reason}" if event.reason else ""
         self._workers.unplace(held, f"{event.tenant} cannot reach {host}{held.id}{why}")
+
+
+def _key(event: PlacementUnreachable) -> _Key:
+    return event.tenant, event.incarnation, event.virtual_index

@@ -134,7 +134,7 @@ class Assignments(Journal):
                 if tenant is None or found.failed_for is not tenant:
                     break
         else:
-            found = min(passed, key=lambda one: one.generation)
+            found = min(passed, key=lambda one: one.failed_at)
         for other in passed:
             if other is not found:
                 self._push_free(other)

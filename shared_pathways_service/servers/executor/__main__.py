@@ -54,7 +54,8 @@ def _xla_engine(options: ExecutorOptions) -> Engine:
     return XlaEngine(options.own_devices, options.bind_address)
 
 
-def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEngine) -> None:
+def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEngine) -> int:
+    """Serves until it is to stop; returns the exit code."""
     token = read_token(options.token_file)
     if options.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
@@ -81,6 +82,7 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
     report_ready(options.ready_fd, port=listening.port)
     stop.wait()
     glog("I", "The executor ends")
+    return service.exit_code
 
 
 def main(argv: Sequence[str], load_engine: LoadEngine = _xla_engine) -> NoReturn:
@@ -99,11 +101,10 @@ def main(argv: Sequence[str], load_engine: LoadEngine = _xla_engine) -> NoReturn
         # It may be busy in XLA: without waiting for anything.
         exit_with_parent(options.parent_pid, lambda: _exit(0))
     try:
-        _serve(options, stop, load_engine)
+        _exit(_serve(options, stop, load_engine))
     except SharedPathwaysError as error:
         glog("E", str(error))
         _exit(2 if isinstance(error, InvalidRequestError) else 1)
-    _exit(0)
 
 
 def _exit(code: int) -> NoReturn:

@@ -118,7 +118,7 @@ class Commands:
         if unknown or kind not in self._carry_out:
             self._refuse(job, unknown)
         elif kind in {"meet", "open"} and not self._start_runs(job):
-            self._fail(job, _no_thread(job))
+            self._fail(job, self._no_thread(job))
         elif kind == "run":
             self._put_run(job)
         else:
@@ -192,7 +192,7 @@ class Commands:
             threads.submit(carry_out)
         except RuntimeError:
             if claim() == 0:
-                self._fail(job, _no_thread(job))
+                self._fail(job, self._no_thread(job))
 
     def _run_in_order(self, job: _Job) -> None:
         if not all(held.is_settled for held in job.uses):
@@ -302,6 +302,12 @@ class Commands:
         for held, array in zip(job.makes, results, strict=True):
             held.fill(array)
 
+    def _no_thread(self, job: _Job) -> StatusError:
+        return StatusError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{self._process} has no thread for the command {job.kind}: the system refuses more",
+        )
+
 
 def _client(job: _Job) -> Client:
     client: Client = job.uses[0].get()
@@ -317,10 +323,3 @@ def _failed(error: StatusError) -> Held:
     held = Held()
     held.fail(error)
     return held
-
-
-def _no_thread(job: _Job) -> StatusError:
-    return StatusError(
-        Code.RESOURCE_EXHAUSTED,
-        f"an executor has no thread for the command {job.kind}: the system refuses more",
-    )

@@ -35,6 +35,9 @@ class ExecutorService:
       offers: What is offered to other executors.
       token: The token of the proxy; None: none is required.
       on_end: Called when the stream has ended.
+
+    Attributes:
+      exit_code: The exit code of the process: not 0 if a command could not be read.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class ExecutorService:
         self._on_end = on_end
         self._lock = threading.Lock()
         self._is_driven = False
+        self.exit_code = 0
 
     def add_to(self, server: grpc.Server) -> None:
         """Adds the service to a server; chunks of arrays are not copied by protobuf."""
@@ -111,6 +115,9 @@ class ExecutorService:
                 _take_all(requests, commands)
             except grpc.RpcError:
                 pass  # the stream was broken
+            except Exception as error:  # noqa: BLE001 - its types are protobuf's, and MemoryError
+                glog("E", f"A command of the proxy cannot be read: {error!r}")
+                self.exit_code = 1
             finally:
                 commands.close()
                 sending.end()

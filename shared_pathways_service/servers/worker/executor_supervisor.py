@@ -25,9 +25,9 @@ __all__ = ["Ended", "ExecutorSupervisor", "Serving"]
 #: Seconds for an executor to serve after its start, and to end after it was killed.
 _SERVE_S = 60.0
 _END_S = 10.0
-#: Seconds until an executor that ended as it was told to is reported: its proxy ends those of all
+#: Seconds until an executor that ended with its connection is reported: its proxy ends those of all
 #: hosts when it loses one, whose end is to be known as the cause.
-_TOLD_S = 2.0
+_WITH_CONNECTION_S = 2.0
 _KILL = signal.SIGKILL
 
 
@@ -71,7 +71,7 @@ class ExecutorSupervisor:
         on_unfit: Callable[[str], None],
         serve_within_s: float = _SERVE_S,
         end_within_s: float = _END_S,
-        told_s: float = _TOLD_S,
+        with_connection_s: float = _WITH_CONNECTION_S,
     ) -> None:
         """Starts without an assignment.
 
@@ -84,7 +84,7 @@ class ExecutorSupervisor:
             serve, or could not be killed. None is started after it.
           serve_within_s: Seconds for an executor to serve.
           end_within_s: Seconds for it to end.
-          told_s: Seconds until one that ended as it was told to is reported.
+          with_connection_s: Seconds until one that ended with its connection is reported.
         """
         self._command = command
         self._slice_id = slice_id
@@ -93,7 +93,7 @@ class ExecutorSupervisor:
         self._on_unfit = on_unfit
         self._serve_within_s = serve_within_s
         self._end_within_s = end_within_s
-        self._told_s = told_s
+        self._with_connection_s = with_connection_s
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -194,7 +194,7 @@ class ExecutorSupervisor:
                 generation=running.assignment.generation, reason=how, exit_code=self._last_code
             )
             if self._last_code == 0:
-                self._news, self._report_by = ended, time.monotonic() + self._told_s
+                self._news, self._report_by = ended, time.monotonic() + self._with_connection_s
             else:
                 self._say(ended)
         elif running.serves and self._news is None:
@@ -262,6 +262,6 @@ def _how_ended(code: int) -> str:
     if code > 0:
         return f"ended with exit code {code}"
     if code == 0:
-        return "ended as it was told to"
+        return "ended with the connection of its proxy"
     # (The kernel ends a process by this one when the memory of the machine or pod runs out.)
     return f"was killed by signal {-code}" + (" (out of memory?)" if code == -_KILL else "")

@@ -152,19 +152,23 @@ def test_an_executor_that_ends_is_reported_and_not_started_again(
 def test_an_executor_that_was_told_to_end_is_reported_last(
     make_host: Callable[..., Host],
 ) -> None:
-    host = make_host(told_s=0.2)
+    host = make_host(with_connection_s=0.2)
     host.stand_in.mode = "obey"
     host.supervisor.assign(assigned(1))
     os.kill(host.serving().pid, signal.SIGTERM)
-    assert host.ended() == Ended(generation=1, reason="ended as it was told to", exit_code=0)
+    assert host.ended() == Ended(
+        generation=1, reason="ended with the connection of its proxy", exit_code=0
+    )
     host.supervisor.repeat_report()
-    assert host.ended() == Ended(generation=1, reason="ended as it was told to", exit_code=0)
+    assert host.ended() == Ended(
+        generation=1, reason="ended with the connection of its proxy", exit_code=0
+    )
 
 
 def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being_reported(
     make_host: Callable[..., Host],
 ) -> None:
-    host = make_host(told_s=DEADLINE_S)
+    host = make_host(with_connection_s=DEADLINE_S)
     host.stand_in.mode = "obey"
     host.supervisor.assign(assigned(1))
     first = host.serving().pid
