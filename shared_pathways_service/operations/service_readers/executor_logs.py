@@ -22,6 +22,9 @@ class ExecutorLines:
     def __init__(self, wanted: LogRequest) -> None:
         self._wanted = wanted
         self._hosts: set[int] = set()
+        # As of the status.
+        self._has_executors = False
+        self._has_no_slices = False
 
     def select(self, line: str) -> tuple[str, str] | None:
         """Returns the executor and its text, of a line of a worker's log; None: of another one."""
@@ -34,8 +37,10 @@ class ExecutorLines:
             return None
         return f"{tag.slice_id}-{tag.host}", text
 
-    def check_status(self, read: Callable[[str], Mapping[str, Any]]) -> None:
-        """Checks that the connection has such executors, unless it has ended.
+    def check_status(self, read: Callable[[str], Mapping[str, Any]]) -> bool:
+        """Checks that the connection has such executors; returns False if it is not known.
+
+        One that has ended is not known, but lines of its executors may be left.
 
         Args:
           read: Returns the status of a connection, or raises ServiceNotFound.
@@ -48,16 +53,21 @@ class ExecutorLines:
         try:
             status = read(name)
         except ServiceNotFound:
-            return  # lines of its executors may be left
-        hosts = {item["host"] for item in status.get("executors", ())}
-        if hosts:
-            self._check_host(hosts)
+            return False
+        executors = status.get("executors")
+        if executors:
+            self._has_executors = True
+            self._check_host({item["host"] for item in executors})
         elif status["slices"]:
             raise ServiceNotFound(
                 f"{name} has no executors: its programs run in its proxy",
                 hint=f"`sps logs {name}` shows the log of the proxy; only services with the engine "
                 "distributed have executors",
             )
+        else:
+            # (Without the resource manager's answer, it is not known.)
+            self._has_no_slices = executors is not None
+        return True
 
     def check_found(self) -> None:
         """Checks that there were lines, once the logs were read to their ends.
@@ -66,12 +76,24 @@ class ExecutorLines:
           ServiceNotFound: There were none.
           InvalidRequestError: There were none of this host.
         """
-        if not self._hosts:
+        if self._hosts:
+            self._check_host(self._hosts)
+            return
+        name = self._wanted.name
+        if self._has_executors:
             raise ServiceNotFound(
-                f"the logs of workers have no lines of executors of {self._wanted.name}",
-                hint="only services with the engine distributed have executors",
+                f"the executors of {name} have written nothing yet",
+                hint=f"`sps status {name}` shows their states",
             )
-        self._check_host(self._hosts)
+        if self._has_no_slices:
+            raise ServiceNotFound(
+                f"{name} holds no slices yet, and has no executors",
+                hint=f"`sps explain {name}` says what it waits for",
+            )
+        raise ServiceNotFound(
+            f"the logs of workers have no lines of executors of {name}",
+            hint="only services with the engine distributed have executors",
+        )
 
     def _check_host(self, hosts: set[int]) -> None:
         wanted = self._wanted

@@ -64,11 +64,12 @@ def only(status: Mapping[str, Any], name: str, known: Collection[str] = ()) -> d
             candidates=names,
             hint=f"its connections are {', '.join(names)}" if names else "it has none",
         )
+    # (Pods and labels do not show executors.)
+    parts = [part for part in ("slices", "executors") if part in status]
     return {
         "service": status["service"],
         "processes": [item for item in status["processes"] if item["name"] == name],
-        "slices": [item for item in status["slices"] if item["tenant"] == name],
-        "executors": [item for item in status.get("executors", ()) if item["tenant"] == name],
+        **{part: [item for item in status[part] if item["tenant"] == name] for part in parts},
         "tenants": tenants,
         "queue": [entry for entry in status["queue"] if entry["tenant"] == name],
         "reservations": [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -23,6 +24,9 @@ from shared_pathways_service.operations.service_readers.kubernetes.cluster_check
 )
 from shared_pathways_service.operations.service_readers.kubernetes.cluster_status import (
     read_cluster_status,
+)
+from shared_pathways_service.operations.service_readers.kubernetes.executor_following import (
+    follow_until_proxy_ends,
 )
 from shared_pathways_service.operations.service_readers.kubernetes.pod_logs import (
     PodLogs,
@@ -136,8 +140,9 @@ class ClusterReader:
             asyncio.run(self._show_logs(wanted, show))
             return
         lines = ExecutorLines(wanted)
-        lines.check_status(self.status)
-        asyncio.run(self._show_logs(wanted, show, lines.select))
+        is_known = lines.check_status(self.status)
+        found = wanted if is_known else dataclasses.replace(wanted, follow=False)
+        asyncio.run(self._show_logs(found, show, lines.select))
         lines.check_found()
 
     async def _show_logs(
@@ -146,4 +151,9 @@ class ClusterReader:
         async with self.proxies() as cluster:
             pods = await pods_of(cluster, wanted.component, name=wanted.name)
             reader = PodLogs(cluster.api, cluster.namespace, pods, show, select)
-            await (reader.follow(wanted.lines) if wanted.follow else reader.read(wanted.lines))
+            if not wanted.follow:
+                await reader.read(wanted.lines)
+            elif wanted.component == "executor":
+                await follow_until_proxy_ends(cluster, wanted.name, reader, wanted.lines)
+            else:
+                await reader.follow(wanted.lines)

@@ -106,6 +106,7 @@ class PodLogs:
         self._select = select
         self._path = collection("pods", namespace)
         self._params = {"labelSelector": pods.selector}
+        self._followed: dict[str, _Followed] = {}
 
     @property
     def selects(self) -> bool:
@@ -140,8 +141,13 @@ class PodLogs:
             # The first error cancelled the other tasks.
             raise errors.exceptions[0] from None
 
+    async def read_rest(self) -> None:
+        """Shows what has been written since the end of `follow`, and does not wait for more."""
+        for pod in self._followed.values():
+            await pod.read_rest()
+
     async def _follow(self, lines: int, group: asyncio.TaskGroup) -> None:
-        followed: dict[str, _Followed] = {}
+        followed = self._followed
         async with contextlib.aclosing(
             watch(self._api, self._path, params=self._params)
         ) as changes:
@@ -214,6 +220,8 @@ class _Followed:
         self._lines = lines
         self._logs = logs
         self._has_log = asyncio.Event()
+        self._cursor = LogCursor()
+        self._params = {"tailLines": str(lines)}
 
     def update(self, change: WatchEvent, container: str) -> None:
         """Updates the state of the pod."""
@@ -229,22 +237,30 @@ class _Followed:
         Raises:
           AccessDenied: The user may not read the log.
         """
-        cursor = LogCursor()
-        params = {"tailLines": str(self._lines)}
         while True:
             await self._has_log.wait()
             is_last = self.ended
-            # The pod may be gone, or not started again yet. The watch reports that, and a server
-            # that stays unreachable.
-            with contextlib.suppress(ApiError, ApiUnreachable):
-                if self._logs.selects and not cursor.since:
-                    await self._logs.last(self._name, cursor, self._lines)
-                    params = _after(cursor)
-                await self._logs.stream(self._name, cursor, {**params, "follow": "true"})
+            await self._read_on({"follow": "true"})
             if is_last:
                 return
-            params = _after(cursor) or params
+            self._params = _after(self._cursor) or self._params
             await asyncio.sleep(_PAUSE_S)
+
+    async def read_rest(self) -> None:
+        """Shows the rest of the log, after `run` was cancelled."""
+        if self._has_log.is_set():
+            self._params = _after(self._cursor) or self._params
+            await self._read_on({})
+
+    async def _read_on(self, query: Mapping[str, str]) -> None:
+        cursor = self._cursor
+        # The pod may be gone, or not started again yet. The watch reports that, and a server
+        # that stays unreachable.
+        with contextlib.suppress(ApiError, ApiUnreachable):
+            if self._logs.selects and not cursor.since:
+                await self._logs.last(self._name, cursor, self._lines)
+                self._params = _after(cursor)
+            await self._logs.stream(self._name, cursor, {**self._params, **query})
 
 
 def _name(pod: Object) -> str:
