@@ -48,8 +48,9 @@ class Compilations:
         self._lock = threading.Lock()
         # Per session; the session that is served next comes first.
         self._waiting: dict[int, deque[_Compilation]] = {}
-        # Those whose placements cannot compute yet.
-        self._early: set[_Compilation] = set()
+        # All that have not begun, with those whose placements cannot compute yet. A missing one has
+        # begun, or its session was dropped.
+        self._pending: set[_Compilation] = set()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._others = futures.ThreadPoolExecutor(_MOST_ASIDE, thread_name_prefix="compile-aside")
         # Those of the compiling thread, unless it waits for a client.
@@ -75,7 +76,10 @@ class Compilations:
           openings: Returns what is waited for before: again after that, as another placement may
             have come.
         """
-        self._put(_Compilation(session_id, function, fail, openings))
+        compilation = _Compilation(session_id, function, fail, openings)
+        with self._lock:
+            self._pending.add(compilation)
+        self._put(compilation)
 
     def step_aside(self) -> None:
         """Lets others compile until `resume`; called by a compilation while it waits."""
@@ -103,12 +107,12 @@ class Compilations:
         """Drops a session's waiting programs; XLA cannot stop a running compilation."""
         with self._lock:
             self._waiting.pop(session_id, None)
-            self._early = {early for early in self._early if early.session_id != session_id}
+            self._pending = {one for one in self._pending if one.session_id != session_id}
 
     def close(self) -> None:
         """Ends the thread after the current compilation."""
         with self._lock:
-            self._early.clear()
+            self._pending.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._others.shutdown(wait=False, cancel_futures=True)
 
@@ -116,6 +120,8 @@ class Compilations:
         if self._waits(compilation):
             return
         with self._lock:
+            if compilation not in self._pending:
+                return  # its session has ended
             self._waiting.setdefault(compilation.session_id, deque()).append(compilation)
             aside = self._aside
         self._thread.submit(self._run_next)
@@ -127,20 +133,11 @@ class Compilations:
         openings = [opening for opening in compilation.openings() if not opening.done]
         if not openings:
             return False
-        with self._lock:
-            self._early.add(compilation)
-        one_settled = Countdown(len(openings), lambda: self._put_early(compilation))
+        one_settled = Countdown(len(openings), lambda: self._put(compilation))
         for opening in openings:
             if not opening.add_callback(one_settled):
                 one_settled()
         return True
-
-    def _put_early(self, compilation: _Compilation) -> None:
-        with self._lock:
-            if compilation not in self._early:
-                return  # its session has ended
-            self._early.remove(compilation)
-        self._put(compilation)
 
     def _run_aside(self, count: int) -> None:
         # The system may have no thread, or nothing more: then it waits for the existing one.
@@ -165,6 +162,10 @@ class Compilations:
                 self._waiting[session_id] = queue
         if self._waits(compilation):
             return
+        with self._lock:
+            if compilation not in self._pending:
+                return  # its session has ended
+            self._pending.remove(compilation)
         self._place.begin("a compilation")
         try:
             compilation.run()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from harness.proxy.raw import Failed, Pending, RawClient, single
 from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
+from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, wait_until
 
@@ -67,6 +69,54 @@ def test_sessions_are_served_in_turn(compilations: Compilations) -> None:
     go_on.set()
     assert done.wait(DEADLINE_S)
     assert seen == ["1a", "2a", "3a", "1b", "2b", "1c"]
+
+
+class SeenOpening(Opening):
+    """Reports when something waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_waited_for = threading.Event()
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        added = super().add_callback(callback)
+        self.is_waited_for.set()
+        return added
+
+
+@pytest.mark.parametrize("waits_on", [False, True])
+@pytest.mark.parametrize("dropped_at", [2, 3])
+def test_a_dropped_session_does_not_come_back_between_two_steps(
+    compilations: Compilations, dropped_at: int, waits_on: bool
+) -> None:
+    first, last = SeenOpening(), SeenOpening()
+    calls = itertools.count(1)
+    compiled: list[str] = []
+    dropped, done = threading.Event(), threading.Event()
+
+    def openings() -> Sequence[Opening]:
+        """Asked for when the program is put, when that has settled, and before it is compiled."""
+        call = next(calls)
+        if call == 1:
+            return [first]
+        if call < dropped_at:
+            return []
+        if call == dropped_at:
+            compilations.drop(1)
+            dropped.set()
+            return [last] if waits_on else []
+        return []
+
+    compilations.put(1, lambda: compiled.append("of the dead"), unexpected, openings)
+    assert first.is_waited_for.is_set()
+    first.settle()
+    assert dropped.wait(DEADLINE_S)
+    if waits_on:
+        assert last.is_waited_for.wait(DEADLINE_S)
+        last.settle()
+    compilations.put(2, done.set, unexpected)
+    assert done.wait(DEADLINE_S)
+    assert not compiled
 
 
 def test_any_error_is_reported_and_the_thread_continues(
