@@ -154,7 +154,7 @@ def test_executors_come_and_go_with_the_grants_of_their_slices(
     told = scrape(service.metrics_url())
     assert value(told, "sps_rm_executor_start_seconds_count") == 2
     assert value(told, "sps_rm_executor_losses_total", cause="signal") == 1
-    assert value(told, "sps_rm_executor_losses_total", cause="told") == 0
+    assert value(told, "sps_rm_executor_losses_total", cause="ended_cleanly") == 0
     assert value(told, "sps_rm_executors", state="serving") == 2
     assert value(told, "sps_rm_executors", state="starting") == 0
     assert [len(worker.executors.started) for worker in (*first, *second)] == [1, 1, 1, 1]

@@ -20,8 +20,9 @@ _BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 
 #: Seconds; JAX takes a few to load.
 _START_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
-#: How executors end: by a signal, with an exit code, as they were told to, or not known how.
-_CAUSES = ("signal", "exit_code", "told", "unknown")
+#: How executors end: by a signal, with an exit code that is not 0, with exit code 0 (as when their
+#: proxy has ended), or not known how.
+_CAUSES = ("signal", "exit_code", "ended_cleanly", "unknown")
 
 
 class Meter:
@@ -94,7 +95,7 @@ def _cause_of(exit_code: int | None) -> str:
     if exit_code is None:
         return "unknown"
     if exit_code == 0:
-        return "told"
+        return "ended_cleanly"
     return "signal" if exit_code < 0 else "exit_code"
 
 
