@@ -41,7 +41,7 @@ class Round:
 
     Attributes:
       unplaced_s: Until the slice was taken from the tenant.
-      placed_s: Until it had another one, or the same.
+      placed_s: Until it had another one.
       step_s: Until the first step on that.
       both_s: Until the first step over both slices, after that.
       refilled_s: Until all slices of the service were ready.
@@ -132,7 +132,7 @@ class Rounds:
             if "DATA_LOSS" not in back[name]
         ]
         wrong += [f"its work: {error}" for error in back["failed"] if "DATA_LOSS" not in error]
-        if found.same_slice and found.victim != "executor":
+        if found.same_slice:
             wrong.append("the slice that failed was placed again, although a spare was free")
         which = f"round {len(self.done)}, {found.victim} during {found.at}"
         self.faults += [f"{which}: {one}" for one in wrong]

@@ -115,7 +115,7 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         expected = said["expected"]
         assert said["sums"] == [expected] * 3
 
-        # An executor dies: its slice, or another one, is placed with new executors.
+        # An executor dies: the spare takes the place of its slice, with new executors.
         slice_id = _held_by(0)
         first = _executors(slice_id)
         assert len(first) == 2
@@ -129,6 +129,7 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         assert said["reason"] == cause
         assert cause in str(said["lost"])
         assert cause in said["failed"], "the program that waited has another reason"
+        assert said["slice_id"] != slice_id, "the slice that failed, though another one was free"
         assert _executors(_held_by(1)) == others
 
         # A host dies, and its executor with it: a spare takes the place of its whole slice.
