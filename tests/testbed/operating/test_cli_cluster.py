@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running
+from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running, wait_until
 from harness.testbed.clients import KIND, deployed, nothing_left, proxies
 from harness.web_page import answer_of
 from shared_pathways_service.agent.request import user_name
@@ -159,7 +159,8 @@ def test_googles_images_are_shown_by_pods_and_labels(
     namespace.add_nodes({KIND: 2}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 2}, image=DEFAULT_SERVER_IMAGE)
     with holder(namespace) as (_, name, pod):
-        told = sps_json("status", *place)
+        # (The Job's controller reports that its pod is ready a second later.)
+        told = wait_until("the Job to be ready", lambda: _status_of_ready_job(place))
         assert [(s["id"], s["state"], s["tenant"]) for s in told["slices"]] == [
             ("worker-0", "ready", None),
             ("worker-1", "ready", None),
@@ -184,6 +185,11 @@ def test_googles_images_are_shown_by_pods_and_labels(
         assert "remove use_insecure_credentials:false" in check["fix"]
         assert "there is no Job nobody" in _credentials_of("nobody", place)["found"]
     nothing_left(namespace)
+
+
+def _status_of_ready_job(place: list[str]) -> dict[str, Any] | None:
+    told: dict[str, Any] = sps_json("status", *place)
+    return told if [one["state"] for one in told["tenants"]] == ["running"] else None
 
 
 def _credentials_of(name: str, place: list[str], *options: str) -> dict[str, Any]:
