@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Identity", "identity_of", "signal_process"]
+__all__ = ["Identity", "identity_of", "identity_of_child", "signal_process"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,15 @@ def identity_of(pid: int | None = None) -> Identity:
     if start is None:
         raise ProcessLookupError(f"no process {pid}")
     return Identity(pid=pid, start=start)
+
+
+def identity_of_child(pid: int) -> Identity:
+    """Returns the identity of a child process, also if it has ended and is not reaped."""
+    # It then has no start time, and needs none.
+    try:
+        return identity_of(pid)
+    except ProcessLookupError:
+        return Identity(pid=pid, start="")
 
 
 def signal_process(identity: Identity, sig: signal.Signals) -> bool:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.executor_lines import ExecutorTag
-from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import identity_of_child
 from shared_pathways_service.servers.serving.process import ProcessWatch
 from shared_pathways_service.servers.worker.executor_output import ExecutorOutput
 
@@ -127,7 +127,7 @@ class ExecutorProcess:
             undo.pop_all()
         os.set_blocking(ours, False)
         self.ready_pipe = ours
-        self._identity = _identity(self._process.pid)
+        self._identity = identity_of_child(self._process.pid)
         self._watch = ProcessWatch(self._identity, on_end)
 
     @property
@@ -176,11 +176,3 @@ class ExecutorProcess:
         if self.ready_pipe is not None:
             os.close(self.ready_pipe)
             self.ready_pipe = None
-
-
-def _identity(pid: int) -> Identity:
-    # A process that has ended already has no start time, and needs none.
-    try:
-        return identity_of(pid)
-    except ProcessLookupError:
-        return Identity(pid=pid, start="")

@@ -36,12 +36,18 @@ class LocalProxy:
         compile_cache: CompileCache | None = None,
         transport: str = "core",
         places_executors: bool = False,
+        runs_python: bool = False,
         **service: Any,
     ) -> None:
         slices = [InstanceType.parse(KIND)] * 2
         placed = PlacedExecutors(slices) if places_executors else None
         self.engine = Engine(
-            slices, memory_limit, xla_flags, compile_cache, placed_executors=placed
+            slices,
+            memory_limit,
+            xla_flags,
+            compile_cache,
+            placed_executors=placed,
+            runs_python=runs_python,
         )
         self.slices = self.engine.slices
         for index in range(2):

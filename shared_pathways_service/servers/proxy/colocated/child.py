@@ -21,9 +21,11 @@ from jax.experimental.colocated_python import serialization
 
 from shared_pathways_service.servers.proxy.colocated.python_messages import (
     Buffer,
+    encode,
     receive_buffer,
     receive_head,
     send,
+    sizes_of,
 )
 from shared_pathways_service.servers.serving.process import exit_with_parent
 
@@ -38,28 +40,25 @@ class Function:
         found = serialization._deserialize(pickled)  # noqa: SLF001 - JAX has no public one
         self._function, self._in_tree, self._arguments, _, self._results, _ = found
 
-    def call(
-        self, buffers: Sequence[Buffer], places: Sequence[Sequence[int]], wanted: Any
-    ) -> list[Buffer]:
+    def call(self, buffers: Sequence[Buffer], devices: Sequence[int]) -> list[Buffer]:
         """Calls the function.
 
         Args:
           buffers: The pieces of each argument.
-          places: The device of each piece, for each argument.
-          wanted: The same for the results.
+          devices: The device of each piece, for all arguments and results.
         """
         with _wide_types(self._arguments, self._results):
             rest = iter(buffers)
             leaves = [
                 _array(spec, [(next(rest), device) for device in devices])
-                for spec, devices in zip(self._arguments, places, strict=True)
+                for spec in self._arguments
             ]
             arguments, keywords = jax.tree.unflatten(self._in_tree, leaves)
             results = jax.tree.leaves(self._function(*arguments, **keywords))
         if len(results) != len(self._results):
             raise TypeError(f"it returned {len(results)} arrays instead of {len(self._results)}")
         made: list[Buffer] = []
-        for result, spec, devices in zip(results, self._results, wanted, strict=True):
+        for result, spec in zip(results, self._results, strict=True):
             made += _pieces(result, spec, devices)
         return made
 
@@ -115,18 +114,17 @@ def _serve(proxy: socket.socket) -> None:
         if "drop" in head:
             functions.pop(head["drop"], None)
             continue
+        made: list[Buffer] = []
         try:
-            made: list[Buffer] = []
             if "load" in head:
                 functions[head["load"]] = Function(bytes(buffers[0]))
             else:
-                function = functions[head["call"]]
-                made = function.call(buffers, head["arguments"], head["results"])
+                made = functions[head["call"]].call(buffers, head["devices"])
+            beginning = encode({}, sizes_of(made))
         except Exception as error:  # noqa: BLE001 - the client gets it, whatever it is
             traceback.print_exc()
-            send(proxy, {"error": f"{type(error).__name__}: {error}"[:_TEXT]})
-        else:
-            send(proxy, {}, made)
+            beginning, made = encode({"error": f"{type(error).__name__}: {error}"[:_TEXT]}), []
+        send(proxy, beginning, made)
 
 
 def main(descriptor: int, devices: int, parent: int) -> None:
@@ -135,6 +133,9 @@ def main(descriptor: int, devices: int, parent: int) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
     with contextlib.suppress(ConnectionError), socket.socket(fileno=descriptor) as proxy:
+        # Processes that functions start do not get it, and forked ones never answer.
+        proxy.set_inheritable(False)
+        os.register_at_fork(after_in_child=proxy.close)
         _serve(proxy)
     if watch is not None:
         watch.close()

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Buffer", "receive_buffer", "receive_head", "send"]
+__all__ = ["Buffer", "encode", "receive_buffer", "receive_head", "send", "sizes_of"]
 
 _LENGTH = struct.Struct("!Q")
 #: The most bytes of the object.
@@ -21,11 +21,29 @@ _MOST = 1 << 20
 Buffer = bytes | bytearray | memoryview
 
 
-def send(to: socket.socket, head: Mapping[str, Any], buffers: Sequence[Buffer] = ()) -> None:
-    """Sends a message."""
-    sizes = [memoryview(buffer).nbytes for buffer in buffers]
-    text = json.dumps({**head, "sizes": sizes}).encode()
-    to.sendall(_LENGTH.pack(len(text)) + text)
+def sizes_of(buffers: Sequence[Buffer]) -> list[int]:
+    """Returns the bytes of each buffer."""
+    return [memoryview(buffer).nbytes for buffer in buffers]
+
+
+def encode(head: Mapping[str, Any], sizes: Sequence[int] = ()) -> bytes:
+    """Returns the beginning of a message, whose buffers have these sizes.
+
+    Raises:
+      ValueError: It is over the limit.
+    """
+    text = json.dumps({**head, "sizes": list(sizes)}).encode()
+    if len(text) > _MOST:
+        raise ValueError(
+            f"a message with {len(sizes)} pieces of arrays needs {len(text)} bytes for their "
+            f"sizes; the limit is {_MOST} bytes; use fewer arrays"
+        )
+    return _LENGTH.pack(len(text)) + text
+
+
+def send(to: socket.socket, beginning: bytes, buffers: Sequence[Buffer] = ()) -> None:
+    """Sends a message that begins as `encode` has returned."""
+    to.sendall(beginning)
     for buffer in buffers:
         to.sendall(buffer)
 

@@ -1,33 +1,28 @@
-"""The process in which a session's functions run, one after the other."""
+"""Calls a session's functions in a child process, one after the other."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
-from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+)
+from shared_pathways_service.servers.proxy.colocated.child_process import ChildProcess
 from shared_pathways_service.servers.proxy.colocated.python_messages import (
     Buffer,
-    receive_buffer,
-    receive_head,
-    send,
+    encode,
+    sizes_of,
 )
 
 __all__ = ["PythonProcess"]
 
-_CHILD = "shared_pathways_service.servers.proxy.colocated.child"
-#: The most bytes of a string, which describes results.
-_STRING = 16 << 20
-#: For the end of a process that was killed, or has closed its socket.
-_ENDS_S = 5.0
+_Results = futures.Future[list[bytearray]]
 
 
 class PythonProcess:
@@ -42,149 +37,138 @@ class PythonProcess:
         # It also starts the process, which ends with the thread that started it.
         self._thread = futures.ThreadPoolExecutor(1, "colocated-python")
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._loaded: set[int] = set()
+        self._child: ChildProcess | None = None
+        #: The call that runs, unless it was abandoned.
+        self._current: _Results | None = None
+        self._outstanding = 0
         self._is_closed = False
+
+    @property
+    def outstanding(self) -> int:
+        """The number of calls that wait or run."""
+        return self._outstanding
 
     def put(
         self,
         number: int,
         name: str,
         pickled: bytes,
-        arguments: tuple[Sequence[Buffer], Sequence[Sequence[int]]],
-        results: tuple[Sequence[int | None], Sequence[Sequence[int]]],
-    ) -> futures.Future[list[bytearray]]:
+        *,
+        device_ids: Sequence[int],
+        buffers: Sequence[Buffer],
+        sizes: Sequence[int | None],
+    ) -> _Results:
         """Calls a function after those that were put before.
 
         Args:
           number: The number of the function in this session.
           name: Its name.
           pickled: The function, as JAX's client pickled it.
-          arguments: The pieces of all arguments, and for each argument the device of each piece.
-          results: The bytes of each piece of the results, None for a string; and the devices.
+          device_ids: The devices of all arguments and results, in the order of their pieces.
+          buffers: The pieces of all arguments.
+          sizes: The bytes of each piece of the results, None for a string.
+
+        Raises:
+          StatusError: It has too many arguments or results for a message.
         """
-        buffers, places = arguments
-        sizes, wanted = results
-        head = {"call": number, "arguments": places, "results": wanted}
+        try:
+            beginning = encode({"call": number, "devices": list(device_ids)}, sizes_of(buffers))
+            encode({}, [size or 0 for size in sizes])
+        except ValueError as error:
+            raise StatusError(Code.RESOURCE_EXHAUSTED, f"{name}: {error}") from error
 
         def call() -> list[bytearray]:
             try:
-                connection = self._start()
-                if number not in self._loaded:
-                    self._exchange(connection, {"load": number}, [pickled], [])
-                    self._loaded.add(number)
-                return self._exchange(connection, head, buffers, sizes)
+                child = self._start()
+                child.load(number, pickled)
+                return child.call(beginning, buffers, sizes)
             except StatusError as error:
                 raise StatusError(error.code, f"{name}: {error.message}") from None
-            except OSError as error:
+            except Exception as error:
                 raise StatusError(Code.ABORTED, f"{name}: {self._end(error)}") from error
 
-        return self._thread.submit(call)
+        made: _Results = futures.Future()
+        with self._lock:
+            self._outstanding += 1
+        made.add_done_callback(self._count_end)
+        try:
+            self._thread.submit(self._run, made, call)
+        except RuntimeError:  # closed
+            made.cancel()
+        return made
 
     def drop(self, number: int) -> None:
         """Frees a function once those before it have been called."""
 
         def forget() -> None:
-            if number in self._loaded and self._socket is not None:
-                self._loaded.discard(number)
-                with contextlib.suppress(OSError):  # the next call notices its end
-                    send(self._socket, {"drop": number})
+            if self._child is not None:
+                self._child.drop(number)
 
         with contextlib.suppress(RuntimeError):  # closed: the process has ended
             self._thread.submit(forget)
 
-    def abandon(self, call: futures.Future[Any]) -> None:
+    def abandon(self, call: _Results) -> None:
         """Ends a call that is not waited for any more, and the process if it runs the call."""
-        if not call.cancel() and not call.done():
-            self._kill()
+        if call.cancel():
+            return
+        with self._lock:
+            if self._current is call:
+                self._current = None
+                self._kill()
 
     def close(self) -> None:
         """Ends the process."""
         with self._lock:
             self._is_closed = True
-        self._kill()
+            self._kill()
         self._thread.submit(self._end, None)
         self._thread.shutdown(wait=False)
 
-    def _start(self) -> socket.socket:
-        if self._socket is not None:
-            return self._socket
-        ours, theirs = socket.socketpair()
-        with theirs:
-            words = (theirs.fileno(), self._devices, os.getpid())
-            with self._lock:
-                if self._is_closed:
-                    ours.close()
-                    raise StatusError(Code.CANCELLED, "the session has ended")
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", _CHILD, *map(str, words)],
-                    stdin=subprocess.DEVNULL,
-                    # (Its own output would mix with the log's lines.)
-                    stdout=2,
-                    pass_fds=[theirs.fileno()],
-                    env=_environment(os.environ),
-                )
-        glog("I", f"Process {self._process.pid} runs the colocated Python of a session")
-        self._socket = ours
-        return ours
+    def _count_end(self, _call: futures.Future[Any]) -> None:
+        with self._lock:
+            self._outstanding -= 1
 
-    def _exchange(
-        self,
-        connection: socket.socket,
-        head: Mapping[str, Any],
-        buffers: Sequence[Buffer],
-        expected: Sequence[int | None],
-    ) -> list[bytearray]:
-        """Sends a message and returns the buffers of the answer, which must have these sizes."""
-        send(connection, head, buffers)
-        answer = receive_head(connection)
-        if answer is None:
-            raise ConnectionError("its socket was closed")
-        if "error" in answer:
-            raise StatusError(Code.ABORTED, str(answer["error"]))
-        sizes = answer.get("sizes")
-        if not isinstance(sizes, list) or not _are_expected(sizes, expected):
-            raise ConnectionError("it sent results of another size")
-        return [receive_buffer(connection, size) for size in sizes]
+    def _run(self, made: _Results, call: Callable[[], list[bytearray]]) -> None:
+        with self._lock:
+            if not made.set_running_or_notify_cancel():
+                return
+            self._current = made
+        buffers: list[bytearray] = []
+        failure: StatusError | None = None
+        try:
+            buffers = call()
+        except Exception as error:  # noqa: BLE001 - the operation gets it
+            failure = from_exception(error).copy()
+        with self._lock:
+            is_abandoned = self._current is None
+            self._current = None
+        if is_abandoned:  # killed, perhaps after it had answered: not for the next call
+            self._end(None)
+        if failure is None:
+            made.set_result(buffers)
+        else:
+            made.set_exception(failure)
+
+    def _start(self) -> ChildProcess:
+        with self._lock:
+            if self._is_closed or self._current is None:
+                raise StatusError(Code.CANCELLED, "it was abandoned")
+            if self._child is None:
+                self._child = ChildProcess(self._devices)
+            return self._child
 
     def _kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def _end(self, error: Exception | None) -> str:
+        """Ends the process, if there is one; returns what has happened."""
+        about = "" if error is None else str(error) or type(error).__name__
+        child = self._child
+        if child is None:
+            return about
+        # (Until it has ended it can be killed: it has a moment to end by itself.)
+        ended = child.end(error)
         with self._lock:
-            if self._process is not None:
-                self._process.kill()
-
-    def _end(self, error: OSError | None) -> str:
-        """Forgets the process, and returns how it ended."""
-        with self._lock:
-            process, self._process = self._process, None
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
-        self._loaded.clear()
-        if process is None:
-            return str(error)
-        # (One that closed its socket is about to end, and its own code says more than SIGKILL.)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0 if error is None else _ENDS_S)
-        process.kill()
-        code = process.wait(_ENDS_S)
-        how = f"by signal {-code}" if code < 0 else f"with code {code}"
-        ended = f"the process of its colocated Python (pid {process.pid}) has ended {how}"
-        glog("I", f"A session: {ended}")
-        return ended
-
-
-def _are_expected(sizes: Sequence[Any], expected: Sequence[int | None]) -> bool:
-    return len(sizes) == len(expected) and all(
-        isinstance(size, int) and (0 <= size <= _STRING if wanted is None else size == wanted)
-        for size, wanted in zip(sizes, expected, strict=True)
-    )
-
-
-def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables of the process: not those that name the proxy's own files."""
-    return {
-        name: value
-        for name, value in ours.items()
-        if not name.startswith(("SPS_", "JAX_", "IFRT_")) and name != "XLA_FLAGS"
-    }
+            self._child = None
+        return f"{ended}: {about}"

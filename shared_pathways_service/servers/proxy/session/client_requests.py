@@ -66,10 +66,10 @@ def _default_device_assignment(
     session: Session, request: proxy_pb2.GetDefaultDeviceAssignmentRequest, call: Call
 ) -> None:
     replicas, partitions = request.num_replicas, request.num_partitions
-    if not 1 <= replicas * partitions <= len(session.engine.devices):
-        raise invalid_argument(
-            f"{replicas} x {partitions} devices out of {len(session.engine.devices)}"
-        )
+    # (The CPU devices beside the chips come after them.)
+    chips = sum(not info.is_cpu for info in session.engine.devices)
+    if not 1 <= replicas * partitions <= chips:
+        raise invalid_argument(f"{replicas} x {partitions} devices out of {chips}")
     response = call.response.get_default_device_assignment_response
     assignment = response.device_assignment
     assignment.replica_count = replicas

@@ -28,6 +28,9 @@ from shared_pathways_service.servers.xla.shardings import Placing
 
 __all__ = ["colocated_program"]
 
+#: How many calls of a session may wait while later programs run: each has a thread for each slice.
+_MOST_ASIDE = 64
+
 
 class _Running(threading.local):
     """The operation whose work a thread does."""
@@ -45,6 +48,7 @@ class ColocatedFunction:
       number: The number of the function.
       name: Its name.
       pickled: The function, as JAX's client pickled it.
+      device_ids: The devices of all arguments and results.
       arguments: What it takes.
       results: What it returns.
       process: Calls it.
@@ -60,6 +64,7 @@ class ColocatedFunction:
         name: str,
         pickled: bytes,
         *,
+        device_ids: Sequence[int],
         arguments: Sequence[Spec],
         results: Sequence[Spec],
         process: PythonProcess,
@@ -68,6 +73,7 @@ class ColocatedFunction:
         self.memory = xla_pb2.CompiledMemoryStatsProto()
         self._number = number
         self._pickled = pickled
+        self._device_ids = device_ids
         self._arguments = tuple(arguments)
         self._results = tuple(results)
         self._process = process
@@ -94,14 +100,13 @@ class ColocatedFunction:
             self._number,
             self._shown,
             self._pickled,
-            (buffers, _places(self._arguments)),
-            (
-                [size for spec in self._results for size in _sizes(spec)],
-                _places(self._results),
-            ),
+            device_ids=self._device_ids,
+            buffers=buffers,
+            sizes=[size for spec in self._results for size in _sizes(spec)],
         )
         # Programs that do not depend on it continue; other functions are called after it.
-        operation.step_aside()
+        if self._process.outstanding <= _MOST_ASIDE:
+            operation.step_aside()
         if not operation.add_callback(lambda: self._process.abandon(made)):
             self._process.abandon(made)
         try:
@@ -183,6 +188,7 @@ def colocated_program(
         number,
         custom.name,
         custom.serialized_program_text,
+        device_ids=device_ids,
         arguments=arguments,
         results=results,
         process=session.python_process(),
@@ -225,10 +231,6 @@ def _result(session: Session, spec: core_pb2.ArraySpecProto) -> Spec:
         shard=place.shard,
     )
     return Spec(STRING, STRING_DTYPE, (), placing)
-
-
-def _places(specs: Sequence[Spec]) -> list[list[int]]:
-    return [list(spec.placing.device_ids) for spec in specs]
 
 
 def _sizes(spec: Spec) -> list[int | None]:
