@@ -29,9 +29,11 @@ def serve(rm: Rm, slice_id: str, generation: int, *hosts: int) -> None:
         rm.do(m.ExecutorServing(**who(slice_id, host), generation=generation))
 
 
-def end(rm: Rm, slice_id: str, generation: int, host: int = 0) -> None:
+def end(rm: Rm, slice_id: str, generation: int, host: int = 0, exit_code: int = -9) -> None:
     rm.do(
-        m.ExecutorEnded(**who(slice_id, host), generation=generation, reason=KILLED, exit_code=-9)
+        m.ExecutorEnded(
+            **who(slice_id, host), generation=generation, reason=KILLED, exit_code=exit_code
+        )
     )
 
 
@@ -276,6 +278,8 @@ def test_while_a_report_waits_only_the_end_of_its_executor_counts() -> None:
     assert rm.placed("ada") == {0: (PAIR, 4)}
     report(rm, 4)
     end(rm, PAIR, 4, host=1)
+    # This one has lost its connection as well.
+    end(rm, PAIR, 4, host=0, exit_code=0)
     rm.after(1.0)
     assert rm.placed("ada") == {0: (PAIR, 4)}
     rm.after(1.0)
