@@ -97,7 +97,8 @@ COMMANDS = {
     "logs": Command(
         module="shared_pathways_service.cli.commands.sessions.logs",
         function="logs",
-        help="Show the output of a job, or the log of a proxy, the resource manager or workers.",
+        help="Show the output of a job, or the log of a proxy, executors, the resource manager or "
+        "workers.",
     ),
     "delete": Command(
         module="shared_pathways_service.cli.commands.sessions.delete",

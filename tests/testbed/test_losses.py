@@ -83,7 +83,7 @@ def test_a_deleted_worker_is_data_loss_and_its_slice_is_placed_again(
             if f"slice-{pod['metadata']['labels']['jobset.sigs.k8s.io/job-index']}" == held[0]
         ]
         log = namespace.log(worker["metadata"]["name"])
-        assert ("Started executor" in log) == (engine == DISTRIBUTED_ENGINE)
+        assert ("was started" in log) == (engine == DISTRIBUTED_ENGINE)
         namespace.delete("pods", worker["metadata"]["name"])
         told = running.expect("went on")
         assert "DATA_LOSS" in told["lost"]

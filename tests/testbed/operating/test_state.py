@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.programs import sps
+from harness.programs import sps, wait_until
 from harness.testbed.clients import KIND
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.deployed_service import (
@@ -61,7 +61,8 @@ def test_what_an_operator_decided_is_kept_until_it_is_deleted(
     moved = service.wait_for_head(other_than=head["metadata"]["uid"])
     assert moved["spec"]["nodeName"] != head["spec"]["nodeName"]
     sps("status", "--wait=90", *place)
-    assert remembered(place) == decided
+    # (A slice is shown as cordoned once its host has come back.)
+    wait_until("the decisions are known", lambda: remembered(place) == decided)
     kinds = [
         json.loads(line)["kind"]
         for line in sps("events", "--json", *place).stdout.split("\n")
