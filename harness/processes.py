@@ -53,6 +53,13 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
+def is_gone(pid: int) -> bool:
+    """Whether no process with this number runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not is_alive(psutil.Process(pid))
+    return True
+
+
 class ServerProcess:
     """One ``python -m MODULE`` whose log is recorded; use as a context manager.
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from harness.embedded import eventually
-from harness.processes import DEADLINE_S, REPOSITORY
+from harness.processes import DEADLINE_S, REPOSITORY, is_gone
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.runtime.executor_lines import ExecutorTag, read_tagged
 from shared_pathways_service.servers.worker.executor_process import Assignment
@@ -74,10 +74,6 @@ def make_host(own_directories: Path) -> Iterator[Callable[..., Host]]:
             return host
 
         yield make
-
-
-def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_an_executor_is_known_by_its_flags_and_has_nothing_else(

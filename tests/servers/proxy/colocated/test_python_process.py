@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
-from harness.processes import DEADLINE_S, is_alive
+from harness.processes import DEADLINE_S, is_alive, is_gone
 from harness.proxy.python_functions import Function, pickled
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.colocated.python_process import PythonProcess
@@ -120,7 +119,7 @@ def test_a_process_that_ends_during_a_call_ends_the_call_and_what_it_forked(
     assert failed.code == Code.ABORTED
     assert failed.message.endswith("has ended with code 3: its socket was closed")
     forked = int(told.read_text())
-    wait_until(lambda: not (psutil.pid_exists(forked) and is_alive(psutil.Process(forked))))
+    wait_until(lambda: is_gone(forked))
     np.testing.assert_array_equal(result(put(python, lambda x: x + 1, 2)), FOUR + 1)
 
 
