@@ -70,7 +70,7 @@ class ExecutorAssignments:
                 reason = f"its proxy is gone, and {reason}"
             self._ledger.decide_held(about, DecisionKind.EXECUTOR_LOST, reason)
             self._speaker.announce(announcements.executor_lost(about, event, reason))
-            about.note_failure()
+            about.note_failure(self._ledger.now)
             self._workers.unplace(about, reason)
 
     def greet(self, tenant: Tenant) -> None:

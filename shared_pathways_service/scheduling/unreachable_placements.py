@@ -85,7 +85,7 @@ class UnreachablePlacements:
         key = _key(event)
         self._last.pop(key, None)
         self._last[key] = (self._ledger.now, waited_s)
-        held.note_failure()
+        held.note_failure(self._ledger.now)
         self._ledger.void(held, event.generation)
         host = "" if event.host_index is None else f"the executor on host {event.host_index} of "
         why = f": {event.reason}" if event.reason else ""

@@ -80,7 +80,7 @@ class Slice:
       in_heap: Whether the pool's heap of free slices has an entry of it, valid or outdated.
       held_since: When the holder got it, also before a restart.
       failed_for: The last tenant whose executors here ended by themselves, or were not reached.
-      failed_at: The generation of that placement.
+      failed_at: When.
     """
 
     id: str
@@ -101,15 +101,15 @@ class Slice:
     in_heap: bool = False
     held_since: float = 0.0
     failed_for: Tenant | None = None
-    failed_at: int = 0
+    failed_at: float = 0.0
     sort_key: str = ""
 
     def __post_init__(self) -> None:
         self.sort_key = _sort_key(self.id)
 
-    def note_failure(self) -> None:
+    def note_failure(self, now: float) -> None:
         """Notes that the executors of its present holder failed here."""
-        self.failed_for, self.failed_at = self.tenant, self.generation
+        self.failed_for, self.failed_at = self.tenant, now
 
     @property
     def free(self) -> bool:
