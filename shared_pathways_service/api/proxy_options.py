@@ -48,7 +48,9 @@ class ProxyOptions:
         as ``NAME=LIBRARY:SYMBOL``, e.g. ``("scale=libscale.so:Scale",)``: the proxy loads LIBRARY,
         a file in the directory that the operator of an embedded service allows (``sps serve
         --allow-ffi-libraries DIR``).
-      sidecar: Whether user code may run beside the workers (colocated Python).
+      sidecar: Whether functions of `jax.experimental.colocated_python` run beside the devices: in
+        the sidecars of a service with Google's images, which it must have; with our images and in
+        an embedded service in a process of the proxy's own, with the engine ``local`` on CPUs.
       device_memory_limit_bytes: Maximum memory of the proxy on each device. This limit and those
         below it may only lower the service's limits, so that a program fails before it disturbs
         others (see docs/isolation.md); None: the service's limit. Only our images support them.

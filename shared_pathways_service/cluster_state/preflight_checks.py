@@ -10,6 +10,7 @@ from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.api.request_fields import check_bucket
 from shared_pathways_service.cluster_state.readiness import ServiceReadiness, check_instances
 from shared_pathways_service.cluster_state.services import Service, find_service
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE
 from shared_pathways_service.errors import (
     InvalidRequestError,
     ServiceNotFound,
@@ -18,10 +19,12 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import (
+    Image,
     Versions,
     check_skew,
+    is_ours,
     proxy_image_for,
-    sidecar_skew,
+    python_skew,
 )
 from shared_pathways_service.manifests.permissions import Permission, access_denied
 from shared_pathways_service.manifests.proxy_inputs import check_limits
@@ -161,20 +164,31 @@ def ffi_check(options: ProxyOptions) -> Check:
     return Check.failed("ffi", error)
 
 
-def sidecar_check(client: Versions, service: Service) -> Check:
-    """Compares the client with the requested sidecar for colocated Python."""
-
-    def look() -> str:
-        return f"Python {client.python} and JAX {client.jax} here and in {service.sidecar_image}"
-
-    if not service.sidecar_image:
-        error = InvalidRequestError(
-            "proxy_options",
-            "sidecar:true",
-            f"a service with a colocated Python sidecar; {service.name} has none",
+def sidecar_check(client: Versions, service: Service, proxy_image: str) -> Check:
+    """Compares the client with the image that runs colocated Python: the sidecar, or our proxy."""
+    ours = is_ours(proxy_image)
+    if ours and service.engine == DISTRIBUTED_ENGINE:
+        expected = (
+            f"no sidecar for {service.name}, whose engine is distributed: executors run no Python "
+            "of tenants"
         )
-        return Check.failed("sidecar", error)
-    return judge("sidecar", look, warns=lambda: sidecar_skew(client, service.sidecar_image))
+        return Check.failed("sidecar", _no_sidecar(expected))
+    if not ours and not service.sidecar_image:
+        expected = f"a service with a colocated Python sidecar; {service.name} has none"
+        return Check.failed("sidecar", _no_sidecar(expected))
+    image = proxy_image if ours else service.sidecar_image
+    if ours and not Image.parse(image).versions.python:
+        found = f"Python {client.python} here; the tag of {image} does not name its own"
+        return Check.unknown("sidecar", found)
+    return judge(
+        "sidecar",
+        lambda: f"Python {client.python} and JAX {client.jax} here and in {image}",
+        warns=lambda: python_skew(client, image, "image" if ours else "sidecar"),
+    )
+
+
+def _no_sidecar(expected: str) -> InvalidRequestError:
+    return InvalidRequestError("proxy_options", "sidecar:true", expected)
 
 
 def bucket_check(service: Service, chosen: str) -> Check:

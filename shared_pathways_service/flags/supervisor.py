@@ -114,6 +114,15 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
                 raise InvalidRequestError(name, value, f"{expected} with --engine=distributed")
 
     @property
+    def python_refusal(self) -> str:
+        """Why proxies run no colocated Python; empty: they can."""
+        if self.engine == constants.DISTRIBUTED_ENGINE:
+            return "no sidecar with the engine distributed: executors run no Python of tenants"
+        if self.platform != "cpu":
+            return f"no sidecar with the platform {self.platform}"
+        return ""
+
+    @property
     def detached(self) -> bool:
         """Whether the service ends by itself when it is idle."""
         return self.idle_s < math.inf

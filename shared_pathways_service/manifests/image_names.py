@@ -10,7 +10,7 @@ from shared_pathways_service.api.jax_releases import check_pair, release_of
 from shared_pathways_service.api.request_fields import check_image
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 
-__all__ = ["Image", "Versions", "check_skew", "is_ours", "proxy_image_for", "sidecar_skew"]
+__all__ = ["Image", "Versions", "check_skew", "is_ours", "proxy_image_for", "python_skew"]
 
 _OUR_REPOSITORY: Final = "shared-pathways-service"
 _SERVER: Final = "server"
@@ -106,11 +106,16 @@ def check_skew(client: Versions, image: str) -> str:
     return check_pair(client.jax, Image.parse(image).versions.jax, image, ours=is_ours(image))
 
 
-def sidecar_skew(client: Versions, sidecar_image: str) -> str:
-    """Compares the client with the image of the colocated Python sidecar.
+def python_skew(client: Versions, image: str, what: str) -> str:
+    """Compares the client with the image that runs colocated Python: a sidecar, or our image.
 
     Functions are pickled as byte code, so Python's minor version must be the same (cloudpickle's
     documentation). JAX is compared as in `check_skew`, and should also be the same.
+
+    Args:
+      client: The client's versions.
+      image: The image.
+      what: What it is, for messages.
 
     Returns:
       A warning; empty without one.
@@ -118,25 +123,25 @@ def sidecar_skew(client: Versions, sidecar_image: str) -> str:
     Raises:
       VersionSkew: The versions cannot work together.
     """
-    theirs = Image.parse(sidecar_image).versions
+    theirs = Image.parse(image).versions
     here, there = release_of(client.python), release_of(theirs.python)
     if here and there and here[:2] != there:
         raise VersionSkew(
-            f"Python {client.python} here and Python {theirs.python} in the sidecar "
-            f"{sidecar_image} cannot exchange functions",
+            f"Python {client.python} here and Python {theirs.python} in the {what} "
+            f"{image} cannot exchange functions",
             client=client.python,
             service=theirs.python,
             hint=f"run the client with Python {theirs.python}",
         )
-    warning = check_skew(client, sidecar_image)
+    warning = check_skew(client, image)
     if warning:
         return warning
     here, there = release_of(client.jax), release_of(theirs.jax)
     if here and there and here[:2] != there[:2]:
-        return f"JAX is {client.jax} here and {theirs.jax} in the sidecar {sidecar_image}"
+        return f"JAX is {client.jax} here and {theirs.jax} in the {what} {image}"
     if theirs.python and theirs.jax:
         return ""
-    return f"the tag of the sidecar {sidecar_image} does not name its Python and JAX versions"
+    return f"the tag of the {what} {image} does not name its Python and JAX versions"
 
 
 def _with_dot(python: str) -> str:

@@ -251,7 +251,8 @@ def _arguments(inputs: ProxyJobInputs) -> list[str]:
         arguments.append(f"--gcs_scratch_location={inputs.gcs_bucket}")
     arguments.extend(slice_flags(inputs.tenant))
     if inputs.options.sidecar:
-        arguments.append("--sidecar_name=external")
+        ours = "--colocated_python=true"
+        arguments.append(ours if inputs.has_token else "--sidecar_name=external")
     arguments.extend(inputs.options.xla_flags)
     if inputs.has_token:
         # The record of running programs: the kubelet copies it to the pod's status after a crash.

@@ -110,6 +110,7 @@ class CreateProxyRequest(_message.Message):
     OWNER_START_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     FFI_TARGETS_FIELD_NUMBER: _builtins.int
+    COLOCATED_PYTHON_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     VIRTUAL_SLICES_FIELD_NUMBER: _builtins.int
     ELASTIC_SLICES_FIELD_NUMBER: _builtins.int
@@ -127,6 +128,8 @@ class CreateProxyRequest(_message.Message):
     """The process whose end ends the proxy, whatever becomes of the agent; 0: none."""
     owner_start: _builtins.str
     """When it started, as processes.Identity has it; guards against a reused pid."""
+    colocated_python: _builtins.bool
+    """run functions of jax.experimental.colocated_python"""
     name: _builtins.str
     """The fields of `tenant`, as the first release writes and reads them. They count where `tenant`
     is absent.
@@ -166,6 +169,7 @@ class CreateProxyRequest(_message.Message):
         owner_start: _builtins.str = ...,
         limits: Global___ProxyLimits | None = ...,
         ffi_targets: _abc.Iterable[_builtins.str] | None = ...,
+        colocated_python: _builtins.bool = ...,
         name: _builtins.str = ...,
         virtual_slices: _abc.Iterable[_builtins.str] | None = ...,
         elastic_slices: _builtins.int = ...,
@@ -178,7 +182,7 @@ class CreateProxyRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "limits", b"limits", "queue_timeout_s", b"queue_timeout_s", "tcp_port", b"tcp_port", "tenant", b"tenant"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "elastic_slices", b"elastic_slices", "ffi_targets", b"ffi_targets", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "tenant", b"tenant", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s", "_tcp_port", b"_tcp_port", "colocated_python", b"colocated_python", "elastic_slices", b"elastic_slices", "ffi_targets", b"ffi_targets", "host", b"host", "limits", b"limits", "max_lifetime_s", b"max_lifetime_s", "name", b"name", "owner_pid", b"owner_pid", "owner_start", b"owner_start", "priority", b"priority", "queue_timeout_s", b"queue_timeout_s", "session", b"session", "tcp_port", b"tcp_port", "team", b"team", "tenant", b"tenant", "user", b"user", "virtual_slices", b"virtual_slices", "xla_flags", b"xla_flags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_timeout_s: _TypeAlias = _typing.Literal["queue_timeout_s"]  # noqa: Y015
     _WhichOneofArgType__queue_timeout_s: _TypeAlias = _typing.Literal["_queue_timeout_s", b"_queue_timeout_s"]  # noqa: Y015

@@ -88,12 +88,29 @@ def test_images_and_versions() -> None:
 
 
 def test_sidecar() -> None:
-    assert isinstance(preflight_checks.sidecar_check(CLIENT, service()).error, InvalidRequestError)
+    theirs = "r/pathways/proxy_server:jax-0.10.2"
+    none = preflight_checks.sidecar_check(CLIENT, service(), theirs)
+    assert isinstance(none.error, InvalidRequestError)
+    assert "p has none" in none.error.expected
     beside = "r/colocated-python-sidecar:20260101-python_{}-jax_0.10.2"
     right = dataclasses.replace(service(), sidecar_image=beside.format("3.12"))
     wrong = dataclasses.replace(service(), sidecar_image=beside.format("3.11"))
-    assert preflight_checks.sidecar_check(CLIENT, right).outcome is Outcome.OK
-    assert isinstance(preflight_checks.sidecar_check(CLIENT, wrong).error, VersionSkew)
+    assert preflight_checks.sidecar_check(CLIENT, right, theirs).outcome is Outcome.OK
+    assert isinstance(preflight_checks.sidecar_check(CLIENT, wrong, theirs).error, VersionSkew)
+
+
+def test_our_proxy_runs_colocated_python_unless_its_service_has_executors() -> None:
+    ours = "r/shared-pathways-service/proxy_server:{}"
+    for tag, outcome in (("0.1.0", Outcome.UNKNOWN), ("python_3.12-jax_0.10.2", Outcome.OK)):
+        check = preflight_checks.sidecar_check(CLIENT, service(), ours.format(tag))
+        assert (check.outcome, check.error) == (outcome, None)
+    skewed = preflight_checks.sidecar_check(CLIENT, service(), ours.format("python_3.11"))
+    assert isinstance(skewed.error, VersionSkew)
+    distributed = dataclasses.replace(service(), engine="distributed")
+    refused = preflight_checks.sidecar_check(CLIENT, distributed, ours.format("0.1.0")).error
+    assert isinstance(refused, InvalidRequestError)
+    assert refused.value == "sidecar:true"
+    assert "engine is distributed" in refused.expected
 
 
 def test_bucket() -> None:

@@ -11,7 +11,7 @@ from shared_pathways_service.manifests.image_names import (
     check_skew,
     is_ours,
     proxy_image_for,
-    sidecar_skew,
+    python_skew,
 )
 
 GOOGLE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways"
@@ -150,18 +150,20 @@ SIDECAR = "r.io/x/colocated-python:20260101-python_3.12-jax_0.10.2"
 
 
 def test_a_sidecar_of_the_same_versions_is_fine() -> None:
-    assert sidecar_skew(Versions(jax="0.10.2", python="3.12.4"), SIDECAR) == ""
+    assert python_skew(Versions(jax="0.10.2", python="3.12.4"), SIDECAR, "sidecar") == ""
 
 
 def test_a_sidecar_with_another_python_is_refused() -> None:
     with pytest.raises(VersionSkew) as caught:
-        sidecar_skew(Versions(jax="0.10.2", python="3.11.7"), SIDECAR)
+        python_skew(Versions(jax="0.10.2", python="3.11.7"), SIDECAR, "sidecar")
     assert (caught.value.client, caught.value.service) == ("3.11.7", "3.12")
 
 
 def test_a_sidecar_with_another_jax_is_warned_of() -> None:
-    assert "0.10.2" in sidecar_skew(Versions(jax="0.11.0", python="3.12.1"), SIDECAR)
+    assert "0.10.2" in python_skew(Versions(jax="0.11.0", python="3.12.1"), SIDECAR, "sidecar")
 
 
 def test_a_sidecar_of_unknown_version_gets_a_warning() -> None:
-    assert "does not name" in sidecar_skew(Versions(jax="0.10.2", python="3.12"), "r.io/x/s:latest")
+    assert "does not name" in python_skew(
+        Versions(jax="0.10.2", python="3.12"), "r.io/x/s:latest", "sidecar"
+    )

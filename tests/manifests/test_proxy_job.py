@@ -110,7 +110,7 @@ def test_our_proxy_takes_flags_and_variables() -> None:
     assert (options.tenant_name, options.tenant_user) == (inputs.tenant.name, "Ada Lovelace")
     assert (options.tenant_host, options.tenant_team) == ("ada's laptop", "research")
     assert (options.tenant_priority, options.queue_timeout_s) == (-3, 90)
-    assert options.sidecar_name == "external"
+    assert (options.colocated_python, options.sidecar_name) == (True, "")
     [mount] = container(inputs)["volumeMounts"]
     assert options.token_file == f"{mount['mountPath']}/token"
 

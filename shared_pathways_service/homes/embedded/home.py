@@ -133,6 +133,7 @@ class EmbeddedHome:
             session=session,
             xla_flags=options.xla_flags,
             ffi_targets=options.ffi_targets,
+            colocated_python=options.sidecar,
             tcp_port=request.local_port,
             owner_pid=owner.pid,
             owner_start=owner.start,

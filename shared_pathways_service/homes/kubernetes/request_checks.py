@@ -27,8 +27,8 @@ def request_checks(service: Service, request: SessionRequest) -> list[Check]:
             found.append(preflight_checks.limits_check(options, image))
     if options.ffi_targets:
         found.append(preflight_checks.ffi_check(options))
-    if options.sidecar:
-        found.append(preflight_checks.sidecar_check(client, service))
+    if options.sidecar and image:
+        found.append(preflight_checks.sidecar_check(client, service, image))
     if request.keep_for_s is not None:
         found.append(preflight_checks.keep_for_check(service, request.keep_for_s))
     return [*found, preflight_checks.bucket_check(service, request.gcs_bucket or "")]

@@ -209,7 +209,10 @@ def _prepare_process(options: ProxyServerOptions) -> list[tuple[str, str]]:
         limit = options.address_space_limit_bytes
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     if options.sidecar_name:
-        glog("W", f"--sidecar_name={options.sidecar_name}: no sidecar runs here")
+        glog(
+            "W",
+            f"--sidecar_name={options.sidecar_name}: ignored, see --colocated_python",
+        )
     from shared_pathways_service.servers.xla.xla_internals import check  # noqa: PLC0415
 
     check()

@@ -59,6 +59,7 @@ class ProxyRequest:
     session: str
     xla_flags: tuple[str, ...]
     ffi_targets: tuple[str, ...]
+    colocated_python: bool
     tcp_port: int | None
     owner_pid: int
     owner_start: str
@@ -156,6 +157,8 @@ def proxy_arguments(
     if request.ffi_targets:
         arguments.append(f"--ffi_library_dir={options.ffi_library_dir}")
         arguments.append(f"--ffi_targets={','.join(request.ffi_targets)}")
+    if request.colocated_python:
+        arguments.append("--colocated_python=true")
     if transfer_dir:
         arguments.append(f"--large_transfer_dir={transfer_dir}")
     if request.tcp_port is not None:

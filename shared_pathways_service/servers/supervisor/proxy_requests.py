@@ -35,10 +35,12 @@ def read_proxy_request(
     types: Collection[str],
     most: ProxyLimits,
     ffi_library_dir: str = "",
+    python_refusal: str = "",
 ) -> ProxyRequest:
     """Checks a request for a service with these instance types, of which the first is the default.
 
-    `most` are the operator's limits; without a directory, proxies load no libraries.
+    `most` are the operator's limits; without a directory, proxies load no libraries; with a
+    refusal, they run no colocated Python.
     """
     tenant = tenant_of(message)
     if not tenant.virtual_slices:
@@ -53,6 +55,8 @@ def read_proxy_request(
             raise InvalidRequestError("xla_flags", xla_flag, "flags of the form --xla_NAME=VALUE")
     for target in read_ffi_targets(message.ffi_targets, field="proxy_options"):
         find_library(ffi_library_dir, target, field="proxy_options")
+    if message.colocated_python and python_refusal:
+        raise InvalidRequestError("proxy_options", "sidecar:true", python_refusal)
     if not message.session:
         raise InvalidRequestError("session", "", "not to be empty")
     return ProxyRequest(
@@ -60,6 +64,7 @@ def read_proxy_request(
         session=check_text("session", message.session),
         xla_flags=tuple(message.xla_flags),
         ffi_targets=tuple(message.ffi_targets),
+        colocated_python=message.colocated_python,
         tcp_port=check_port("tcp_port", message.tcp_port) if message.HasField("tcp_port") else None,
         owner_pid=check_int("owner_pid", message.owner_pid, low=0, high=2**31 - 1),
         owner_start=check_text("owner_start", message.owner_start),

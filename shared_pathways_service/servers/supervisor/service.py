@@ -65,6 +65,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         on_shutdown: Callable[[str], None],
         limits: ProxyLimits,
         ffi_library_dir: str = "",
+        python_refusal: str = "",
     ) -> None:
         self._welcome = welcome
         self._occupancy = occupancy
@@ -77,6 +78,7 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         self._on_shutdown = on_shutdown
         self._limits = limits
         self._ffi_library_dir = ffi_library_dir
+        self._python_refusal = python_refusal
 
     async def Join(  # noqa: N802 - the protocol's name
         self, request: pb.JoinRequest, context: Context
@@ -106,7 +108,11 @@ class SupervisorService(pb_grpc.SupervisorServicer):
         """Starts a proxy."""
         try:
             checked = read_proxy_request(
-                request, self._welcome.instance_types, self._limits, self._ffi_library_dir
+                request,
+                self._welcome.instance_types,
+                self._limits,
+                self._ffi_library_dir,
+                self._python_refusal,
             )
             proxy = await self._proxies.create(checked)
         except SharedPathwaysError as error:

@@ -204,6 +204,7 @@ class Supervisor:
             on_shutdown=self.stop,
             limits=limits_of(self._options),
             ffi_library_dir=self._options.ffi_library_dir,
+            python_refusal=self._options.python_refusal,
         )
         pb_grpc.add_SupervisorServicer_to_server(service, server)
         listen(

@@ -166,6 +166,16 @@ class TestRequests:
             read_proxy_request(message, TYPES, MOST)
         assert caught.value.field == field
 
+    def test_colocated_python_is_refused_where_it_cannot_run(self) -> None:
+        assert not read_proxy_request(create_proxy(**RIGHT), TYPES, MOST).colocated_python
+        message = create_proxy(**RIGHT, colocated_python=True)
+        refusal = SupervisorOptions().python_refusal
+        assert read_proxy_request(message, TYPES, MOST, "", refusal).colocated_python
+        refusal = SupervisorOptions(platform="cuda").python_refusal
+        with pytest.raises(InvalidRequestError, match="cuda") as caught:
+            read_proxy_request(message, TYPES, MOST, "", refusal)
+        assert (caught.value.field, caught.value.value) == ("proxy_options", "sidecar:true")
+
     def test_an_unknown_type_is_refused_with_the_known_ones(self) -> None:
         message = create_proxy(**{**RIGHT, "virtual_slices": ["tpuv4:2x2x1"]})
         with pytest.raises(InvalidRequestError, match="tpuv6e:2x2, tpuv5e:2x4"):

@@ -29,7 +29,8 @@ def refusal(program: core_pb2.Serialized) -> StatusError:
         return StatusError(
             Code.UNIMPLEMENTED,
             f"colocated_python function {shown_name(custom.name)!r}: this proxy runs no Python "
-            f"beside its devices; call the function in your own process, with numpy arrays "
+            f"beside its devices; connect with proxy_options=['sidecar:true'] if the service "
+            f"allows it, or call the function in your own process, with numpy arrays "
             f"(numpy.asarray)",
         )
     return StatusError(
