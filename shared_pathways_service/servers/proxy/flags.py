@@ -79,8 +79,8 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         "auto",
         parse=choice(*TRANSPORTS),
         env="SPS_TRANSPORT",
-        help="Serve gRPC with grpcio's private core, which is fast, with its public API, or auto: "
-        "with the core if a check at the start succeeds.",
+        help="Serve gRPC, and drive executors, with grpcio's private core, which is fast, with "
+        "its public API, or auto: with the core if a check at the start succeeds.",
     )
     ffi_library_dir: str = flag("", help="Load the libraries of --ffi_targets from this directory.")
     ffi_targets: tuple[str, ...] = flag(

@@ -36,7 +36,7 @@ _NOTHING = _Mark()
 
 
 class SendQueue(Generic[T]):
-    """Items and bytes for one stream, which one thread reads. Putting is thread-safe.
+    """Items and bytes for one stream, which one thread at a time reads. Putting is thread-safe.
 
     Args:
       most: The most items of a message.
@@ -47,7 +47,10 @@ class SendQueue(Generic[T]):
         self._most = most
         self._size_of = size_of
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # An item that was taken from the queue, and is the first of the next message.
+        self._held: Any = _NOTHING
         self._sending: deque[tuple[int, Iterator[memoryview], T]] = deque()
+        self._is_ended = False
         self._is_closed = False
 
     def put(self, item: T) -> None:
@@ -71,40 +74,60 @@ class SendQueue(Generic[T]):
         with contextlib.suppress(queue.Empty):
             while True:
                 self._items.get_nowait()
-        self._sending.clear()
+        self._drop()
         self.end()
 
     def messages(self) -> Iterator[list[T] | Chunk]:
-        """Yields the items of each message, or a chunk."""
+        """Yields the items of each message, or a chunk; waits for them."""
+        while not self._is_ended:
+            message = self.next_message()
+            if message is not None:
+                yield message
+            elif not self._is_ended:
+                self._held = self._items.get()
+
+    def next_message(self) -> list[T] | Chunk | None:
+        """Returns the items of the next message, or a chunk; None if nothing waits."""
         batch: list[T] = []
         size = 0
-        while (item := self._next(waits=not batch and not self._sending)) is not None:
-            if item is _NOTHING:
-                if message := batch or self._next_chunk():
-                    yield message
-                batch, size = [], 0
-            elif item is not _BYTES:
-                size += self._size_of(item)
-                if batch and (len(batch) >= self._most or size > _MESSAGE_BYTES):
-                    yield batch
-                    batch, size = [], self._size_of(item)
-                batch.append(item)
-        if batch:
-            yield batch
-        self._sending.clear()
+        while len(batch) < self._most and (item := self._next()) is not _NOTHING:
+            if item is None:
+                self._is_ended = True
+                self._sending.clear()
+                break
+            if item is _BYTES:
+                continue
+            nbytes = self._size_of(item)
+            if batch and size + nbytes > _MESSAGE_BYTES:
+                self._held = item
+                break
+            size += nbytes
+            batch.append(item)
+        message = batch or self._next_chunk()
+        if self._is_closed:
+            self._drop()
+        return message
 
-    def _next(self, *, waits: bool) -> Any:
-        if not waits and self._items.empty():
+    def _next(self) -> Any:
+        if self._is_ended:
             return _NOTHING
-        return self._items.get()
+        item, self._held = self._held, _NOTHING
+        if item is _NOTHING:
+            with contextlib.suppress(queue.Empty):
+                item = self._items.get_nowait()
+        return item
 
-    def _next_chunk(self) -> list[T] | Chunk:
+    def _next_chunk(self) -> list[T] | Chunk | None:
         try:
             number, data, item = self._sending.popleft()
-        except IndexError:  # closed meanwhile
-            return []
+        except IndexError:
+            return None
         chunk = next(data, None)
         if chunk is None:
             return [item]
         self._sending.append((number, data, item))
         return Chunk(number, chunk)
+
+    def _drop(self) -> None:
+        self._held = _NOTHING
+        self._sending.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from typing import Any
@@ -17,7 +18,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.executor.flags import ExecutorOptions
-from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
+from shared_pathways_service.servers.proxy.executors.executors import Executors
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
 from tests.servers.proxy.conftest import MakeClient, StartProxy
 from tests.servers.proxy.processes import DATA_LOSS, EIGHT, FOUR, address_of
@@ -75,11 +76,12 @@ HOSTS = ((SLICES[0], 0), (SLICES[0], 1), (SLICES[1], 0), (SLICES[1], 0))
 
 def refusal(address: str, token: str) -> StatusError:
     """Returns the error of a stream that an executor refuses."""
-    link = ExecutorLink(address, token, lambda _link, _reason: None, lambda _client: None)
-    try:
-        error = link.ask(pb.ExecutorCommand(meet=pb.MeetHosts())).exception(DEADLINE_S)
-    finally:
-        link.close()
+    with contextlib.closing(Executors((), (), None)) as executors:
+        link = executors.connect(address, token, lambda _link, _reason: None)
+        try:
+            error = link.ask(pb.ExecutorCommand(meet=pb.MeetHosts())).exception(DEADLINE_S)
+        finally:
+            link.close()
     assert isinstance(error, StatusError)
     return error
 

@@ -81,6 +81,53 @@ def test_items_pass_bytes_and_arrays_take_turns() -> None:
     assert list(messages) == []
 
 
+def test_what_comes_next_is_taken_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MESSAGE_BYTES", 4)
+    sending = queue_of()
+    assert sending.next_message() is None
+    sending.put_behind(1, data(b"1a"), b"first")
+    assert sending.next_message() == Chunk(1, memoryview(b"1a"))
+    for item in (b"aa", b"bbb", b"c"):
+        sending.put(item)
+    found = [sending.next_message() for _ in range(4)]
+    assert found == [[b"aa"], [b"bbb", b"c"], [b"first"], None]
+    sending.put(b"d")
+    assert sending.next_message() == [b"d"]
+    sending.end()
+    sending.put(b"e")
+    assert [sending.next_message() for _ in range(2)] == [None, None]
+
+
+def test_a_queue_that_is_closed_while_it_is_read_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MESSAGE_BYTES", 4)
+    made: list[SendQueue[bytes]] = []
+
+    def size_of(item: bytes) -> int:
+        if item == b"last":
+            made[0].close()
+        return len(item)
+
+    made.append(SendQueue(9, size_of))
+    for item in (b"aa", b"last", b"bb"):
+        made[0].put(item)
+    assert made[0].next_message() == [b"aa"]
+    assert made[0].next_message() is None
+    assert list(made[0].messages()) == []
+
+    def bytes_of() -> Iterator[memoryview]:
+        yield memoryview(b"1a")
+        made[1].close()
+        yield memoryview(b"1b")
+
+    made.append(SendQueue(9, len))
+    made[1].put_behind(1, bytes_of(), b"first")
+    assert made[1].next_message() == Chunk(1, memoryview(b"1a"))
+    made[1].next_message()
+    assert not made[1]._sending
+
+
 def test_a_closed_queue_keeps_nothing() -> None:
     sending = queue_of(b"a")
     messages = sending.messages()

@@ -8,5 +8,7 @@
 - `executor_client`, `executor_programs`: `DeviceClient` and `Executable` on executors
 - `remote_arrays`: arrays on executors
 - `gathering`: arrays made of parts on other executors
-- `executor_link`: the stream to an executor
+- `executor_link`: commands to an executor, and its reports
+- `flushing`: sends what was freed when no command follows
+- `executor_streams`: chooses the streams of links: `core_stream`, `public_stream`
 """

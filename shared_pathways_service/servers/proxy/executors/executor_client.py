@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
@@ -16,6 +15,7 @@ from shared_pathways_service.servers.devices.interface import ArraySpec, Place
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
+    ask_all,
     first_error,
 )
 from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
@@ -39,10 +39,6 @@ __all__ = ["ExecutorClient"]
 _MOST_BYTES = 1 << 30
 #: The most bytes of an array that are in the command itself.
 _SMALL_BYTES = 64 << 10
-
-#: Sends commands to several executors in one order: a program over them hangs if another one comes
-#: before it on one executor and after it on another.
-_IN_ONE_ORDER = threading.Lock()
 
 
 class ExecutorClient:
@@ -85,8 +81,7 @@ class ExecutorClient:
         self, client: int, links: Sequence[ExecutorLink], **body: Any
     ) -> list[pb.ExecutorReport]:
         """Sends a command to executors, and waits for all their reports, or an error."""
-        with _IN_ONE_ORDER if len(links) > 1 else contextlib.nullcontext():
-            asked = [link.ask(pb.ExecutorCommand(client=client, **body)) for link in links]
+        asked = ask_all(links, pb.ExecutorCommand(client=client, **body))
         try:
             first_error(asked)
         except StatusError:
@@ -277,7 +272,8 @@ def _upload(
             put.shards.extend(shard.tobytes() for shard in shards)
         else:
             put.sizes.extend(shard.nbytes for shard in shards)
-            sends = chunks(map(flat, shards))
+            # (A copy of one that is not in C order is made here, not on the thread of the stream.)
+            sends = chunks([flat(shard) for shard in shards])
         asked = link.ask(pb.ExecutorCommand(client=array.client, put=put), sends=sends)
     except BaseException:
         link.uploads.give_back(nbytes)

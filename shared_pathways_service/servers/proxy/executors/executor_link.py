@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
-
-import grpc
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
@@ -19,15 +18,23 @@ from shared_pathways_service.servers.devices.status_errors import (
     from_exception,
 )
 from shared_pathways_service.servers.proxy.executors.byte_budget import ByteBudget
+from shared_pathways_service.servers.proxy.executors.executor_streams import OpenStream
+from shared_pathways_service.servers.proxy.executors.flushing import Flusher
+from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
 from shared_pathways_service.servers.serving.send_queue import SendQueue
 
-__all__ = ["ExecutorLink", "error_of", "first_error", "new_number"]
+__all__ = ["ExecutorLink", "ask_all", "error_of", "first_error", "new_number"]
 
 #: Numbers of clients, arrays, programs, runners and transfers in executors.
 new_number = itertools.count(1).__next__
 
 _orders = itertools.count()
+_new_command = itertools.count(1).__next__
+#: Sends commands to several executors in one order: a program over them hangs if another one comes
+#: before it on one executor and after it on another.
+_IN_ONE_ORDER = threading.Lock()
 
+_METHOD = "/shared_pathways_service.v1.Executors/Drive"
 #: The most commands in one message.
 _MOST = 128
 #: Seconds after which an executor whose host does not answer counts as lost: an interval and a
@@ -51,6 +58,7 @@ _OPTIONS = (
 #: What a finalizer frees: the field of `Free`, and the number; and about its size.
 _Freed = tuple[str, int]
 _FREED_BYTES = 8
+_Future = futures.Future[pb.ExecutorReport]
 
 
 class ExecutorLink:
@@ -65,6 +73,8 @@ class ExecutorLink:
 
     Args:
       token: The executor's token; None: it requires none.
+      open_stream: Opens the stream.
+      flusher: Sends what is freed when no command follows.
       on_lost: Called when the executor is lost, with the reason. It may find out more for some
         seconds: what waits for the executor fails only afterwards.
       on_broken: Called with the number of a client that runs no more programs over several hosts,
@@ -83,6 +93,9 @@ class ExecutorLink:
         self,
         address: str,
         token: str | None,
+        open_stream: OpenStream,
+        flusher: Flusher,
+        *,
         on_lost: Callable[[ExecutorLink, str], None],
         on_broken: Callable[[int], None],
     ) -> None:
@@ -94,22 +107,17 @@ class ExecutorLink:
         self.order = next(_orders)
         self._on_lost = on_lost
         self._on_broken = on_broken
-        self._sending: SendQueue[pb.ExecutorCommand | _Freed] = SendQueue(_MOST, _size)
+        self._flusher = flusher
+        self._is_flush_due = False
+        # Commands, as they are sent, and what is to be freed between them.
+        self._sending: SendQueue[bytes | _Freed] = SendQueue(_MOST, _size)
         self._lock = threading.Lock()
         # By the number of the command.
         self._waiting: dict[int, _Asked] = {}
-        self._numbers = itertools.count(1)
         self._lost: StatusError | None = None
         self._is_ending = False
         self._is_closed = False
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        # (Not the generated stub: the bytes are counted here, as `ByteSize` makes them once more.)
-        drive: Any = self._channel.stream_stream(
-            "/shared_pathways_service.v1.Executors/Drive",
-            request_serializer=self._serialized,
-            response_deserializer=self._parsed,
-        )
-        self._stream: Any = drive(self._messages(), metadata=bearer(token))
+        self._stream = open_stream(address, _METHOD, bearer(token), _OPTIONS, self._next_message)
         self._thread = threading.Thread(target=self._read, name="executor-reports", daemon=True)
         self._thread.start()
 
@@ -120,7 +128,8 @@ class ExecutorLink:
 
     def tell(self, command: pb.ExecutorCommand) -> None:
         """Sends a command whose failure is that of what it makes."""
-        self._sending.put(command)
+        self._sending.put(_framed(command))
+        self._wake()
 
     def ask(
         self,
@@ -128,7 +137,7 @@ class ExecutorLink:
         *,
         sends: Iterator[memoryview] | None = None,
         receives: list[memoryview] | None = None,
-    ) -> futures.Future[pb.ExecutorReport]:
+    ) -> _Future:
         """Sends a command; the future gets its report, or a StatusError.
 
         Args:
@@ -136,22 +145,23 @@ class ExecutorLink:
           sends: Bytes to send before it; other commands pass them, and so this one.
           receives: Gets the bytes that come before the report.
         """
-        future: futures.Future[pb.ExecutorReport] = futures.Future()
-        with self._lock:
-            if self._lost is not None:
-                future.set_exception(self._lost.copy())
-                return future
-            command.number = next(self._numbers)
-            self._waiting[command.number] = _Asked(command.client, future, receives)
-            if sends is None:
-                self._sending.put(command)
-            else:
-                self._sending.put_behind(command.number, sends, command)
+        command.number = _new_command()
+        future = self._add(command.number, command.client, _framed(command), sends, receives)
+        self._wake()
         return future
 
     def free(self, kind: str, number: int) -> None:
         """Frees a number after all commands so far. Finalizers call it: it does not block."""
         self._sending.put((kind, number))
+        # (A message for each would cost as much as one for a command.)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._flusher.flush_soon(self)
+
+    def flush(self) -> None:
+        """Sends what was freed."""
+        self._is_flush_due = False
+        self._wake()
 
     def await_loss(self) -> None:
         """Returns once its loss was reported, if its stream has ended; otherwise at once."""
@@ -161,48 +171,59 @@ class ExecutorLink:
     def close(self) -> None:
         """Ends the stream, and so the executor; nothing is reported as lost."""
         self._is_closed = True
-        self._sending.end()
         self._stream.cancel()
         self._thread.join(_END_S)
-        self._channel.close()
 
-    def _messages(self) -> Iterator[pb.ExecutorCommands | Chunk]:
-        for batch in self._sending.messages():
-            if isinstance(batch, Chunk):
-                yield batch
-                continue
-            message = pb.ExecutorCommands()
-            for item in batch:
-                _add(message, item)
-            yield message
+    def _wake(self) -> None:
+        if not self._is_ending:
+            self._stream.wake()
 
-    def _serialized(self, message: pb.ExecutorCommands | Chunk) -> bytes:
-        if isinstance(message, Chunk):
-            data = serialized_chunk(message)
-        else:
-            data = message.SerializeToString()
+    def _add(
+        self,
+        number: int,
+        client: int,
+        command: bytes,
+        sends: Iterator[memoryview] | None = None,
+        receives: list[memoryview] | None = None,
+    ) -> _Future:
+        """Queues a command, which is sent after the next wake of the stream."""
+        future: _Future = futures.Future()
+        with self._lock:
+            if self._lost is not None:
+                future.set_exception(self._lost.copy())
+                return future
+            self._waiting[number] = _Asked(client, future, receives)
+            if sends is None:
+                self._sending.put(command)
+            else:
+                self._sending.put_behind(number, sends, command)
+        return future
+
+    def _next_message(self) -> bytes | None:
+        message = self._sending.next_message()
+        if message is None:
+            return None
+        data = serialized_chunk(message) if isinstance(message, Chunk) else _joined(message)
         self.sent_bytes += len(data)
         return data
-
-    def _parsed(self, data: bytes) -> pb.ExecutorReports | Chunk:
-        self.received_bytes += len(data)
-        return parsed_chunk(data) or pb.ExecutorReports.FromString(data)
 
     def _read(self) -> None:
         reason = "the executor has ended"
         try:
-            for message in self._stream:
-                if isinstance(message, Chunk):
-                    self._receive(message)
+            for data in self._stream.receive():
+                self.received_bytes += len(data)
+                if chunk := parsed_chunk(data):
+                    self._receive(chunk)
                     continue
-                for report in message.reports:
+                for report in pb.ExecutorReports.FromString(data).reports:
                     self._take(report)
-        except grpc.RpcError as error:
-            reason = f"the executor at {self.address} is gone: {_details(error)}"
+        except StreamBrokenError as error:
+            reason = f"the executor at {self.address} is gone: {error}"
         except Exception as error:  # noqa: BLE001 - otherwise all would wait for ever
             reason = f"a report of the executor at {self.address} cannot be handled: {error}"
-            self._stream.cancel()
         self._is_ending = True
+        with contextlib.suppress(Exception):  # whatever it is, the end must be reported
+            self._stream.close()
         try:
             # Before those that wait, so that what fails then is said to be lost with its slice.
             if not self._is_closed:
@@ -238,8 +259,19 @@ class _Asked(NamedTuple):
     """A command whose report is awaited, with its client, and what gets the bytes before that."""
 
     client: int
-    future: futures.Future[pb.ExecutorReport]
+    future: _Future
     receives: list[memoryview] | None
+
+
+def ask_all(links: Sequence[ExecutorLink], command: pb.ExecutorCommand) -> list[_Future]:
+    """Sends a command to several executors; it comes in the same order as others to all of them."""
+    command.number = _new_command()
+    data = _framed(command)
+    with _IN_ONE_ORDER:
+        asked = [link._add(command.number, command.client, data) for link in links]  # noqa: SLF001
+    for link in links:
+        link.flush()
+    return asked
 
 
 def error_of(ended: futures.Future[Any]) -> StatusError | None:
@@ -272,28 +304,37 @@ def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = 
         )
 
 
-def _size(item: pb.ExecutorCommand | _Freed) -> int:
-    return item.ByteSize() if isinstance(item, pb.ExecutorCommand) else _FREED_BYTES
+def _size(item: bytes | _Freed) -> int:
+    return len(item) if isinstance(item, bytes) else _FREED_BYTES
 
 
-def _add(message: pb.ExecutorCommands, item: pb.ExecutorCommand | _Freed) -> None:
-    if isinstance(item, pb.ExecutorCommand):
-        message.commands.append(item)
-        return
-    commands = message.commands
-    if not commands or not commands[-1].HasField("free"):
-        commands.add().free.SetInParent()
-    kind, number = item
-    getattr(commands[-1].free, kind).append(number)
+def _framed(command: pb.ExecutorCommand) -> bytes:
+    """Returns a message of one command. Such bytes, joined, are a message of all of them."""
+    return pb.ExecutorCommands(commands=[command]).SerializeToString()
 
 
-def _settle(future: futures.Future[pb.ExecutorReport], report: pb.ExecutorReport) -> None:
+def _joined(items: Sequence[bytes | _Freed]) -> bytes:
+    """Returns a message of commands; those that free what comes next to each other are one."""
+    parts: list[bytes] = []
+    freed: pb.ExecutorCommand | None = None
+    for item in items:
+        if isinstance(item, bytes):
+            if freed is not None:
+                parts.append(_framed(freed))
+                freed = None
+            parts.append(item)
+            continue
+        if freed is None:
+            freed = pb.ExecutorCommand()
+        kind, number = item
+        getattr(freed.free, kind).append(number)
+    if freed is not None:
+        parts.append(_framed(freed))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _settle(future: _Future, report: pb.ExecutorReport) -> None:
     if report.code:
         future.set_exception(StatusError(Code(report.code), report.message))
     else:
         future.set_result(report)
-
-
-def _details(error: grpc.RpcError) -> str:
-    details = getattr(error, "details", None)
-    return str(error if details is None else details())

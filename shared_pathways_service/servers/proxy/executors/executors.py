@@ -9,6 +9,8 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
+from shared_pathways_service.servers.proxy.executors.executor_streams import stream_opener
+from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.opened_sets import OpenedSets
 from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 
@@ -26,6 +28,7 @@ class Executors:
       host_of: The executor of each device, by its index; ascending.
       token: The token of all executors; None: they require none.
       collective_timeout_s: The seconds for which a host waits for others in a program.
+      transport: The kind of the streams, one of `TRANSPORTS`.
     """
 
     def __init__(
@@ -34,15 +37,15 @@ class Executors:
         host_of: Sequence[int],
         token: str | None,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
+        transport: str = "auto",
     ) -> None:
         self._watching = threading.Lock()
         self._lost: list[tuple[ExecutorLink, str]] = []
         self._on_lost: OnLost | None = None
         self._sets = OpenedSets(collective_timeout_s)
-        self._links = [
-            ExecutorLink(address, token, self._lose, self._sets.drop_broken)
-            for address in addresses
-        ]
+        self._open_stream = stream_opener(transport)
+        self._flusher = Flusher()
+        self._links = [self.connect(address, token, self._lose) for address in addresses]
         self._link_of = {i: self._links[host] for i, host in enumerate(host_of)}
 
     def watch(self, on_lost: OnLost) -> None:
@@ -93,7 +96,14 @@ class Executors:
         self, address: str, token: str | None, on_lost: Callable[[ExecutorLink, str], None]
     ) -> ExecutorLink:
         """Opens the stream to one more executor, which its caller ends, for `replace`."""
-        return ExecutorLink(address, token, on_lost, self._sets.drop_broken)
+        return ExecutorLink(
+            address,
+            token,
+            self._open_stream,
+            self._flusher,
+            on_lost=on_lost,
+            on_broken=self._sets.drop_broken,
+        )
 
     def disconnect(self, links: Sequence[ExecutorLink]) -> None:
         """Ends streams that `connect` has opened, and so the executors."""
@@ -111,6 +121,7 @@ class Executors:
     def close(self) -> None:
         """Ends all streams, and so the executors."""
         self.disconnect(self._links)
+        self._flusher.close()
 
     def _lose(self, link: ExecutorLink, reason: str) -> None:
         with self._watching:

@@ -20,7 +20,9 @@ def named_executors(options: ProxyServerOptions) -> Executors | None:
         return None
     token = read_token(options.executor_token_file, field="--executor_token_file")
     hosts = hosts_of(options.instance_types())
-    return Executors(options.executors, hosts, token, options.collective_timeout_s)
+    return Executors(
+        options.executors, hosts, token, options.collective_timeout_s, options.transport
+    )
 
 
 def placed_executors(options: ProxyServerOptions) -> PlacedExecutors | None:
@@ -28,5 +30,7 @@ def placed_executors(options: ProxyServerOptions) -> PlacedExecutors | None:
     if not options.places_executors:
         return None
     return PlacedExecutors(
-        options.instance_types(), collective_timeout_s=options.collective_timeout_s
+        options.instance_types(),
+        collective_timeout_s=options.collective_timeout_s,
+        transport=options.transport,
     )

@@ -67,6 +67,7 @@ class PlacedExecutors:
       instance_types: The virtual slices.
       collective_timeout_s: The seconds for which a host waits for others in a program.
       wait_s: Seconds for the RM to name the executors of a placement.
+      transport: The kind of the streams to executors, one of `TRANSPORTS`.
     """
 
     def __init__(
@@ -75,8 +76,9 @@ class PlacedExecutors:
         *,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
         wait_s: float = EXECUTORS_S,
+        transport: str = "auto",
     ) -> None:
-        self._executors = Executors((), (), None, collective_timeout_s)
+        self._executors = Executors((), (), None, collective_timeout_s, transport)
         self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
         self._wait_s = wait_s
         #: The devices of each host, by slice.
@@ -143,6 +145,7 @@ class PlacedExecutors:
         for placement in running:
             if placement.thread is not None:
                 placement.thread.join(_END_S)
+        self._executors.close()
 
     # ---- clients
 
