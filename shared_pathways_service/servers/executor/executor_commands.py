@@ -8,7 +8,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, Protocol
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.array_bytes import chunks, joined
@@ -40,8 +40,15 @@ _SMALL_BYTES = 64 << 10
 
 #: The bytes of large arrays.
 Data = Iterator[memoryview]
-#: Takes a report, and bytes that belong to it.
-Report = Callable[[pb.ExecutorReport, Data | None], None]
+
+
+class Report(Protocol):
+    """Takes reports."""
+
+    def __call__(
+        self, report: pb.ExecutorReport, data: Data | None = None, *, may_wait: bool = False
+    ) -> None:
+        """Takes a report, and bytes that belong to it; it may wait a little for the next one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Commands:
 
     Args:
       engine: Opens clients.
-      report: Called with each report, and bytes that belong to it or None, on any thread.
+      report: Called with each report on any thread.
       offers: What is offered to other executors.
       process: This process, with its host, for messages.
     """
@@ -210,7 +217,12 @@ class Commands:
             self._fail(job, from_exception(error, self._process))
             return
         if job.number:
-            self._report(report, data)
+            self._report(report, data, may_wait=self._is_followed(job))
+
+    def _is_followed(self, job: _Job) -> bool:
+        """Whether the report of another program follows, on which the proxy has not to wait for."""
+        runs = self._runs.get(job.client) if job.kind == "run" else None
+        return runs is not None and not runs.is_empty
 
     def _fail(self, job: _Job, error: StatusError) -> None:
         for held in job.makes:
@@ -219,7 +231,7 @@ class Commands:
             report = pb.ExecutorReport(number=job.number, code=error.code.value)
             report.message = error.message
             report.is_broken = isinstance(error, BrokenClientError)
-            self._report(report, None)
+            self._report(report)
 
     def _free(self, body: pb.Free) -> None:
         # (Commands before this one refer to what they use.)

@@ -23,6 +23,8 @@ _SERVICE = "shared_pathways_service.v1.Executors"
 _HEADER = "authorization"
 #: The most reports in one message.
 _MOST = 256
+#: Seconds for which the report of a program waits for those of the next ones.
+_PATIENCE_S = 0.001
 
 MakeCommands = Callable[[Report], Commands]
 
@@ -100,13 +102,19 @@ class ExecutorService:
     def _serve(
         self, requests: Iterator[pb.ExecutorCommands | Chunk]
     ) -> Iterator[pb.ExecutorReports | Chunk]:
-        sending: SendQueue[pb.ExecutorReport] = SendQueue(_MOST, pb.ExecutorReport.ByteSize)
+        sending: SendQueue[pb.ExecutorReport] = SendQueue(
+            _MOST, pb.ExecutorReport.ByteSize, patience_s=_PATIENCE_S
+        )
 
-        def report(report: pb.ExecutorReport, data: Data | None) -> None:
-            if data is None:
-                sending.put(report)
-            else:
+        def report(
+            report: pb.ExecutorReport, data: Data | None = None, *, may_wait: bool = False
+        ) -> None:
+            if data is not None:
                 sending.put_behind(report.number, data, report)
+            elif may_wait:
+                sending.put_patiently(report)
+            else:
+                sending.put(report)
 
         commands = self._make_commands(report)
 

@@ -23,6 +23,11 @@ class RunQueue:
         self._is_cancelled = False
         threading.Thread(target=self._loop, name=name, daemon=True).start()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no function waits."""
+        return self._queue.empty()
+
     def put(self, function: Callable[[], None]) -> None:
         """Calls a function, which raises nothing, after those before it."""
         self._queue.put(function)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -41,11 +42,15 @@ class SendQueue(Generic[T]):
     Args:
       most: The most items of a message.
       size_of: Returns the bytes of an item.
+      patience_s: The seconds for which `messages` holds back items that were put patiently.
     """
 
-    def __init__(self, most: int, size_of: Callable[[T], int]) -> None:
+    def __init__(self, most: int, size_of: Callable[[T], int], *, patience_s: float = 0.0) -> None:
         self._most = most
         self._size_of = size_of
+        self._patience_s = patience_s
+        # Set when anything is queued that does not wait for more.
+        self._is_urgent = threading.Event()
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # An item that was taken from the queue, and is the first of the next message.
         self._held: Any = _NOTHING
@@ -54,7 +59,12 @@ class SendQueue(Generic[T]):
         self._is_closed = False
 
     def put(self, item: T) -> None:
-        """Sends an item. Finalizers may call it: it does not block."""
+        """Sends an item. Finalizers may call it if there is no patience: it does not block."""
+        if not self._is_closed:
+            self._queue(item)
+
+    def put_patiently(self, item: T) -> None:
+        """Sends an item with the next one that is not put patiently, or after the patience."""
         if not self._is_closed:
             self._items.put(item)
 
@@ -62,11 +72,11 @@ class SendQueue(Generic[T]):
         """Sends bytes as chunks of this number, and then an item."""
         if not self._is_closed:
             self._sending.append((number, data, item))
-            self._items.put(_BYTES)
+            self._queue(_BYTES)
 
     def end(self) -> None:
         """Ends the stream after the items so far; bytes that wait are not sent."""
-        self._items.put(None)
+        self._queue(None)
 
     def close(self) -> None:
         """Ends the stream at once; drops what waits, and what is put later."""
@@ -85,6 +95,9 @@ class SendQueue(Generic[T]):
                 yield message
             elif not self._is_ended:
                 self._held = self._items.get()
+                if self._patience_s:
+                    self._is_urgent.wait(self._patience_s)
+                    self._is_urgent.clear()
 
     def next_message(self) -> list[T] | Chunk | None:
         """Returns the items of the next message, or a chunk; None if nothing waits."""
@@ -107,6 +120,12 @@ class SendQueue(Generic[T]):
         if self._is_closed:
             self._drop()
         return message
+
+    def _queue(self, item: Any) -> None:
+        self._items.put(item)
+        if self._patience_s:
+            # Now, so that it is queued if the event is set: at worst the next item does not wait.
+            self._is_urgent.set()
 
     def _next(self) -> Any:
         if self._is_ended:

@@ -46,7 +46,12 @@ class Client:
     def runner(self, program: SimpleNamespace, _results: Any) -> SimpleNamespace:
         return SimpleNamespace(program=program)
 
+    #: Programs run while it is set.
+    ready = threading.Event()
+    ready.set()
+
     def run(self, _runner: SimpleNamespace, arguments: Sequence[bytes]) -> list[bytes]:
+        assert self.ready.wait(DEADLINE_S)
         if arguments == [b"bad"]:
             raise StatusError(Code.UNKNOWN, "Gloo failed")
         return [2 * argument for argument in arguments]
@@ -67,6 +72,8 @@ class Proxy:
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
         self.data: dict[int, bytes] = {}
+        #: The commands whose reports may wait for the next one.
+        self.patient: list[int] = []
 
     def send(self, data: Sequence[memoryview] = (), **body: Any) -> int:
         self._sent += 1
@@ -96,7 +103,15 @@ class Proxy:
             self._received[report.number] = report
         return self._received[number]
 
-    def _take(self, report: pb.ExecutorReport, data: Iterator[memoryview] | None) -> None:
+    def _take(
+        self,
+        report: pb.ExecutorReport,
+        data: Iterator[memoryview] | None = None,
+        *,
+        may_wait: bool = False,
+    ) -> None:
+        if may_wait:
+            self.patient.append(report.number)
         if data is not None:
             self.data[report.number] = b"".join(data)
         self._reports.put(report)
@@ -133,6 +148,21 @@ def test_the_bytes_of_large_arrays_come_before_commands_and_reports(proxy: Proxy
     fetched = proxy.send(fetch=pb.FetchArray(array=RESULT))
     assert (proxy.report(fetched).code, list(proxy.report(fetched).pieces)) == (0, [])
     assert proxy.data == {fetched: 4 * half}
+
+
+def test_the_report_of_a_program_may_wait_if_another_one_follows(proxy: Proxy) -> None:
+    proxy.prepare(b"one host")
+    Client.ready.clear()
+    try:
+        proxy.send(put=put(b"ab"))
+        first = proxy.run()
+        # (These are queued before the first one ends.)
+        second, failed, last = proxy.run(), proxy.run(argument=99), proxy.run()
+    finally:
+        Client.ready.set()
+    assert proxy.report(failed).code == Code.INTERNAL.value
+    assert proxy.report(last).code == 0
+    assert proxy.patient == [first, second]
 
 
 def test_freed_numbers_remain_for_earlier_commands(proxy: Proxy) -> None:

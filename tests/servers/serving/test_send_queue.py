@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import queue
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol.chunks import Chunk
 from shared_pathways_service.servers.serving import send_queue as module
 from shared_pathways_service.servers.serving.send_queue import SendQueue
@@ -47,6 +50,48 @@ def test_a_message_has_so_many_bytes_unless_one_item_has_more(
         [b"ddddd"],
         [b"e"],
     ]
+
+
+class Items(queue.SimpleQueue[bytes | None]):
+    """Calls `on_wait` once when something waits for an item, and has none."""
+
+    on_wait: Callable[[], None] | None = None
+
+    def get(self, block: bool = True, timeout: float | None = None) -> bytes | None:
+        on_wait, self.on_wait = self.on_wait, None
+        if on_wait is not None:
+            on_wait()
+        return super().get(block, timeout)
+
+
+def waiting(patience_s: float, on_wait: Callable[[SendQueue[bytes]], None]) -> SendQueue[bytes]:
+    """Returns an empty queue; something is put once its reader waits."""
+    made: SendQueue[bytes] = SendQueue(9, len, patience_s=patience_s)
+    items = made._items = Items()
+    items.on_wait = lambda: on_wait(made)
+    return made
+
+
+def test_patient_items_wait_for_the_next_one_that_is_not() -> None:
+    def put(sending: SendQueue[bytes]) -> None:
+        sending.put_patiently(b"a")
+        threading.Timer(0, put_the_rest, [sending]).start()
+
+    def put_the_rest(sending: SendQueue[bytes]) -> None:
+        sending.put_patiently(b"b")
+        sending.put(b"c")
+        sending.end()
+
+    assert list(waiting(DEADLINE_S, put).messages()) == [[b"a", b"b", b"c"]]
+
+
+def test_patient_items_do_not_wait_longer_than_the_patience() -> None:
+    sending = waiting(0.001, lambda sending: sending.put_patiently(b"a"))
+    messages = sending.messages()
+    assert next(messages) == [b"a"]
+    sending.put_patiently(b"b")
+    sending.end()
+    assert list(messages) == [[b"b"]]
 
 
 def test_a_message_does_not_wait_for_more_items() -> None:

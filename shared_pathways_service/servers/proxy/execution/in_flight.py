@@ -14,7 +14,8 @@ from shared_pathways_service.servers.serving.last_requests_file import Place
 
 __all__ = ["InFlight", "Pace"]
 
-#: The most operations, and bytes of their results; one alone may have more.
+#: The most operations, and bytes of their results; one alone may have more. (More operations cost
+#: more each: what starts one by one also wakes its executor one by one.)
 _MOST: Final = 32
 _MOST_BYTES: Final = 256 << 20
 #: The most seconds that several may take together, by their programs' last runs: what is in
@@ -66,22 +67,24 @@ class InFlight:
         self._changed = threading.Condition(self._lock)
         self._started: dict[_Started, _Entry] = {}
         self._last_end = -math.inf
+        # How many may be left when those that wait for room go on; 0: none waits.
+        self._enough_left = 0
         self._place = place
         self._current = ""
+        # The operation that is recorded.
+        self._recorded = ""
 
     def begin(self, name: str) -> None:
         """Records the queue's current operation, if nothing else runs."""
         with self._lock:
             self._current = name
-            if not self._started:
-                self._place.begin(name)
+            self._record()
 
     def end(self) -> None:
         """Records the end of the queue's current operation; it may have been started."""
         with self._lock:
             self._current = ""
-            if not self._started:
-                self._place.end()
+            self._record()
 
     def enter(self, operation: _Started, nbytes: int, pace: Pace, *, waits: bool) -> bool:
         """Counts an operation once there is room for it; False if there is none, and it waits not.
@@ -93,10 +96,10 @@ class InFlight:
           waits: Whether to wait for room.
         """
         with self._changed:
-            while not self._has_room(nbytes, pace):
+            if not self._has_room(nbytes, pace):
                 if not waits:
                     return False
-                self._changed.wait()
+                self._await_room(nbytes, pace)
             self._started[operation] = _Entry(time.monotonic(), nbytes, pace, pace.seconds)
             self._record()
         leave = functools.partial(self._leave, operation)
@@ -126,9 +129,21 @@ class InFlight:
             seconds += entry.seconds
         return nbytes <= _MOST_BYTES and seconds <= _BRIEF_S
 
+    def _await_room(self, nbytes: int, pace: Pace) -> None:
+        # Until half have settled: so many start together then, and none of them one by one.
+        enough = len(self._started) // 2
+        while len(self._started) > enough or not self._has_room(nbytes, pace):
+            self._enough_left = max(self._enough_left, enough)
+            self._changed.wait()
+        # (Others that wait were woken as well, and set it again.)
+        self._enough_left = 0
+
     def _record(self) -> None:
         oldest = next(iter(self._started), None)
         name = self._current if oldest is None else oldest.name
+        if name == self._recorded:
+            return
+        self._recorded = name
         if name:
             self._place.begin(name)
         else:
@@ -142,4 +157,5 @@ class InFlight:
             entry.pace.seconds = now - max(entry.began, self._last_end)
             self._last_end = now
             self._record()
-            self._changed.notify_all()
+            if len(self._started) <= self._enough_left:
+                self._changed.notify_all()

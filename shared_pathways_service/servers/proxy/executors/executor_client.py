@@ -63,6 +63,7 @@ class ExecutorClient:
         self.present = present
         self._link_of = link_of
         self._device_ids = device_ids
+        self._found_on: tuple[ExecutorLink | None, Mapping[int, ExecutorLink]] = (None, {})
         placeholders = XlaClient(device_ids)
         self.platform = placeholders.platform
         self.memory_kinds = placeholders.memory_kinds
@@ -74,8 +75,15 @@ class ExecutorClient:
 
     def is_on(self, links: Sequence[ExecutorLink]) -> bool:
         """Whether this is one executor, and has all devices now: then no other client is opened."""
-        link_of = self._link_of()
-        return len(links) == 1 and all(link_of.get(i) is links[0] for i in self._device_ids)
+        link_of, (link, *others) = self._link_of(), links
+        found_on, found_in = self._found_on
+        if found_on is link and found_in is link_of:
+            return True
+        if others or any(link_of.get(i) is not link for i in self._device_ids):
+            return False
+        # (It holds as long as the mapping does, which does not change.)
+        self._found_on = (link, link_of)
+        return True
 
     def ask(
         self, client: int, links: Sequence[ExecutorLink], **body: Any

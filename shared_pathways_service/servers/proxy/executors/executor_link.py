@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -12,18 +14,20 @@ from typing import Any, NamedTuple
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
-from shared_pathways_service.servers.devices.status_errors import (
-    Code,
-    StatusError,
-    from_exception,
-)
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.byte_budget import ByteBudget
+from shared_pathways_service.servers.proxy.executors.command_messages import (
+    Freed,
+    framed,
+    joined,
+    size_of,
+)
 from shared_pathways_service.servers.proxy.executors.executor_streams import OpenStream
 from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
 from shared_pathways_service.servers.serving.send_queue import SendQueue
 
-__all__ = ["ExecutorLink", "ask_all", "error_of", "first_error", "new_number"]
+__all__ = ["ENOUGH", "TOGETHER", "ExecutorLink", "ask_all", "first_error", "new_number"]
 
 #: Numbers of clients, arrays, programs, runners and transfers in executors.
 new_number = itertools.count(1).__next__
@@ -55,10 +59,14 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-#: What a finalizer frees: the field of `Free`, and the number; and about its size.
-_Freed = tuple[str, int]
-_FREED_BYTES = 8
+#: An executor with so many programs does not need the next one at once, which is then sent with
+#: the next report, or with so many others.
+ENOUGH = 4
+TOGETHER = 16
+
 _Future = futures.Future[pb.ExecutorReport]
+#: Gets the error of a program, or None.
+OnEnd = Callable[[StatusError | None], None]
 
 
 class ExecutorLink:
@@ -110,10 +118,14 @@ class ExecutorLink:
         self._flusher = flusher
         self._is_flush_due = False
         # Commands, as they are sent, and what is to be freed between them.
-        self._sending: SendQueue[bytes | _Freed] = SendQueue(_MOST, _size)
+        self._sending: SendQueue[bytes | Freed] = SendQueue(_MOST, size_of)
         self._lock = threading.Lock()
         # By the number of the command.
         self._waiting: dict[int, _Asked] = {}
+        # The programs of each client that have not ended, and those that are not sent yet, or were
+        # with other commands.
+        self._running: Counter[int] = Counter()
+        self._unsent = 0
         self._lost: StatusError | None = None
         self._is_ending = False
         self._is_closed = False
@@ -128,7 +140,7 @@ class ExecutorLink:
 
     def tell(self, command: pb.ExecutorCommand) -> None:
         """Sends a command whose failure is that of what it makes."""
-        self._sending.put(_framed(command))
+        self._sending.put(framed(command))
         self._wake()
 
     def ask(
@@ -146,9 +158,27 @@ class ExecutorLink:
           receives: Gets the bytes that come before the report.
         """
         command.number = _new_command()
-        future = self._add(command.number, command.client, _framed(command), sends, receives)
+        future: _Future = futures.Future()
+        asked = _Asked(command.client, functools.partial(_settle, future), receives)
+        self._add(command.number, asked, framed(command), sends)
         self._wake()
         return future
+
+    def start(self, command: pb.ExecutorCommand, on_end: OnEnd) -> None:
+        """Sends a command that runs a program; if the executor has enough of them, with others.
+
+        Args:
+          command: The command, which is given a number.
+          on_end: Called on the thread that reads reports, or now.
+        """
+        command.number = _new_command()
+        client = command.client
+        asked = _Asked(client, functools.partial(_call, on_end), is_program=True)
+        self._add(command.number, asked, framed(command))
+        self._unsent += 1
+        # (In this order: what ends from now on sends it.)
+        if self._running[client] <= ENOUGH or self._unsent >= TOGETHER:
+            self._wake()
 
     def free(self, kind: str, number: int) -> None:
         """Frees a number after all commands so far. Finalizers call it: it does not block."""
@@ -175,35 +205,36 @@ class ExecutorLink:
         self._thread.join(_END_S)
 
     def _wake(self) -> None:
+        self._unsent = 0
         if not self._is_ending:
             self._stream.wake()
 
     def _add(
         self,
         number: int,
-        client: int,
+        asked: _Asked,
         command: bytes,
         sends: Iterator[memoryview] | None = None,
-        receives: list[memoryview] | None = None,
-    ) -> _Future:
+    ) -> None:
         """Queues a command, which is sent after the next wake of the stream."""
-        future: _Future = futures.Future()
         with self._lock:
-            if self._lost is not None:
-                future.set_exception(self._lost.copy())
-                return future
-            self._waiting[number] = _Asked(client, future, receives)
-            if sends is None:
-                self._sending.put(command)
-            else:
-                self._sending.put_behind(number, sends, command)
-        return future
+            lost = self._lost
+            if lost is None:
+                self._waiting[number] = asked
+                if asked.is_program:
+                    self._running[asked.client] += 1
+                if sends is None:
+                    self._sending.put(command)
+                else:
+                    self._sending.put_behind(number, sends, command)
+        if lost is not None:
+            asked.settle(lost.copy())
 
     def _next_message(self) -> bytes | None:
         message = self._sending.next_message()
         if message is None:
             return None
-        data = serialized_chunk(message) if isinstance(message, Chunk) else _joined(message)
+        data = serialized_chunk(message) if isinstance(message, Chunk) else joined(message)
         self.sent_bytes += len(data)
         return data
 
@@ -217,6 +248,8 @@ class ExecutorLink:
                     continue
                 for report in pb.ExecutorReports.FromString(data).reports:
                     self._take(report)
+                if self._unsent:
+                    self._wake()
         except StreamBrokenError as error:
             reason = f"the executor at {self.address} is gone: {error}"
         except Exception as error:  # noqa: BLE001 - otherwise all would wait for ever
@@ -237,7 +270,7 @@ class ExecutorLink:
             self.uploads.end(lost)
             self.fetches.end(lost)
             for asked in left.values():
-                asked.future.set_exception(lost.copy())
+                asked.settle(lost.copy())
 
     def _receive(self, chunk: Chunk) -> None:
         with self._lock:
@@ -248,38 +281,39 @@ class ExecutorLink:
     def _take(self, report: pb.ExecutorReport) -> None:
         with self._lock:
             asked = self._waiting.pop(report.number, None)
-        if asked is None:
-            return
+            if asked is None:
+                return
+            if asked.is_program:
+                self._running[asked.client] -= 1
         if report.is_broken:
             self._on_broken(asked.client)
-        _settle(asked.future, report)
+        if report.code:
+            asked.settle(StatusError(Code(report.code), report.message))
+        else:
+            asked.settle(report)
 
 
 class _Asked(NamedTuple):
     """A command whose report is awaited, with its client, and what gets the bytes before that."""
 
     client: int
-    future: _Future
-    receives: list[memoryview] | None
+    settle: Callable[[pb.ExecutorReport | StatusError], None]
+    receives: list[memoryview] | None = None
+    is_program: bool = False
 
 
 def ask_all(links: Sequence[ExecutorLink], command: pb.ExecutorCommand) -> list[_Future]:
     """Sends a command to several executors; it comes in the same order as others to all of them."""
     command.number = _new_command()
-    data = _framed(command)
+    data = framed(command)
+    made: list[_Future] = [futures.Future() for _ in links]
     with _IN_ONE_ORDER:
-        asked = [link._add(command.number, command.client, data) for link in links]  # noqa: SLF001
+        for link, future in zip(links, made, strict=True):
+            asked = _Asked(command.client, functools.partial(_settle, future))
+            link._add(command.number, asked, data)  # noqa: SLF001
     for link in links:
         link.flush()
-    return asked
-
-
-def error_of(ended: futures.Future[Any]) -> StatusError | None:
-    """Returns the error of what was asked of an executor, and has ended."""
-    error = ended.exception()
-    if error is None or isinstance(error, StatusError):
-        return error
-    return from_exception(error)
+    return made
 
 
 def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = None) -> None:
@@ -304,37 +338,12 @@ def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = 
         )
 
 
-def _size(item: bytes | _Freed) -> int:
-    return len(item) if isinstance(item, bytes) else _FREED_BYTES
-
-
-def _framed(command: pb.ExecutorCommand) -> bytes:
-    """Returns a message of one command. Such bytes, joined, are a message of all of them."""
-    return pb.ExecutorCommands(commands=[command]).SerializeToString()
-
-
-def _joined(items: Sequence[bytes | _Freed]) -> bytes:
-    """Returns a message of commands; those that free what comes next to each other are one."""
-    parts: list[bytes] = []
-    freed: pb.ExecutorCommand | None = None
-    for item in items:
-        if isinstance(item, bytes):
-            if freed is not None:
-                parts.append(_framed(freed))
-                freed = None
-            parts.append(item)
-            continue
-        if freed is None:
-            freed = pb.ExecutorCommand()
-        kind, number = item
-        getattr(freed.free, kind).append(number)
-    if freed is not None:
-        parts.append(_framed(freed))
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _settle(future: _Future, report: pb.ExecutorReport) -> None:
-    if report.code:
-        future.set_exception(StatusError(Code(report.code), report.message))
+def _settle(future: _Future, end: pb.ExecutorReport | StatusError) -> None:
+    if isinstance(end, StatusError):
+        future.set_exception(end)
     else:
-        future.set_result(report)
+        future.set_result(end)
+
+
+def _call(on_end: OnEnd, end: pb.ExecutorReport | StatusError) -> None:
+    on_end(end if isinstance(end, StatusError) else None)

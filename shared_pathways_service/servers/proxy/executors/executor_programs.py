@@ -13,7 +13,6 @@ from shared_pathways_service.servers.devices.interface import ArraySpec, Start
 from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
-    error_of,
     new_number,
 )
 from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
@@ -223,9 +222,8 @@ class _Runs:
         """Starts the program; `on_end` is called by the thread that reads reports, or now."""
         compiled, body, made = self._prepare(arguments)
         (link,) = compiled.links
-        future = link.ask(pb.ExecutorCommand(client=compiled.client, run=body))
+        link.start(pb.ExecutorCommand(client=compiled.client, run=body), on_end)
         self._donate(arguments)
-        future.add_done_callback(lambda ended: on_end(error_of(ended)))
         return made
 
     def _prepare(self, arguments: list[Any]) -> tuple[_Compiled, pb.RunProgram, list[RemoteArray]]:

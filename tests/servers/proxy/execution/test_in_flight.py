@@ -124,6 +124,30 @@ def test_waits_end_when_what_is_in_flight_settles(wait: str) -> None:
     assert flight.is_empty(waits=False) is (wait == "for all")
 
 
+def test_what_waits_for_room_goes_on_when_half_have_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MOST", 4)
+    flight, started, waiting = in_flight(), [Started() for _ in range(4)], Started("waiting")
+    for operation in started:
+        assert flight.enter(operation, 0, Pace(0.0), waits=False)
+    thread = threading.Thread(
+        target=flight.enter, args=(waiting, 0, Pace(0.0)), kwargs={"waits": True}, daemon=True
+    )
+    thread.start()
+    while not flight._enough_left:
+        pass
+    started[0].settle()
+    # There is room, which it does not take yet.
+    extra = Started()
+    assert flight.enter(extra, 0, Pace(0.0), waits=False)
+    assert not flight.enter(Started(), 0, Pace(0.0), waits=False)
+    for operation in started[1:3]:
+        operation.settle()
+    thread.join(DEADLINE_S)
+    assert waiting.callbacks
+
+
 def test_the_record_shows_the_oldest_operation_in_flight_before_that_of_the_queue(
     tmp_path: Path,
 ) -> None:

@@ -13,7 +13,12 @@ from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink, ask_all
+from shared_pathways_service.servers.proxy.executors.executor_link import (
+    ENOUGH,
+    TOGETHER,
+    ExecutorLink,
+    ask_all,
+)
 from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
 
@@ -55,6 +60,8 @@ class Stream:
 def describe(command: pb.ExecutorCommand) -> str:
     if command.HasField("free"):
         return f"free {list(command.free.arrays)} {list(command.free.programs)}"
+    if command.HasField("run"):
+        return f"run {command.run.results[0]}"
     return f"fetch {command.fetch.array}"
 
 
@@ -102,6 +109,57 @@ def test_what_is_freed_goes_with_the_next_command_in_the_order_of_the_calls(link
     stream.is_busy = False
     link.tell(fetch(4))
     assert stream.sent == [["fetch 1", "free [1] [2]", "fetch 3", "free [3] []", "fetch 4"]]
+
+
+def run(client: int, result: int) -> pb.ExecutorCommand:
+    return pb.ExecutorCommand(client=client, run=pb.RunProgram(results=[result]))
+
+
+def report(stream: Stream, number: int, **others: Any) -> None:
+    made = pb.ExecutorReport(number=number, **others)
+    stream.incoming.put(pb.ExecutorReports(reports=[made]).SerializeToString())
+
+
+def test_an_executor_with_enough_programs_gets_the_next_ones_together(links: Links) -> None:
+    (link, _), (stream, _) = links
+    ended: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()
+    for result in range(ENOUGH + 2):
+        link.start(run(1, result), ended.put)
+    assert stream.sent == [[f"run {result}"] for result in range(ENOUGH)]
+    # Not those of another client, and no other commands.
+    link.start(run(2, 77), ended.put)
+    assert stream.sent[ENOUGH:] == [[f"run {ENOUGH}", f"run {ENOUGH + 1}", "run 77"]]
+    link.start(run(1, 88), ended.put)
+    link.tell(fetch(1))
+    assert stream.sent[ENOUGH + 1 :] == [["run 88", "fetch 1"]]
+    # With the next report.
+    link.start(run(1, 99), ended.put)
+    stream.woken.clear()
+    report(stream, stream.numbers[0])
+    assert ended.get(timeout=DEADLINE_S) is None
+    assert stream.woken.wait(DEADLINE_S)
+    assert stream.sent[ENOUGH + 2 :] == [["run 99"]]
+    # Or with so many others.
+    for result in range(TOGETHER):
+        link.start(run(1, result), ended.put)
+    assert stream.sent[ENOUGH + 3 :] == [[f"run {result}" for result in range(TOGETHER)]]
+
+
+def test_a_started_program_ends_with_its_error_or_the_loss_of_its_executor(links: Links) -> None:
+    (link, _), (stream, _) = links
+    ended: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()
+    for result in range(2):
+        link.start(run(1, result), ended.put)
+    report(stream, stream.numbers[0], code=Code.INTERNAL.value, message="it failed")
+    error = ended.get(timeout=DEADLINE_S)
+    assert error is not None
+    assert (error.code, error.message) == (Code.INTERNAL, "it failed")
+    stream.incoming.put(None)
+    for _ in range(2):
+        error = ended.get(timeout=DEADLINE_S)
+        assert error is not None
+        assert error.code is Code.DATA_LOSS
+        link.start(run(1, 5), ended.put)
 
 
 def test_what_is_freed_is_sent_without_a_command(links: Links) -> None:
