@@ -41,6 +41,9 @@ _OPTIONS = (
     # A proxy's pings find out whether this process still lives.
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A proxy and each transfer have connections of their own. One that opens calls without end, and
+    # without a token, would delay the answers to the proxy's pings until it gives this process up.
+    ("grpc.max_concurrent_streams", 1),
 )
 
 
@@ -63,7 +66,9 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
     engine = load_engine(options)
     offers = Offers()
     server = grpc.server(
-        ThreadPoolExecutor(_CALLS), interceptors=[TakersOnly(offers)], options=_OPTIONS
+        ThreadPoolExecutor(_CALLS),
+        interceptors=[TakersOnly(offers)],
+        options=(*_OPTIONS, *options.connection_options()),
     )
     process = f"the executor of host {options.host_index} at {options.bind_address}"
     service = ExecutorService(

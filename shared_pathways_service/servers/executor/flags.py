@@ -9,6 +9,7 @@ from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import count, flag, port
 from shared_pathways_service.flags.servers import ProcessOptions
+from shared_pathways_service.servers.serving.connections import ConnectionOptions
 
 __all__ = ["ExecutorOptions"]
 
@@ -17,7 +18,7 @@ _UNSPECIFIED = ("0.0.0.0", "::", "[::]")  # noqa: S104 - is refused
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExecutorOptions(ProcessOptions):
+class ExecutorOptions(ProcessOptions, ConnectionOptions):
     """Options of an executor."""
 
     instance_type: str = flag("", help="Type of the slice that this host is part of.")

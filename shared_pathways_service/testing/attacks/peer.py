@@ -15,7 +15,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
-__all__ = ["DATA", "ENDED", "GOAWAY", "PREFACE", "RST_STREAM", "Peer", "announced"]
+__all__ = [
+    "DATA",
+    "ENDED",
+    "GOAWAY",
+    "HEADERS",
+    "PREFACE",
+    "RST_STREAM",
+    "SETTINGS",
+    "Peer",
+    "announced",
+]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8

@@ -1,4 +1,4 @@
-"""Who gets a thread of an executor's server."""
+"""What clients of an executor's server get: threads, and calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from harness.processes import DEADLINE_S
+from harness.proxy.executors import running_executors
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.executor.exchange import Offers, taken
 from shared_pathways_service.servers.executor.executor_service import ExecutorService, TakersOnly
+from shared_pathways_service.testing.attacks.peer import ENDED, HEADERS, RST_STREAM, SETTINGS, Peer
 
 DATA = np.arange(4.0)
 
@@ -53,3 +55,25 @@ def test_who_has_no_token_holds_no_thread(address: str) -> None:
         transfer = pb.Transfer(address=address, number=1, token="a-token")
         assert b"".join(taken(transfer, DATA.nbytes)) == DATA.tobytes()
         is_over.set()
+
+
+def test_a_connection_has_one_call() -> None:
+    drive = "/shared_pathways_service.v1.Executors/Drive"
+    with running_executors(["--instance_type=tpuv6e:2x2"]) as running:
+        (address,) = running.addresses
+        with Peer(address) as proxy, Peer(address) as other:
+            for peer in (proxy, other):
+                peer.greet()
+                # Those of the server, and its answer to those of the client.
+                assert peer.wait(SETTINGS, times=2, timeout_s=DEADLINE_S)
+            proxy.open(drive, bearer(running.token))
+            proxy.open(drive, bearer(running.token))
+            # Refused before any thread knows of it: there are no headers.
+            assert proxy.wait(RST_STREAM, timeout_s=DEADLINE_S)
+            assert not proxy.seen[HEADERS]
+            # One call after another, each is answered by a status.
+            for times in (1, 2):
+                other.open(drive)
+                assert other.wait(HEADERS, times=times, timeout_s=DEADLINE_S)
+                assert other.wait(ENDED, times=times, timeout_s=DEADLINE_S)
+            assert not proxy.closed
