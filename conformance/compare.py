@@ -148,7 +148,8 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
     """
     if not later["tests"]:
         raise ValueError(f"there is no test {first_not_reached(earlier)}: run all, not --continue")
-    added = {key: earlier[key] + later[key] for key in ("direct", "proxy", "direct_s", "proxy_s")}
+    counts = ("direct", "proxy", "direct_s", "proxy_s")
+    added = {key: round(earlier[key] + later[key], 1) for key in counts}
     united = {
         key: {**earlier[key], **later[key]}
         for key in ("broken", "passed_alone", "explained", "unexplained")
