@@ -97,7 +97,10 @@ def held_by(pids: set[int]) -> set[str]:
     held = set()
     for pid in pids:
         for file in Path(f"/proc/{pid}/fd").iterdir():
-            name = str(file.readlink())
+            try:
+                name = str(file.readlink())
+            except FileNotFoundError:  # closed meanwhile
+                continue
             is_own = name.startswith(("socket:", "pipe:", "/memfd", "/dev/shm", "/tmp"))
             if is_own:
                 held.add(name)
