@@ -1,20 +1,23 @@
 """How much a tenant's program slows down while another tenant attacks the shared servers.
 
-    python -m stress.attack [--engine distributed] [--seconds 2] [--rounds 3] [--only ATTACK ...]
-        [--out result.json]
+    python -m stress.attack [--engine distributed] [--slices 1] [--seconds 2] [--rounds 3]
+        [--only ATTACK ...] [--out result.json]
 
 An embedded service with two tenants. The attacker, its proxy, the resource manager, and the
 supervisor, which follows that, share one processor; the victim's program, agent and proxy have the
 other: as in a cluster, where the resource manager shares no processor with a proxy. With
-`--engine distributed` each proxy has an executor, on its processor. (If everything
-shared all processors, the system's scheduler would divide them, and not the limits of a server.)
+`--engine distributed` each proxy has an executor for each of its slices, on its processor. (If
+everything shared all processors, the system's scheduler would divide them, and not the limits of a
+server.)
 
-The victim dispatches small programs, at the highest rate that a proxy reaches. Each attack of
-`shared_pathways_service.testing.attacks` is made on the resource manager, with a tenant's token,
-on the attacker's own proxy, and on its executor, as often as it can. The victim's rate during the
-attack is divided by its rate right before and right after. Attacks on the victim's own proxy and
-executor by a client without a token are measured likewise, but without an aim, as they use the
-victim's processor. Ends with 1 if an aim is missed.
+The victim dispatches small programs to its slices in turn, at the highest rate that a proxy
+reaches. Each attack of `shared_pathways_service.testing.attacks` is made on the resource manager,
+with a tenant's token, on the attacker's own proxy, and on its executor, as often as it can. The
+victim's rate, which is per second of its processor that others do not use, during the attack is
+divided by the rate right before and right after, and by that beside an attacker that only computes:
+on a machine whose processors are one core, or have other work, that costs the victim something,
+too. Attacks on the victim's own proxy and executor by a client without a token are measured
+likewise, but without an aim, as they use the victim's processor. Ends with 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -32,9 +35,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from harness.own_service import ROOT, own_service, write_result
 from shared_pathways_service.constants import ENGINES
 from shared_pathways_service.testing.attacks import ATTACKS, Attack
+from stress.attack_controls import Computing
 from stress.attacked_servers import AIMED, EXECUTORS, MANAGER, OWN, VICTIMS, target_of
 from stress.growth import Held
 
@@ -47,40 +53,44 @@ _BLOCK = 50
 SIZE = 100
 
 
-def victim() -> None:
-    """Connects; for each line with a number of seconds, says how many programs it ran a second."""
+def victim(slices: int) -> None:
+    """Connects; for each line with a number of seconds, says how many programs it ran in them."""
     from shared_pathways_service import isc_pathways
 
-    with isc_pathways.connect(expected_tpu_instances={KIND: 1}) as connection:
+    with isc_pathways.connect(expected_tpu_instances={KIND: slices}) as connection:
         import jax
         import jax.numpy as jnp
 
         step = jax.jit(lambda x: x + 1)
-        x = step(jnp.zeros(())).block_until_ready()
+        # (The first device of each slice.)
+        devices = {device.slice_index: device for device in reversed(jax.devices())}.values()
+        arrays = [step(jax.device_put(jnp.zeros(()), device)) for device in devices]
+        jax.block_until_ready(arrays)
         _say(name=connection.proxy_job_name, address=_address())
         for line in sys.stdin:
             count, begin = 0, time.perf_counter()
             while time.perf_counter() - begin < float(line):
-                for _ in range(_BLOCK):
-                    x = step(x)
-                x.block_until_ready()
+                for turn in range(_BLOCK):
+                    arrays[turn % slices] = step(arrays[turn % slices])
+                jax.block_until_ready(arrays)
                 count += _BLOCK
-            _say(rate=count / (time.perf_counter() - begin))
-        # It is of no use once the connection is over, which JAX would say.
-        del x
+            _say(programs=count)
+        # They are of no use once the connection is over, which JAX would say.
+        del arrays
 
 
-def attacker() -> None:
+def attacker(slices: int) -> None:
     """Connects; for each line that names a server and an attack, makes it until the next line."""
     from shared_pathways_service import isc_pathways
 
-    with isc_pathways.connect(expected_tpu_instances={KIND: 1}) as connection:
-        import jax.numpy as jnp
+    with isc_pathways.connect(expected_tpu_instances={KIND: slices}) as connection:
+        import jax
 
         # (Executors serve once this is done.)
-        jnp.zeros(()).block_until_ready()
+        jax.block_until_ready([jax.device_put(0.0, device) for device in jax.devices()])
         _say(name=connection.proxy_job_name, address=_address())
-        kinds = {kind.name: kind for kind in ATTACKS}
+        known: tuple[type[Attack], ...] = (Computing, *ATTACKS)
+        kinds = {kind.name: kind for kind in known}
         for line in sys.stdin:
             order = json.loads(line)
             target = target_of(order["server"], order["address"])
@@ -118,9 +128,9 @@ def _address() -> str:
 class _Child:
     """A process of this module's, spoken to in lines."""
 
-    def __init__(self, role: str, processor: int) -> None:
+    def __init__(self, role: str, slices: int, processor: int) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stress.attack", f"--role={role}"],
+            [sys.executable, "-m", "stress.attack", f"--role={role}", f"--slices={slices}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -165,11 +175,14 @@ def _pin(pid: int, processor: int) -> None:
 
 
 @contextlib.contextmanager
-def _tenants(engine: str) -> Iterator[tuple[_Child, _Child, dict[str, str], dict[str, int]]]:
+def _tenants(
+    engine: str, slices: int
+) -> Iterator[tuple[_Victim, _Child, dict[str, str], dict[str, int]]]:
     """Runs a service and two tenants, each on its processor.
 
     Args:
       engine: Of the service.
+      slices: Of each tenant.
 
     Yields:
       The victim, the attacker, and each server's address and process.
@@ -179,10 +192,10 @@ def _tenants(engine: str) -> Iterator[tuple[_Child, _Child, dict[str, str], dict
         raise SystemExit("two processors are needed: one for the attacker, one for the victim")
     theirs, mine = processors[:2]
     with contextlib.ExitStack() as stack:
-        service = stack.enter_context(own_service(f"{KIND}=2", 0, ["--engine", engine]))
-        harmed = _Child("victim", mine)
+        service = stack.enter_context(own_service(f"{KIND}={2 * slices}", 0, ["--engine", engine]))
+        harmed = _Child("victim", slices, mine)
         stack.callback(harmed.end)
-        harming = _Child("attacker", theirs)
+        harming = _Child("attacker", slices, theirs)
         stack.callback(harming.end)
         socket = Path(os.environ["SPS_RUNTIME_DIR"]) / "rm.sock"
         addresses = {
@@ -197,45 +210,90 @@ def _tenants(engine: str) -> Iterator[tuple[_Child, _Child, dict[str, str], dict
         pids[MANAGER] = next(p["pid"] for p in processes if p["role"] == "rm")
         for pid in {service, *(process["pid"] for process in processes)}:
             _pin(pid, mine if pid == pids[VICTIMS] else theirs)
+        servers = [pids[VICTIMS]]
         for executor in status["executors"]:
             proxy = names[executor["tenant"]]
             name = EXECUTORS[proxy]
+            # (With several slices, one executor of each tenant is attacked.)
             addresses[name], pids[name] = executor["address"], executor["pid"]
             _pin(executor["pid"], mine if proxy == VICTIMS else theirs)
-        yield harmed, harming, addresses, pids
+            if proxy == VICTIMS:
+                servers.append(executor["pid"])
+        yield _Victim(harmed, servers, mine), harming, addresses, pids
 
 
-def _rate(harmed: _Child, seconds: float) -> float:
-    harmed.say(str(seconds))
-    rate: float = harmed.receive()["rate"]
-    return rate
+class _Victim:
+    """The victim's program, and the processor that it and its servers have.
+
+    Args:
+      program: It.
+      servers: The ids of its proxy and its executors.
+      processor: The number of the processor.
+    """
+
+    def __init__(self, program: _Child, servers: Sequence[int], processor: int) -> None:
+        self._program = program
+        root = psutil.Process(program.process.pid)
+        self._processes = [root, *root.children(recursive=True), *map(psutil.Process, servers)]
+        self._processor = processor
+
+    def rate(self, seconds: float) -> float:
+        """Returns how many programs it runs in a second of its processor.
+
+        (Not in one of the clock, as programs of others may use the processor. Time in which it is
+        idle, because the victim waits, counts.)
+        """
+        before = self._own_s()
+        self._program.say(str(seconds))
+        programs: int = self._program.receive()["programs"]
+        return programs / (self._own_s() - before)
+
+    def _own_s(self) -> float:
+        idle: float = psutil.cpu_times(percpu=True)[self._processor].idle
+        return idle + sum(sum(process.cpu_times()[:2]) for process in self._processes)
+
+
+def _attacked(
+    harmed: _Victim, harming: _Child, order: dict[str, str], seconds: float, pid: int
+) -> tuple[float, Held]:
+    """Returns the victim's rate during an attack, and what the attacked process held then."""
+    harming.say(json.dumps(order))
+    harming.receive()
+    rate = harmed.rate(seconds)
+    held = Held.of(pid)
+    harming.say("")
+    harming.receive()
+    return rate, held
 
 
 def measure(
-    engine: str, seconds: float, rounds: int, kinds: Sequence[type[Attack]]
+    engine: str, slices: int, seconds: float, rounds: int, kinds: Sequence[type[Attack]]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Makes these attacks on every server; returns the results by server and attack."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    with _tenants(engine) as (harmed, harming, addresses, pids):
-        _rate(harmed, seconds)
-        for server, address in addresses.items():
+    with _tenants(engine, slices) as (harmed, harming, addresses, pids):
+        harmed.rate(seconds)
+        for server in (*AIMED, VICTIMS, EXECUTORS[VICTIMS]):
+            if server not in addresses:
+                continue
             found[server] = {}
+            target = {"server": server, "address": addresses[server]}
             for kind in kinds:
-                shares, amid = [], []
+                amid, beside, calm = [], [], [harmed.rate(seconds)]
                 before = Held.of(pids[server])
                 for _ in range(rounds):
-                    calm = _rate(harmed, seconds)
-                    order = {"server": server, "address": address, "kind": kind.name}
-                    harming.say(json.dumps(order))
-                    harming.receive()
-                    amid.append(_rate(harmed, seconds))
-                    most = Held.of(pids[server])
-                    harming.say("")
-                    harming.receive()
-                    shares.append(amid[-1] / statistics.mean((calm, _rate(harmed, seconds))))
+                    control = {**target, "kind": Computing.name}
+                    beside.append(_attacked(harmed, harming, control, seconds, pids[server])[0])
+                    order = {**target, "kind": kind.name}
+                    rate, most = _attacked(harmed, harming, order, seconds, pids[server])
+                    amid.append(rate)
+                    calm.append(harmed.rate(seconds))
+                shares = [2 * rate / sum(calm[i : i + 2]) for i, rate in enumerate(amid)]
+                of_control = [rate / other for rate, other in zip(amid, beside, strict=True)]
                 found[server][kind.name] = {
                     "share": round(statistics.median(shares), 3),
                     "worst": round(min(shares), 3),
+                    "share_of_computing": round(statistics.median(of_control), 3),
                     "programs_per_s": round(statistics.median(amid)),
                     "grown_mb": round(most.resident_mb - before.resident_mb, 1),
                     "descriptors": most.descriptors,
@@ -249,6 +307,7 @@ def main() -> int:
     """Parses the arguments, measures, prints; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
+    parser.add_argument("--slices", type=int, default=1, help="of each tenant")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     names = [kind.name for kind in ATTACKS]
@@ -257,14 +316,19 @@ def main() -> int:
     parser.add_argument("--role", choices=("victim", "attacker"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role:
-        {"victim": victim, "attacker": attacker}[arguments.role]()
+        {"victim": victim, "attacker": attacker}[arguments.role](arguments.slices)
         return 0
     kinds = [kind for kind in ATTACKS if kind.name in arguments.only]
-    found = measure(arguments.engine, arguments.seconds, arguments.rounds, kinds)
+    found = measure(arguments.engine, arguments.slices, arguments.seconds, arguments.rounds, kinds)
     least = min(one["share"] for server in AIMED for one in found.get(server, {}).values())
+    fair = min(
+        one["share_of_computing"] for server in AIMED for one in found.get(server, {}).values()
+    )
     print(f"least share of its rate that is left to the victim: {least:.3f} (aim {AIM})")
+    print(f"the same, beside an attacker that only computes: {fair:.3f}")
     result = {
         "engine": arguments.engine,
+        "slices_of_each_tenant": arguments.slices,
         "seconds": arguments.seconds,
         "rounds": arguments.rounds,
         "connections": SIZE,
@@ -272,6 +336,7 @@ def main() -> int:
         # Of a machine that does other work, shares say little.
         "load_average": os.getloadavg(),
         "least_share": least,
+        "least_share_of_computing": fair,
         "attacks": found,
     }
     write_result("attack", result, arguments.out)
