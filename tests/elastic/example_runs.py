@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -40,12 +41,13 @@ def train(
     ) as process:
         assert process.stdout is not None
         watchdog = threading.Timer(DEADLINE_S, process.kill)
-        watchdog.start()
-        lines = []
-        for line in process.stdout:
-            lines.append(line.rstrip("\n"))
-            if until(line):
-                process.kill()
-        watchdog.cancel()
-        watchdog.join()
+        with contextlib.ExitStack() as undo:
+            undo.callback(watchdog.join)
+            undo.callback(watchdog.cancel)
+            watchdog.start()
+            lines = []
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if until(line):
+                    process.kill()
     return process.wait(), lines
