@@ -37,8 +37,8 @@ COMPILE_CACHE_BYTES = 1 << 30
 #: Lines of a log that an error shows.
 LOG_TAIL_LINES = 20
 
-#: What a proxy can compute on.
-PLATFORMS = ("cpu", "cuda")
+#: What executors can compute on. A proxy itself can compute on all but TPUs.
+PLATFORMS = CPU, CUDA, TPU = "cpu", "cuda", "tpu"
 
 #: Where a tenant's programs run: in its proxy, or in the executors on the hosts of its slices.
 ENGINES = LOCAL_ENGINE, DISTRIBUTED_ENGINE = "local", "distributed"

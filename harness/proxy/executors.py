@@ -12,6 +12,7 @@ from harness.processes import ServerProcess
 __all__ = ["RunningExecutors", "running_executors"]
 
 _EXECUTOR = "shared_pathways_service.servers.executor"
+_WITH_STAND_INS = "harness.proxy.accelerators"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +35,23 @@ class RunningExecutors:
 
 
 @contextlib.contextmanager
-def running_executors(*flags_of_each: Sequence[str]) -> Iterator[RunningExecutors]:
-    """Runs an executor with each of these flags, and kills those that are left."""
+def running_executors(
+    *flags_of_each: Sequence[str], platform: str = "cpu"
+) -> Iterator[RunningExecutors]:
+    """Runs an executor with each of these flags, and kills those that are left.
+
+    Accelerators are stand-ins.
+    """
+    module = _EXECUTOR if platform == "cpu" else _WITH_STAND_INS
     with contextlib.ExitStack() as stack:
         token_file = stack.enter_context(tempfile.NamedTemporaryFile("w"))
         token_file.write("a-token")
         token_file.flush()
         processes = [
             stack.enter_context(
-                ServerProcess(_EXECUTOR, [*flags, f"--token_file={token_file.name}"])
+                ServerProcess(
+                    module, [*flags, f"--platform={platform}", f"--token_file={token_file.name}"]
+                )
             )
             for flags in flags_of_each
         ]

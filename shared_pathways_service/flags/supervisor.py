@@ -7,6 +7,7 @@ import math
 
 from shared_pathways_service import constants
 from shared_pathways_service.api.instances import parse_instance_texts
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.limits import limit_flag
 from shared_pathways_service.flags.parsing import choice, count, flag, seconds
@@ -58,7 +59,7 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
         "cpu",
         parse=choice(*constants.PLATFORMS),
         env="SPS_PLATFORM",
-        help="Compute on cpu or cuda.",
+        help="Compute on cpu or cuda; tpu: with --engine=distributed only.",
     )
     engine: str = flag(
         constants.LOCAL_ENGINE,
@@ -105,13 +106,25 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
         """Checks flags against each other."""
         super().__post_init__()
         if self.engine != constants.DISTRIBUTED_ENGINE:
+            if self.platform == constants.TPU:
+                raise InvalidRequestError(
+                    "--platform", self.platform, "cpu or cuda without --engine=distributed"
+                )
             return
-        for name, value, expected in (
-            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
-            ("--ffi_library_dir", self.ffi_library_dir, "none"),
-        ):
-            if value:
-                raise InvalidRequestError(name, value, f"{expected} with --engine=distributed")
+        if self.ffi_library_dir:
+            raise InvalidRequestError(
+                "--ffi_library_dir", self.ffi_library_dir, "none with --engine=distributed"
+            )
+        hosts = sum(
+            InstanceType.parse(kind).hosts * (count + self.spares) for kind, count in self.slices
+        )
+        if self.platform == constants.TPU and hosts > 1:
+            raise InvalidRequestError(
+                "--platform",
+                self.platform,
+                f"cpu or cuda with {hosts} hosts, spares included: one process can use a machine's "
+                "TPUs",
+            )
 
     @property
     def python_refusal(self) -> str:

@@ -189,7 +189,8 @@ def errors_code(word: str) -> int:
         (["--max-slices-per-team", "0"], "--max-slices-per-team"),
         (["--history-days", "none"], "--history-days"),
         (["--idle-release", "5", "--idle-warning", "5"], "--idle-warning"),
-        (["--engine", "distributed", "--platform", "cuda"], "--platform"),
+        (["--platform", "tpu"], "--platform"),
+        (["--engine", "distributed", "--platform", "tpu"], "--platform"),
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], field: str) -> None:

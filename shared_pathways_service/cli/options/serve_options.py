@@ -55,7 +55,8 @@ class ServeOptions:
         str,
         typer.Option(
             envvar="SPS_PLATFORM",
-            help="Compute on cpu, or on cuda, where each chip of a slice is a GPU.",
+            help="Compute on cpu, or on cuda, where each chip of a slice is a GPU; with --engine "
+            "distributed also on tpu, with one slice of one host and no spare.",
         ),
     ] = "cpu"
     engine: Annotated[
@@ -155,15 +156,11 @@ class ServeOptions:
         if self.engine not in constants.ENGINES:
             known = ", ".join(constants.ENGINES)
             raise InvalidRequestError("--engine", self.engine, f"one of {known}")
-        if self.engine == constants.DISTRIBUTED_ENGINE:
-            self._check_distributed()
+        if self.engine == constants.DISTRIBUTED_ENGINE and self.allow_ffi_libraries:
+            raise InvalidRequestError(
+                "--allow-ffi-libraries",
+                str(self.allow_ffi_libraries),
+                "none with --engine distributed",
+            )
         if self.hung_after <= self.beat_interval:
             raise InvalidRequestError("--hung-after", self.hung_after, "more than --beat-interval")
-
-    def _check_distributed(self) -> None:
-        for field, value, expected in (
-            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
-            ("--allow-ffi-libraries", str(self.allow_ffi_libraries or ""), "none"),
-        ):
-            if value:
-                raise InvalidRequestError(field, value, f"{expected} with --engine distributed")

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import grpc
 
+from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol.auth import read_token
@@ -53,8 +54,11 @@ LoadEngine = Callable[[ExecutorOptions], Engine]
 
 def _xla_engine(options: ExecutorOptions) -> Engine:
     from shared_pathways_service.servers.executor.opened_clients import XlaEngine  # noqa: PLC0415
+    from shared_pathways_service.servers.xla.host_platforms import host_platform  # noqa: PLC0415
 
-    return XlaEngine(options.own_devices, options.bind_address)
+    kind = InstanceType.parse(options.instance_type)
+    platform = host_platform(options.platform, kind, options.own_devices, options.first_device)
+    return XlaEngine(options.own_devices, options.bind_address, platform)
 
 
 def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEngine) -> int:

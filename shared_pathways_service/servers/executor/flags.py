@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.constants import LOOPBACK
+from shared_pathways_service.constants import CUDA, LOOPBACK, PLATFORMS, TPU
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.flags.parsing import count, flag, port
+from shared_pathways_service.flags.parsing import choice, count, flag, port
 from shared_pathways_service.flags.servers import ProcessOptions
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 
@@ -27,6 +27,16 @@ class ExecutorOptions(ProcessOptions, ConnectionOptions):
     )
     devices: int | None = flag(
         None, parse=count, help="Number of devices. [default: that of a host of the type]"
+    )
+    platform: str = flag(
+        "cpu",
+        parse=choice(*PLATFORMS),
+        help="Compute on cpu, cuda or tpu.",
+    )
+    first_device: int = flag(
+        0,
+        parse=count,
+        help="With --platform=cuda, use the GPUs from this index on.",
     )
     bind_address: str = flag(
         LOOPBACK,
@@ -59,7 +69,15 @@ class ExecutorOptions(ProcessOptions, ConnectionOptions):
                 self.bind_address,
                 "one address of this host: other executors are told to connect to it",
             )
+        if self.first_device and self.platform != CUDA:
+            raise InvalidRequestError(
+                "--first_device", self.first_device, f"0 with --platform={self.platform}"
+            )
         most = instance_type.chips_per_host
+        if self.platform == TPU and self.devices not in (None, most):
+            raise InvalidRequestError(
+                "--devices", self.devices, f"{most} with --platform=tpu, or left out"
+            )
         if self.devices is not None and not 0 < self.devices <= most:
             raise InvalidRequestError(
                 "--devices", self.devices, f"1 to {most}, the chips on a host of a {instance_type}"

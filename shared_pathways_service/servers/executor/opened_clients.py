@@ -23,8 +23,9 @@ from shared_pathways_service.servers.devices.status_errors import (
 from shared_pathways_service.servers.executor.exchange import cut, gathered, taken
 from shared_pathways_service.servers.executor.executor_engine import BrokenClientError
 from shared_pathways_service.servers.xla import xla_internals
-from shared_pathways_service.servers.xla.coordination import CpuOfSeveral, bound_collectives
-from shared_pathways_service.servers.xla.platforms import CPU
+from shared_pathways_service.servers.xla.coordination import Seat
+from shared_pathways_service.servers.xla.host_platforms import CpuHost, HostPlatform
+from shared_pathways_service.servers.xla.platforms import Platform
 from shared_pathways_service.servers.xla.shardings import Placing, Placings
 from shared_pathways_service.servers.xla.xla import XlaClient, warm_up
 
@@ -40,21 +41,37 @@ class XlaEngine:
     Args:
       own_devices: The number of devices here.
       host: An address of this machine that other executors can reach.
+      platform: What the devices are.
     """
 
-    def __init__(self, own_devices: int, host: str) -> None:
+    def __init__(self, own_devices: int, host: str, platform: HostPlatform | None = None) -> None:
         xla_internals.check()
         warm_up()
         self._own_devices = own_devices
         self._host = host
+        self._platform = platform or CpuHost()
 
     def bound_collectives(self, seconds: int) -> None:
         """Bounds the waits in collectives, with the first client: XLA reads its flags once."""
-        bound_collectives(seconds)
+        self._platform.bound_collectives(seconds)
 
     def open(self, command: pb.OpenClient) -> OpenedClient:
         """Opens a client, together with the other hosts that have devices of it."""
-        return OpenedClient(command, self._own_devices, self._host)
+        if not 0 < len(command.own) <= self._own_devices:
+            raise invalid_argument(
+                f"{len(command.own)} devices of an executor of {self._own_devices}"
+            )
+        if not command.coordinator:
+            return OpenedClient(command, self._platform.alone())
+        seat = Seat(
+            coordinator=command.coordinator,
+            node=command.node,
+            nodes=command.nodes,
+            own=len(command.own),
+            devices=len(command.devices),
+            host=self._host,
+        )
+        return OpenedClient(command, self._platform.of_several(seat))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,14 +122,7 @@ class OpenedClient:
       spans_hosts: Whether others have a part.
     """
 
-    def __init__(self, command: pb.OpenClient, own_devices: int, host: str) -> None:
-        if not 0 < len(command.own) <= own_devices:
-            raise invalid_argument(f"{len(command.own)} devices of an executor of {own_devices}")
-        platform = (
-            CpuOfSeveral(command.coordinator, command.node, command.nodes, len(command.own), host)
-            if command.coordinator
-            else CPU
-        )
+    def __init__(self, command: pb.OpenClient, platform: Platform) -> None:
         self.spans_hosts = bool(command.coordinator)
         self._own = frozenset(command.own)
         self._is_broken = False

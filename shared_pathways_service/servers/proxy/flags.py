@@ -53,7 +53,8 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         "cpu",
         parse=choice(*PLATFORMS),
         env="SPS_PLATFORM",
-        help="Compute on cpu, or on cuda, where each chip of a slice is a GPU of this machine.",
+        help="Compute on cpu, or on cuda, where each chip of a slice is a GPU of this machine. "
+        "With --engine=distributed, the platform of the executors: cpu, cuda or tpu.",
     )
     engine: str = flag(
         constants.LOCAL_ENGINE,
@@ -194,6 +195,10 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
             )
         if self.engine == constants.DISTRIBUTED_ENGINE:
             self._check_distributed()
+        elif self.platform == constants.TPU:
+            raise InvalidRequestError(
+                "--platform", self.platform, "cpu or cuda without --engine=distributed"
+            )
         elif self.executors:
             raise InvalidRequestError(
                 "--executors", ",".join(self.executors), "none without --engine=distributed"
@@ -216,7 +221,6 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
         else:
             self._check_executors()
         refused = (
-            ("--platform", "" if self.platform == "cpu" else self.platform, "cpu"),
             ("--ffi_targets", ",".join(self.ffi_targets), "empty"),
             # (An executor runs on a worker's machine, which other tenants use later.)
             ("--colocated_python", "true" if self.colocated_python else "", "left out"),

@@ -227,9 +227,9 @@ def _make_engine(
     from shared_pathways_service.servers.proxy.executors.executors_of_flags import (  # noqa: PLC0415
         named_executors,
         placed_executors,
+        platform_of,
     )
     from shared_pathways_service.servers.proxy.ffi_handlers import load_handlers  # noqa: PLC0415
-    from shared_pathways_service.servers.xla.platforms import make_platform  # noqa: PLC0415
 
     last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
     # Closed last, as a normal end removes the file; a crash does not reach this.
@@ -237,14 +237,13 @@ def _make_engine(
     cache = _compile_cache(options)
     if cache is not None:
         stack.callback(cache.close)
-    instance_types = options.instance_types()
     engine = Engine(
-        instance_types,
+        options.instance_types(),
         options.device_memory_limit_bytes,
         xla_flags,
         cache,
         last_requests,
-        platform=make_platform(options.platform, sum(t.chips for t in instance_types)),
+        platform=platform_of(options),
         executors=named_executors(options),
         placed_executors=placed_executors(options),
         runs_python=options.colocated_python,

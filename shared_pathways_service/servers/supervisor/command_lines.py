@@ -10,7 +10,7 @@ from pathlib import Path
 from shared_pathways_service.api.proxy_limits import ProxyLimits
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.constants import LOCAL_ENGINE
+from shared_pathways_service.constants import CUDA, LOCAL_ENGINE
 from shared_pathways_service.flags.policies import policy_flags
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.flags.tenants import tenant_flags
@@ -33,11 +33,16 @@ _PYTHON = (sys.executable, "-P", "-m")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One host of a physical slice; both indices are from 0."""
+    """One host of a physical slice; all indices are from 0.
+
+    Attributes:
+      first_device: The first of this host's GPUs among those of the machine, if it has any.
+    """
 
     slice_number: int
     instance_type: InstanceType
     index: int
+    first_device: int = 0
 
     @property
     def slice_id(self) -> str:
@@ -73,10 +78,17 @@ def hosts_of(options: SupervisorOptions) -> list[Host]:
         for text, count in options.slices
         for _ in range(count + options.spares)
     ]
-    return [
+    hosts = [
         Host(slice_number=number, instance_type=kind, index=index)
         for number, kind in enumerate(kinds)
         for index in range(kind.hosts)
+    ]
+    if options.engine == LOCAL_ENGINE or options.platform != CUDA:
+        return hosts
+    chips = [host.instance_type.chips_per_host for host in hosts]
+    return [
+        dataclasses.replace(host, first_device=sum(chips[:number]))
+        for number, host in enumerate(hosts)
     ]
 
 
@@ -106,7 +118,9 @@ def resource_manager_command(
     ]
 
 
-def worker_command(paths: RuntimePaths, host: Host, ready_fd: int) -> list[str]:
+def worker_command(
+    paths: RuntimePaths, options: SupervisorOptions, host: Host, ready_fd: int
+) -> list[str]:
     """Returns a worker's command line, which is the same for a restart."""
     return [
         *_PYTHON,
@@ -116,6 +130,8 @@ def worker_command(paths: RuntimePaths, host: Host, ready_fd: int) -> list[str]:
         f"--slice_id={host.slice_id}",
         f"--instance_type={host.instance_type}",
         f"--host_index={host.index}",
+        f"--platform={options.platform}",
+        f"--first_device={host.first_device}",
         *_common(paths.token, ready_fd),
     ]
 

@@ -137,14 +137,20 @@ class Fleet:
         policies = {host.slice_id: RestartPolicy(options.max_slice_restarts) for host in hosts}
         self._holds = {host.slice_id: Hold() for host in hosts}
         self.workers = [
-            self._worker(paths, host, policies[host.slice_id], self._holds[host.slice_id])
+            self._worker(paths, options, host, policies[host.slice_id], self._holds[host.slice_id])
             for host in hosts
         ]
 
     @staticmethod
-    def _worker(paths: RuntimePaths, host: Host, policy: RestartPolicy, hold: Hold) -> Member:
+    def _worker(
+        paths: RuntimePaths,
+        options: SupervisorOptions,
+        host: Host,
+        policy: RestartPolicy,
+        hold: Hold,
+    ) -> Member:
         return Member(
-            lambda fd: worker_command(paths, host, fd),
+            lambda fd: worker_command(paths, options, host, fd),
             policy,
             role="worker",
             name=f"{host.slice_id}-{host.index}",

@@ -89,7 +89,9 @@ def _serve(options: WorkerOptions) -> None:
             _hello(options, listening),
             token,
             beat_interval_s=options.beat_interval_s,
-            executor_command=executor_command(options.host_index, executor_host),
+            executor_command=executor_command(
+                options.host_index, executor_host, options.platform, options.first_device
+            ),
             executor_host=executor_host,
             on_welcome=lambda: glog("I", "MegaScale transport init succeeded."),
             on_refused=stop.set,

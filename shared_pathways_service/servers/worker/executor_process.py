@@ -15,10 +15,11 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.constants import CPU
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.processes import identity_of_child
@@ -50,7 +51,9 @@ class Assignment:
 Command: TypeAlias = Callable[[Assignment, int, int], Sequence[str]]
 
 
-def executor_command(host_index: int, bind_address: str) -> Command:
+def executor_command(
+    host_index: int, bind_address: str, platform: str = CPU, first_device: int = 0
+) -> Command:
     """Returns the function that builds the command lines of a host's executors."""
 
     def command(assignment: Assignment, token_fd: int, ready_fd: int) -> list[str]:
@@ -61,6 +64,8 @@ def executor_command(host_index: int, bind_address: str) -> Command:
             f"--host_index={host_index}",
             f"--devices={kind.chips_per_host}",
             f"--token_file=/dev/fd/{token_fd}",
+            f"--platform={platform}",
+            f"--first_device={first_device}",
             f"--bind_address={bind_address}",
             "--server_port=0",
             f"--ready_fd={ready_fd}",
@@ -69,6 +74,16 @@ def executor_command(host_index: int, bind_address: str) -> Command:
         ]
 
     return command
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns an executor's environment: with the variables by which libtpu knows its slice."""
+    of_libtpu = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith("TPU_") or name == "LIBTPU_INIT_ARGS"
+    }
+    return {**server_environment(environ), **of_libtpu}
 
 
 class ExecutorProcess:
@@ -119,7 +134,7 @@ class ExecutorProcess:
                 stdout=self.output.write_end,
                 stderr=self.output.write_end,
                 pass_fds=(token, ready),
-                env=server_environment(os.environ),
+                env=_environment(os.environ),
                 cwd="/",
                 start_new_session=True,
                 umask=0o077,

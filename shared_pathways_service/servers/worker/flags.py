@@ -10,7 +10,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.flags.parsing import count, flag, port, positive_int, seconds
+from shared_pathways_service.flags.parsing import choice, count, flag, port, positive_int, seconds
 from shared_pathways_service.flags.servers import ServerOptions
 
 __all__ = ["WorkerOptions"]
@@ -69,6 +69,17 @@ class WorkerOptions(ServerOptions):
         env="SPS_EXECUTOR_ADDRESS",
         help="Have executors bind this address of the host, which proxies and other hosts can "
         "reach. [default: that of --bind_address]",
+    )
+    platform: str = flag(
+        "cpu",
+        parse=choice(*constants.PLATFORMS),
+        env="SPS_PLATFORM",
+        help="Have executors compute on cpu, cuda or tpu.",
+    )
+    first_device: int = flag(
+        0,
+        parse=count,
+        help="With --platform=cuda, use the GPUs from this index on.",
     )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the service's token.")
     beat_interval_s: float = flag(

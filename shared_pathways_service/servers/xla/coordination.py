@@ -1,25 +1,24 @@
-"""CPU devices of several processes as one client of XLA's, with collectives by Gloo.
+"""Devices of several processes as one client of XLA's.
 
 A coordination service, in the process that controls the others, tells them of each other. Its tasks
-are recoverable: the end of one does not end the others. Neither the service nor Gloo asks for a
-token.
+are recoverable: the end of one does not end the others. Neither the service nor what carries
+collectives (Gloo between CPUs) asks for a token.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
+import dataclasses
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from jaxlib import _jax, xla_client
+from jaxlib import _jax
 
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 
-__all__ = ["JOIN_S", "Coordinator", "CpuOfSeveral", "bound_collectives"]
+__all__ = ["JOIN_S", "Coordinator", "OfSeveral", "Seat"]
 
 #: Seconds for all processes to find each other; then jaxlib ends those that still wait.
 JOIN_S = 30
@@ -27,26 +26,28 @@ JOIN_S = 30
 #: executors find out what is lost, and sooner: a service on a busy machine may take long.
 _HEARTBEAT_S = 100
 _SHUTDOWN_S = 5
-#: Seconds, in addition to those for other processes, for devices of one process to wait for each
-#: other; then XLA ends the process.
-_TERMINATE_S = 60
 _ATTEMPTS = 10
 
 
-@functools.cache
-def bound_collectives(seconds: int) -> None:
-    """Bounds the waits in collectives; call it before XLA reads its flags.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seat:
+    """The place of this process among those of a client over several.
 
-    Without this a program hangs if another process of it hangs.
-
-    Args:
-      seconds: The time for which a process waits for the others; then its program fails.
+    Attributes:
+      coordinator: The address of the coordination service.
+      node: The number of this process; devices are in the order of these numbers.
+      nodes: The number of processes.
+      own: The number of devices here.
+      devices: The number of devices of all processes.
+      host: An address of this machine that the other processes can reach.
     """
-    flags = (
-        f"--xla_cpu_collective_timeout_seconds={seconds}",
-        f"--xla_cpu_collective_call_terminate_timeout_seconds={seconds + _TERMINATE_S}",
-    )
-    os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()
+
+    coordinator: str
+    node: int
+    nodes: int
+    own: int
+    devices: int
+    host: str
 
 
 class Coordinator:
@@ -89,27 +90,23 @@ def _free_address(host: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class CpuOfSeveral:
+class OfSeveral:
     """A `Platform`: the devices of several processes, of which each makes one of these.
 
     Args:
-      coordinator: The address of the coordination service.
-      node: The number of this process; devices are in the order of these numbers.
-      nodes: The number of processes.
-      own: The number of devices here.
-      host: An address of this machine that the other processes can reach.
+      name: The platform's name.
+      seat: The place of this process.
+      make_client: Makes the client, with JAX's client of the coordination service, to which this
+        process is connected.
     """
 
-    name = "cpu"
     #: Never dropped: jaxlib may end the process with one of these, also with one that has failed.
     _kept: ClassVar[list[Any]] = []
 
-    def __init__(self, coordinator: str, node: int, nodes: int, own: int, host: str) -> None:
-        self._coordinator = coordinator
-        self._node = node
-        self._nodes = nodes
-        self._own = own
-        self._host = host
+    def __init__(self, name: str, seat: Seat, make_client: Callable[[Any, Seat], Any]) -> None:
+        self.name = name
+        self._seat = seat
+        self._make_client = make_client
 
     def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
         """Waits for the other processes, and makes a client.
@@ -117,8 +114,8 @@ class CpuOfSeveral:
         When the service has ended, or the others do not come in time, jaxlib ends this process.
         """
         coordination = _jax.get_distributed_runtime_client(
-            self._coordinator,
-            self._node,
+            self._seat.coordinator,
+            self._seat.node,
             init_timeout=JOIN_S,
             shutdown_timeout=_SHUTDOWN_S,
             heartbeat_timeout=_HEARTBEAT_S,
@@ -126,15 +123,9 @@ class CpuOfSeveral:
         )
         self._kept.append(coordination)
         coordination.connect()
-        client = xla_client.make_cpu_client(
-            distributed_client=coordination,
-            node_id=self._node,
-            num_nodes=self._nodes,
-            collectives=_jax.make_gloo_tcp_collectives(coordination, hostname=self._host),
-            num_devices=self._own,
-        )
+        client = self._make_client(coordination, self._seat)
         self._kept.append(client)
-        devices = sorted(client.devices(), key=lambda device: device.id)
+        devices = sorted(client.devices(), key=lambda device: (device.process_index, device.id))
         if len(devices) != len(device_ids):
             raise StatusError(
                 Code.INTERNAL, f"{len(devices)} devices found each other, not {len(device_ids)}"

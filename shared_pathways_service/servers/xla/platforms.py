@@ -1,4 +1,4 @@
-"""The devices of a proxy: the machine's CPU, or its GPUs."""
+"""The devices of a proxy: the machine's CPU, its GPUs, or placeholders for those of executors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxlib import xla_client
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["CPU", "Cuda", "Platform", "make_platform"]
+__all__ = ["CPU", "Cuda", "Placeholders", "Platform", "cuda_plugin", "make_platform"]
 
 _FLAG: Final = "--platform"
 _PLUGIN: Final = "cuda"
@@ -84,14 +84,7 @@ class Cuda:
         ),
         make_client: Callable[[], Any] | None = None,
     ) -> None:
-        plugin = next((p for p in plugins() if p.name.startswith("xla_cuda")), None)
-        if plugin is None:
-            raise InvalidRequestError(
-                _FLAG,
-                self.name,
-                "cpu, as JAX's CUDA plug-in is not installed with the proxy",
-                hint="pip install 'jax[cuda12]' or 'jax[cuda13]', of the same version as jaxlib",
-            )
+        plugin = cuda_plugin(plugins)
         try:
             # (It also registers itself with JAX, and the functions that programs call by name.)
             plugin.load().initialize()
@@ -117,8 +110,44 @@ class Cuda:
         return self._client, [self._gpus[i] for i in device_ids]
 
 
+class Placeholders:
+    """CPU devices that stand for those of executors, in shardings and compile options."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def memory_kinds(self, of_cpus: Sequence[str]) -> tuple[str, ...]:
+        """Returns the kinds of memory that an executor's devices have, of those of CPUs."""
+        return tuple(k for k in of_cpus if self.name == CPU.name or k in _OF_ACCELERATORS)
+
+    def devices(self, device_ids: Sequence[int]) -> tuple[Any, list[Any]]:
+        """Makes a client."""
+        return CPU.devices(device_ids)
+
+
+#: Kinds of memory of GPUs and of TPUs.
+_OF_ACCELERATORS: Final = frozenset({"device", "pinned_host"})
+
+
+def cuda_plugin(plugins: Callable[[], Sequence[Any]]) -> Any:
+    """Returns the entry point of JAX's CUDA plug-in.
+
+    Raises:
+      InvalidRequestError: There is none.
+    """
+    plugin = next((p for p in plugins() if p.name.startswith("xla_cuda")), None)
+    if plugin is None:
+        raise InvalidRequestError(
+            _FLAG,
+            Cuda.name,
+            "cpu, as JAX's CUDA plug-in is not installed",
+            hint="pip install 'jax[cuda12]' or 'jax[cuda13]', of the same version as jaxlib",
+        )
+    return plugin
+
+
 def make_platform(name: str, count: int) -> Platform:
-    """Returns the platform of a name, with at least `count` devices."""
+    """Returns the platform of a name in this process, with at least `count` devices."""
     return Cuda(count) if name == Cuda.name else CPU
 
 

@@ -26,6 +26,8 @@ __all__ = [
     "shaped_array",
     "sharding_proto",
     "single_array",
+    "tpu_library",
+    "tpus_on_host",
 ]
 
 
@@ -45,6 +47,8 @@ _shardings = _module("jax._src.sharding_impls")
 _lapack = _module("jaxlib.cpu._lapack")
 _sparse = _module("jaxlib.cpu_sparse")
 _ir = _module("jaxlib.mlir.ir")
+_hardware = _module("jax._src.hardware_utils")
+_tpus = _module("jax._src.cloud_tpu_init")
 _sdy = _module("jaxlib.mlir.dialects.sdy")
 _stablehlo = _module("jaxlib.mlir.dialects.stablehlo")
 
@@ -86,6 +90,8 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (xla_client, "jaxlib.xla_client", "HloSharding", "shardings while XLA compiles"),
     *((_ir, "jaxlib.mlir.ir", name, "checks of programs") for name in _OF_IR.split()),
     *((_sdy, "jaxlib.mlir.dialects.sdy", name, "checks of shardings") for name in _OF_SDY.split()),
+    (_tpus, "jax._src.cloud_tpu_init", "get_tpu_library_path", "the TPUs of a host"),
+    (_hardware, "jax._src.hardware_utils", "num_available_tpu_chips_and_device_id", "TPUs"),
     (_stablehlo, "jaxlib.mlir.dialects.stablehlo", "clamp", "indices of sparse matrices"),
     (_stablehlo, "jaxlib.mlir.dialects.stablehlo", "constant", "indices of sparse matrices"),
 )
@@ -144,6 +150,18 @@ def sharding_proto(sharding: Any) -> bytes:
     message = sharding if hasattr(sharding, "SerializeToString") else sharding.to_proto()
     serialized: bytes = message.SerializeToString()
     return serialized
+
+
+def tpu_library() -> str | None:
+    """Returns the path of libtpu; None if it is not installed."""
+    path: str | None = _tpus.get_tpu_library_path()
+    return path
+
+
+def tpus_on_host() -> int:
+    """Returns the number of TPU chips that the PCI bus shows."""
+    count: int = _hardware.num_available_tpu_chips_and_device_id()[0]
+    return count
 
 
 #: The error for bytes that are not UTF-8 of nanobind, which makes jaxlib's bindings.

@@ -33,7 +33,9 @@ EIGHT = np.arange(8, dtype=np.float32)
 #: Two slices, of four devices and of two.
 SLICE_OF = (0, 0, 0, 0, 1, 1)
 #: The host of each device, by implementation. (Of three hosts, the first slice has two.)
-HOST_OF = {"one executor": (0, 0, 0, 0, 0, 0), "three executors": (0, 0, 1, 1, 2, 2)}
+HOST_OF = {"one executor": (0,) * 6} | dict.fromkeys(
+    ("three executors", "three executors for cuda"), (0, 0, 1, 1, 2, 2)
+)
 
 
 @pytest.fixture(params=["local", *HOST_OF], scope="module")
@@ -45,9 +47,10 @@ def placings(request: pytest.FixtureRequest) -> Iterator[Placings]:
     host_of = HOST_OF[request.param]
     per_host = len(host_of) // len(set(host_of))
     flags = ["--instance_type=tpuv6e1t:2x4", f"--devices={per_host}"]
-    with running_executors(*[flags] * len(set(host_of))) as running:
+    platform = "cuda" if "cuda" in request.param else "cpu"
+    with running_executors(*[flags] * len(set(host_of)), platform=platform) as running:
         lost: list[str] = []
-        executors = Executors(running.addresses, host_of, running.token)
+        executors = Executors(running.addresses, host_of, running.token, platform=platform)
         executors.watch(lambda _, reason: lost.append(reason))
         yield Placings(SLICE_OF, make=executors.client)
         executors.close()

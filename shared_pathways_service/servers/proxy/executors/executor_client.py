@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_pathways_service.constants import CPU
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.array_bytes import chunks, flat, joined
 from shared_pathways_service.servers.devices.interface import ArraySpec, Place
@@ -31,6 +32,7 @@ from shared_pathways_service.servers.proxy.executors.remote_arrays import (
     RemoteArray,
     spec_message,
 )
+from shared_pathways_service.servers.xla.platforms import Placeholders
 from shared_pathways_service.servers.xla.xla import XlaClient
 
 __all__ = ["ExecutorClient"]
@@ -52,6 +54,7 @@ class ExecutorClient:
       present: Returns these devices' client in executors, which first open it if they must; another
         one after a program over several of them has failed. Arrays and programs of an earlier
         client remain valid.
+      platform: The platform of the executors.
     """
 
     def __init__(
@@ -59,14 +62,16 @@ class ExecutorClient:
         device_ids: Sequence[int],
         link_of: Callable[[], Mapping[int, ExecutorLink]],
         present: Callable[[], PresentClient],
+        platform: str = CPU,
     ) -> None:
         self.present = present
         self._link_of = link_of
         self._device_ids = device_ids
         self._found_on: tuple[ExecutorLink | None, Mapping[int, ExecutorLink]] = (None, {})
-        placeholders = XlaClient(device_ids)
+        stand_for = Placeholders(platform)
+        placeholders = XlaClient(device_ids, stand_for)
         self.platform = placeholders.platform
-        self.memory_kinds = placeholders.memory_kinds
+        self.memory_kinds = stand_for.memory_kinds(placeholders.memory_kinds)
         self.single_sharding = placeholders.single_sharding
         self.hlo_sharding = placeholders.hlo_sharding
         self.default_layout = placeholders.default_layout

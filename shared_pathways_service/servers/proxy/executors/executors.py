@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
+from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S, CPU
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.executor_streams import stream_opener
@@ -29,6 +29,7 @@ class Executors:
       token: The token of all executors; None: they require none.
       collective_timeout_s: The seconds for which a host waits for others in a program.
       transport: The kind of the streams, one of `TRANSPORTS`.
+      platform: What the executors compute on.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Executors:
         token: str | None,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
         transport: str = "auto",
+        platform: str = CPU,
     ) -> None:
+        self._platform = platform
         self._watching = threading.Lock()
         self._lost: list[tuple[ExecutorLink, str]] = []
         self._on_lost: OnLost | None = None
@@ -88,7 +91,7 @@ class Executors:
             link_of = self._link_of if placed is None else placed()
             return PresentClient(self._sets.number(slices, device_ids, link_of), link_of)
 
-        made = ExecutorClient(device_ids, lambda: self._link_of, present)
+        made = ExecutorClient(device_ids, lambda: self._link_of, present, self._platform)
         self._sets.use(slices, made)
         return made
 

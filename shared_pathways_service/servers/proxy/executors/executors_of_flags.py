@@ -1,13 +1,15 @@
-"""The executors that a proxy's flags ask for."""
+"""The executors and the platform that a proxy's flags ask for."""
 
 from __future__ import annotations
 
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE
 from shared_pathways_service.protocol.auth import read_token
 from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
 from shared_pathways_service.servers.proxy.executors.placed_executors import PlacedExecutors
 from shared_pathways_service.servers.proxy.flags import ProxyServerOptions
+from shared_pathways_service.servers.xla.platforms import Placeholders, Platform, make_platform
 
-__all__ = ["named_executors", "placed_executors"]
+__all__ = ["named_executors", "placed_executors", "platform_of"]
 
 
 def named_executors(options: ProxyServerOptions) -> Executors | None:
@@ -21,7 +23,12 @@ def named_executors(options: ProxyServerOptions) -> Executors | None:
     token = read_token(options.executor_token_file, field="--executor_token_file")
     hosts = hosts_of(options.instance_types())
     return Executors(
-        options.executors, hosts, token, options.collective_timeout_s, options.transport
+        options.executors,
+        hosts,
+        token,
+        options.collective_timeout_s,
+        options.transport,
+        options.platform,
     )
 
 
@@ -33,4 +40,16 @@ def placed_executors(options: ProxyServerOptions) -> PlacedExecutors | None:
         options.instance_types(),
         collective_timeout_s=options.collective_timeout_s,
         transport=options.transport,
+        platform=options.platform,
     )
+
+
+def platform_of(options: ProxyServerOptions) -> Platform:
+    """Returns the devices of this process, or placeholders for those of executors.
+
+    Raises:
+      InvalidRequestError: This process does not have such devices.
+    """
+    if options.engine == DISTRIBUTED_ENGINE:
+        return Placeholders(options.platform)
+    return make_platform(options.platform, sum(t.chips for t in options.instance_types()))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S
+from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S, CPU
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.bound_work import bound_generation
@@ -66,6 +66,7 @@ class PlacedExecutors:
     Args:
       instance_types: The virtual slices.
       collective_timeout_s: The seconds for which a host waits for others in a program.
+      platform: What the executors compute on.
       wait_s: Seconds for the RM to name the executors of a placement.
       transport: The kind of the streams to executors, one of `TRANSPORTS`.
     """
@@ -75,10 +76,11 @@ class PlacedExecutors:
         instance_types: Sequence[InstanceType],
         *,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
+        platform: str = CPU,
         wait_s: float = EXECUTORS_S,
         transport: str = "auto",
     ) -> None:
-        self._executors = Executors((), (), None, collective_timeout_s, transport)
+        self._executors = Executors((), (), None, collective_timeout_s, transport, platform)
         self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
         self._wait_s = wait_s
         #: The devices of each host, by slice.

@@ -1,0 +1,36 @@
+"""The devices of a machine, divided among the workers of the embedded service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.flags.parsing import parse_flags
+from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.servers.supervisor.command_lines import hosts_of, worker_command
+from shared_pathways_service.servers.worker.flags import WorkerOptions
+
+
+def test_each_worker_has_gpus_of_its_own() -> None:
+    options = SupervisorOptions(
+        engine="distributed",
+        platform="cuda",
+        slices=(("tpuv6e:2x4", 1), ("tpuv6e:1x1", 2)),
+        spares=0,
+    )
+    commands = [worker_command(RuntimePaths(Path("/r")), options, h, 1) for h in hosts_of(options)]
+    workers = [parse_flags(WorkerOptions, command[4:], {}) for command in commands]
+    assert [worker.platform for worker in workers] == ["cuda"] * 4
+    assert [worker.first_device for worker in workers] == [0, 4, 8, 9]
+
+
+def test_tpus_of_a_machine_have_one_worker() -> None:
+    one = (("tpuv6e:2x2", 1),)
+    SupervisorOptions(engine="distributed", platform="tpu", slices=one, spares=0)
+    for fields in ({"engine": "distributed"}, {"spares": 0}):
+        with pytest.raises(InvalidRequestError) as caught:
+            SupervisorOptions(platform="tpu", slices=one, **fields)
+        assert (caught.value.field, caught.value.value) == ("--platform", "tpu")
