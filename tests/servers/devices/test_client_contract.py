@@ -32,7 +32,7 @@ EIGHT = np.arange(8, dtype=np.float32)
 
 #: Two slices, of four devices and of two.
 SLICE_OF = (0, 0, 0, 0, 1, 1)
-#: The host of each device, by implementation. (Of three hosts, the first slice has two.)
+#: The host of each device, by implementation; of three, the first slice has two.
 HOST_OF = {"one executor": (0,) * 6} | dict.fromkeys(
     ("three executors", "three executors for cuda"), (0, 0, 1, 1, 2, 2)
 )
