@@ -36,13 +36,13 @@ class RunningExecutors:
 
 @contextlib.contextmanager
 def running_executors(
-    *flags_of_each: Sequence[str], platform: str = "cpu"
+    *flags_of_each: Sequence[str], platform: str = "cpu", stand_ins: bool = True
 ) -> Iterator[RunningExecutors]:
     """Runs an executor with each of these flags, and kills those that are left.
 
-    Accelerators are stand-ins.
+    Accelerators are stand-ins, unless `stand_ins` is false.
     """
-    module = _EXECUTOR if platform == "cpu" else _WITH_STAND_INS
+    module = _WITH_STAND_INS if stand_ins and platform != "cpu" else _EXECUTOR
     with contextlib.ExitStack() as stack:
         token_file = stack.enter_context(tempfile.NamedTemporaryFile("w"))
         token_file.write("a-token")

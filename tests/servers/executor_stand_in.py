@@ -22,6 +22,8 @@ _FLAGS = {
     "instance_type",
     "host_index",
     "devices",
+    "platform",
+    "first_device",
     "token_file",
     "bind_address",
     "server_port",

@@ -82,6 +82,7 @@ def test_an_executor_is_known_by_its_flags_and_has_nothing_else(
     secret = own_directories / "service-token"
     secret.write_text("a service's token")
     monkeypatch.setenv("SPS_TOKEN_FILE", str(secret))
+    monkeypatch.setenv("TPU_WORKER_ID", "1")
     host = make_host()
     host.supervisor.assign(assigned(5, memory=1 << 30))
     serving = host.serving()
@@ -93,6 +94,9 @@ def test_an_executor_is_known_by_its_flags_and_has_nothing_else(
     assert found["group"] == found["pid"] != os.getpid()
     assert found["directory"] == "/"
     assert "SPS_TOKEN_FILE" not in found["variables"]
+    # (libtpu knows its slice by such variables.)
+    assert "TPU_WORKER_ID" in found["variables"]
+    assert (found["platform"], found["first_device"]) == ("cpu", "0")
     passed = {int(found["ready_fd"]), int(found["token_file"].removeprefix("/dev/fd/"))}
     # (One more is that of the listing itself.)
     assert len(set(found["descriptors"]) - passed - {0, 1, 2}) <= 1
