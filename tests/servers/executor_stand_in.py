@@ -55,7 +55,7 @@ def main(facts: str, mode: str, *argv: str) -> None:
         "group": os.getpgid(0),
         "child": child and child.pid,
         "directory": str(Path.cwd()),
-        "variables": sorted(name for name in os.environ if name.startswith("SPS_")),
+        "variables": sorted(name for name in os.environ if name.startswith(("SPS_", "TPU_"))),
         "descriptors": descriptors,
     }
     with Path(facts).open("a") as file:

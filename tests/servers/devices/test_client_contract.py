@@ -29,7 +29,6 @@ from tests.servers.proxy.xla.option_bytes import override
 
 Kind = core_pb2.DTypeProto
 EIGHT = np.arange(8, dtype=np.float32)
-
 #: Two slices, of four devices and of two.
 SLICE_OF = (0, 0, 0, 0, 1, 1)
 #: The host of each device, by implementation; of three, the first slice has two.

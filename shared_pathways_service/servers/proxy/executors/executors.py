@@ -39,6 +39,7 @@ class Executors:
         token: str | None,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
         transport: str = "auto",
+        *,
         platform: str = CPU,
     ) -> None:
         self._platform = platform

@@ -28,7 +28,7 @@ def named_executors(options: ProxyServerOptions) -> Executors | None:
         token,
         options.collective_timeout_s,
         options.transport,
-        options.platform,
+        platform=options.platform,
     )
 
 

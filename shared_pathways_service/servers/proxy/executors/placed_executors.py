@@ -80,7 +80,9 @@ class PlacedExecutors:
         wait_s: float = EXECUTORS_S,
         transport: str = "auto",
     ) -> None:
-        self._executors = Executors((), (), None, collective_timeout_s, transport, platform)
+        self._executors = Executors(
+            (), (), None, collective_timeout_s, transport, platform=platform
+        )
         self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
         self._wait_s = wait_s
         #: The devices of each host, by slice.
