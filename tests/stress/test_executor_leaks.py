@@ -1,0 +1,27 @@
+"""The short form of `stress.executor_leaks`."""
+
+from __future__ import annotations
+
+import pytest
+
+from stress.executor_leaks import grown, run
+from stress.growth import Held
+
+pytestmark = pytest.mark.race
+
+#: The allowed growth: a thread or descriptor that each loss leaves exceeds it. JAX and gRPC still
+#: start threads, and so their stacks, in so short a time.
+_ALLOWED = Held(threads=12, descriptors=4, resident_mb=48.0)
+
+
+def test_losses_of_executors_leave_nothing() -> None:
+    laps = run(40, 800, 10, lambda _lap: None)
+    assert (laps[-1].losses, laps[-1].programs) == (40, 800)
+    assert {"client", "supervisor", "rm", "worker", "proxy"} <= laps[0].held.keys()
+    leaks = {name: of for name, of in grown(laps, _ALLOWED).items() if not of.flat}
+    assert not leaks, laps
+
+
+def test_odd_numbers_are_refused_before_anything_starts() -> None:
+    with pytest.raises(ValueError, match="7 losses are no multiple of 2 laps"):
+        run(7, 70, 2, lambda _lap: None)
