@@ -66,6 +66,10 @@ class _NullClient:
         """Returns the bytes of the pieces here."""
         return [memoryview(piece) for piece in array]
 
+    def pieces(self, array: _Pieces) -> list[memoryview]:
+        """Returns the bytes of the pieces here."""
+        return self.fetch(array)
+
     def split(self, array: _Pieces) -> Sequence[_Pieces]:
         """Returns an array of each piece here."""
         return [(piece,) for piece in array]

@@ -167,10 +167,10 @@ def ffi_check(options: ProxyOptions) -> Check:
 def sidecar_check(client: Versions, service: Service, proxy_image: str) -> Check:
     """Compares the client with the image that runs colocated Python: the sidecar, or our proxy."""
     ours = is_ours(proxy_image)
-    if ours and service.engine == DISTRIBUTED_ENGINE:
+    if ours and service.engine == DISTRIBUTED_ENGINE and not service.allows_python:
         expected = (
-            f"no sidecar for {service.name}, whose engine is distributed: executors run no Python "
-            "of tenants"
+            f"no sidecar: on executors of {service.name}, functions of tenants run only where the "
+            "operator allows it (`sps deploy --allow-colocated-python`)"
         )
         return Check.failed("sidecar", _no_sidecar(expected))
     if not ours and not service.sidecar_image:

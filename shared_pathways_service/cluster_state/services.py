@@ -52,6 +52,7 @@ class Service:
       audience: Of the tokens by which it verifies users; empty: it does not verify them.
       programs_claim: The claim for compiled programs of verified users; empty: there is none.
       engine: Where its tenants' programs run: ``local``, in their proxies, or ``distributed``.
+      allows_python: Whether tenants may run Python on the hosts of executors.
       ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
       draining: Why it refuses new connections; empty: it accepts them.
     """
@@ -70,6 +71,7 @@ class Service:
     audience: str = ""
     programs_claim: str = ""
     engine: str = LOCAL_ENGINE
+    allows_python: bool = False
     ended: str = ""
     draining: str = ""
 
@@ -112,6 +114,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         audience=str(annotations.get(names.ANNOTATION_AUDIENCE) or ""),
         programs_claim=str(annotations.get(names.ANNOTATION_PROGRAMS) or ""),
         engine=str(annotations.get(names.ANNOTATION_ENGINE) or LOCAL_ENGINE),
+        allows_python=annotations.get(names.ANNOTATION_COLOCATED_PYTHON) == "true",
         ended=_ended(jobset),
         draining=str(annotations.get(names.ANNOTATION_DRAINING) or ""),
     )

@@ -78,6 +78,13 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
         env="SPS_ALLOW_FFI_LIBRARIES",
         help="Allow tenants to load libraries of this directory into their proxies; empty: none.",
     )
+    colocated_python: bool = flag(
+        False,
+        env="SPS_ALLOW_COLOCATED_PYTHON",
+        help="With --engine=distributed, allow tenants to run functions of "
+        "jax.experimental.colocated_python on the hosts of their executors. (Other proxies run "
+        "them anyway.)",
+    )
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S, parse=seconds, help="Send a worker's heartbeats at this interval."
     )
@@ -129,8 +136,11 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
     @property
     def python_refusal(self) -> str:
         """Why proxies run no colocated Python; empty: they can."""
-        if self.engine == constants.DISTRIBUTED_ENGINE:
-            return "no sidecar with the engine distributed: executors run no Python of tenants"
+        if self.engine == constants.DISTRIBUTED_ENGINE and not self.colocated_python:
+            return (
+                "no sidecar: on executors, functions of tenants run only where the operator allows "
+                "it (`sps serve --allow-colocated-python`)"
+            )
         if self.platform != "cpu":
             return f"no sidecar with the platform {self.platform}"
         return ""

@@ -76,6 +76,7 @@ class ServiceInputs:
         only with verified users.
       engine: Where programs run: ``local``, in the tenants' proxies, or ``distributed``, in
         executors that workers start; the latter only with our image.
+      allow_colocated_python: Whether tenants may run Python on the hosts of executors.
 
     Raises:
       InvalidRequestError: A field is wrong, or contradicts another one.
@@ -103,6 +104,7 @@ class ServiceInputs:
     verify_users: bool = False
     compiled_programs: bool = False
     engine: str = constants.LOCAL_ENGINE
+    allow_colocated_python: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,6 +157,10 @@ class ServiceInputs:
         if self.has_executors and not is_ours(self.image):
             expected = f"local with the image {self.image}, whose workers start no executors"
             raise InvalidRequestError("engine", self.engine, expected)
+        allowed = check_bool("allow_colocated_python", self.allow_colocated_python)
+        if allowed and not self.has_executors:
+            expected = "to be given only with the engine distributed: other workers run no programs"
+            raise InvalidRequestError("allow_colocated_python", True, expected)
         if self.has_executors and self.compiled_programs:
             expected = "to be given only with the engine local: executors keep no programs"
             raise InvalidRequestError("compiled_programs", True, expected)

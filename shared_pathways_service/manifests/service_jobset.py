@@ -99,6 +99,7 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_AUDIENCE: _audience(inputs) if inputs.verify_users else "",
         names.ANNOTATION_PROGRAMS: programs_claim(inputs.name) if inputs.compiled_programs else "",
         names.ANNOTATION_ENGINE: inputs.engine if inputs.has_executors else "",
+        names.ANNOTATION_COLOCATED_PYTHON: "true" if inputs.allow_colocated_python else "",
     }
     return {name: text for name, text in texts.items() if text}
 
@@ -235,6 +236,8 @@ def _image(inputs: ServiceInputs) -> dict[str, str]:
 
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
     variables = parts.own_worker_variables(kind, executors=inputs.has_executors)
+    if inputs.allow_colocated_python:
+        variables.append(env("SPS_COLOCATED_PYTHON", "true"))
     if len(inputs.counts) > 1:
         # Job indices start at 0 in each type, but slices need unique names.
         name = f"{kind.family}-{kind.topology}-$(MEGASCALE_SLICE_ID)"

@@ -163,6 +163,9 @@ class ExecutorCommand(_message.Message):
     MEET_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
     GATHER_FIELD_NUMBER: _builtins.int
+    MAKE_PYTHON_FIELD_NUMBER: _builtins.int
+    CALL_PYTHON_FIELD_NUMBER: _builtins.int
+    ABANDON_PYTHON_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """0: no report"""
     client: _builtins.int
@@ -200,6 +203,12 @@ class ExecutorCommand(_message.Message):
     def offer(self) -> Global___OfferParts: ...
     @_builtins.property
     def gather(self) -> Global___GatherArray: ...
+    @_builtins.property
+    def make_python(self) -> Global___MakePython: ...
+    @_builtins.property
+    def call_python(self) -> Global___CallPython: ...
+    @_builtins.property
+    def abandon_python(self) -> Global___AbandonPython: ...
     def __init__(
         self,
         *,
@@ -222,12 +231,15 @@ class ExecutorCommand(_message.Message):
         meet: Global___MeetHosts | None = ...,
         offer: Global___OfferParts | None = ...,
         gather: Global___GatherArray | None = ...,
+        make_python: Global___MakePython | None = ...,
+        call_python: Global___CallPython | None = ...,
+        abandon_python: Global___AbandonPython | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon_python", b"abandon_python", "adopt", b"adopt", "call_python", b"call_python", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_python", b"make_python", "make_runner", b"make_runner", "meet", b"meet", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon_python", b"abandon_python", "adopt", b"adopt", "call_python", b"call_python", "client", b"client", "command", b"command", "compile", b"compile", "copy", b"copy", "describe", b"describe", "fetch", b"fetch", "free", b"free", "gather", b"gather", "join", b"join", "make_python", b"make_python", "make_runner", b"make_runner", "meet", b"meet", "number", b"number", "offer", b"offer", "open", b"open", "put", b"put", "reinterpret", b"reinterpret", "reshard", b"reshard", "run", b"run", "split", b"split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet", "offer", "gather"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["open", "put", "fetch", "split", "join", "adopt", "copy", "reinterpret", "reshard", "free", "compile", "describe", "make_runner", "run", "meet", "offer", "gather", "make_python", "call_python", "abandon_python"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -272,7 +284,7 @@ class OpenClient(_message.Message):
     """of the first client: it holds for all of them"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """ascending"""
+        """of each host, ascending, in the order of the hosts"""
 
     @_builtins.property
     def own(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -666,6 +678,7 @@ class Free(_message.Message):
     RUNNERS_FIELD_NUMBER: _builtins.int
     TRANSFERS_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
+    PYTHONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def arrays(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -680,6 +693,10 @@ class Free(_message.Message):
     def clients(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Only of one host, or not opened yet: JAX may end a process that drops another one."""
 
+    @_builtins.property
+    def pythons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """and kills their processes"""
+
     def __init__(
         self,
         *,
@@ -688,10 +705,11 @@ class Free(_message.Message):
         runners: _abc.Iterable[_builtins.int] | None = ...,
         transfers: _abc.Iterable[_builtins.int] | None = ...,
         clients: _abc.Iterable[_builtins.int] | None = ...,
+        pythons: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "clients", b"clients", "programs", b"programs", "runners", b"runners", "transfers", b"transfers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrays", b"arrays", "clients", b"clients", "programs", b"programs", "pythons", b"pythons", "runners", b"runners", "transfers", b"transfers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -829,6 +847,111 @@ class RunProgram(_message.Message):
 Global___RunProgram: _TypeAlias = RunProgram  # noqa: Y015
 
 @_typing.final
+class MakePython(_message.Message):
+    """Makes a program of a function of jax.experimental.colocated_python, all of whose devices are here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PICKLED_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    DEVICE_COUNT_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    PIECE_BYTES_FIELD_NUMBER: _builtins.int
+    program: _builtins.int
+    name: _builtins.str
+    """for messages"""
+    pickled: _builtins.bytes
+    python: _builtins.int
+    """its process: one for each session"""
+    device_count: _builtins.int
+    """of the process: all devices of the proxy"""
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of all arguments and results"""
+
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorArraySpec]: ...
+    @_builtins.property
+    def piece_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of each result; -1: it is a string, without a spec"""
+
+    def __init__(
+        self,
+        *,
+        program: _builtins.int = ...,
+        name: _builtins.str = ...,
+        pickled: _builtins.bytes = ...,
+        python: _builtins.int = ...,
+        device_count: _builtins.int = ...,
+        devices: _abc.Iterable[_builtins.int] | None = ...,
+        results: _abc.Iterable[Global___ExecutorArraySpec] | None = ...,
+        piece_bytes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_count", b"device_count", "devices", b"devices", "name", b"name", "pickled", b"pickled", "piece_bytes", b"piece_bytes", "program", b"program", "python", b"python", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakePython: _TypeAlias = MakePython  # noqa: Y015
+
+@_typing.final
+class CallPython(_message.Message):
+    """Calls a function after the calls of its process that began before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRAM_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    program: _builtins.int
+    @_builtins.property
+    def arguments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """but for strings, which are pieces of the report"""
+
+    def __init__(
+        self,
+        *,
+        program: _builtins.int = ...,
+        arguments: _abc.Iterable[_builtins.int] | None = ...,
+        results: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "program", b"program", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallPython: _TypeAlias = CallPython  # noqa: Y015
+
+@_typing.final
+class AbandonPython(_message.Message):
+    """Ends a call that is not waited for any more, and the process if it runs the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    """the number of the command"""
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbandonPython: _TypeAlias = AbandonPython  # noqa: Y015
+
+@_typing.final
 class ExecutorReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -848,7 +971,7 @@ class ExecutorReport(_message.Message):
     """the client of this command runs no more programs over several hosts"""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """of a fetched array, in C order; of a large one none"""
+        """Of a fetched array, in C order; of a large one none; or the strings that a function returned."""
 
     @_builtins.property
     def facts(self) -> Global___ProgramFacts:

@@ -110,7 +110,10 @@ def test_our_proxy_runs_colocated_python_unless_its_service_has_executors() -> N
     refused = preflight_checks.sidecar_check(CLIENT, distributed, ours.format("0.1.0")).error
     assert isinstance(refused, InvalidRequestError)
     assert refused.value == "sidecar:true"
-    assert "engine is distributed" in refused.expected
+    assert "--allow-colocated-python" in refused.expected
+    allowed = dataclasses.replace(distributed, allows_python=True)
+    check = preflight_checks.sidecar_check(CLIENT, allowed, ours.format("0.1.0"))
+    assert check.outcome is Outcome.UNKNOWN
 
 
 def test_bucket() -> None:

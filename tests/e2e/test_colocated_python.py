@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
+import pytest
+
 from harness.embedded import embedded, eventually, nothing_left
-from harness.programs import program
+from harness.programs import program, service
 
 CALLS = """
 import numpy as np, jax
@@ -58,7 +61,7 @@ REFUSED = (
     CALLS
     + """
 connection = isc_pathways.connect(proxy_options=["sidecar:true"], **ONE)
-error = fails(connection.start, "sidecar:true", "engine distributed")
+error = fails(connection.start, "sidecar:true", "--allow-colocated-python")
 assert isinstance(error, errors.InvalidRequestError) and error.field == "proxy_options", error
 say("done")
 """
@@ -72,6 +75,101 @@ def test_functions_run_in_a_process_of_the_connection_that_asks_for_it() -> None
         assert running.wait() == 0, running.stderr
         eventually(nothing_left, "all proxies to be gone")
         assert not Path(f"/proc/{process}").exists()
+
+
+ON_EXECUTORS = (
+    CALLS
+    + """
+@colocated_python
+def leaves_a_process(x):
+    import os, subprocess
+    code = "import os, time; print(os.getpid(), flush=True); os.close(1); time.sleep(600)"
+    reader, writer = os.pipe()
+    if not os.fork():  # and another one, whose parent ends at once
+        os.setsid()
+        if not os.fork():
+            os.dup2(writer, 1)
+            os.execv("/usr/bin/env", ["env", "python3", "-c", code])
+        os._exit(0)
+    os.close(writer)
+    os.wait()
+    left = int(os.read(reader, 100))
+    return jax.device_put(np.int32([os.getppid(), os.getpid(), left]), x.sharding)
+
+with isc_pathways.connect(proxy_options=["sidecar:true"], **ONE):
+    x = numbers()
+    assert double(x).tolist() == [2.0 * n for n in range(8)]
+    say("ran", processes=leaves_a_process(x).tolist())
+    wait_for("end")
+say("done")
+"""
+)
+
+
+@pytest.mark.race
+def test_on_executors_functions_and_what_they_leave_end_with_the_grant() -> None:
+    flags = ("--engine=distributed", "--colocated_python=true")
+    with embedded(1, 0, *flags), program(ON_EXECUTORS) as running:
+        executor, process, left = running.expect("ran")["processes"]
+        assert psutil.Process(process).ppid() == executor
+        assert "servers.executor" in " ".join(psutil.Process(executor).cmdline())
+        worker = psutil.Process(executor).parent()
+        # Its own parent has ended; the worker has adopted it.
+        assert psutil.Process(left).parent() == worker
+        running.tell("end")
+        running.expect("done")
+        assert running.wait() == 0, running.stderr
+        eventually(lambda: not any(map(psutil.pid_exists, (executor, process, left))), "their ends")
+        assert worker is not None
+        assert worker.is_running()
+
+
+ON_TWO_HOSTS = (
+    CALLS
+    + """
+@colocated_python
+def parents(x):
+    import os
+    return jax.device_put(np.int32([os.getppid()]), x.sharding)
+
+with isc_pathways.connect(
+    proxy_options=["sidecar:true"], expected_tpu_instances={"tpuv6e:2x4": 1}
+):
+    cpus = colocated_cpu_devices(jax.devices())
+    mesh = jax.sharding.Mesh(np.array(cpus), ("x",))
+    numbers = np.arange(16, dtype="float32")
+    x = jax.device_put(numbers, jax.NamedSharding(mesh, jax.P("x")))
+    for shard in x.addressable_shards:
+        assert shard.data.tolist() == [2.0 * (shard.device.id - 8), 2.0 * (shard.device.id - 8) + 1]
+    assert jax.jit(lambda x: (x + 1).sum())(x) == 136
+    assert double(x).tolist() == (2 * numbers).tolist()
+    chips = jax.device_put(double(x), jax.NamedSharding(jax.make_mesh((8,), ("x",)), jax.P("x")))
+    assert jax.jit(lambda x: x.sum())(chips) == 240
+    of = [int(parents(jax.device_put(np.float32([1]), cpus[i]))[0]) for i in (0, 3, 4, 7)]
+    @colocated_python
+    def proxys(x):
+        import os
+        return x * 0 + os.getppid()
+    say("ran", executors=of, proxy=int(proxys(jax.device_put(np.zeros(8, "int32"), x.sharding))[0]))
+    wait_for("end")
+say("done")
+"""
+)
+
+
+def test_each_host_runs_functions_of_its_devices_and_the_proxy_those_of_several() -> None:
+    flags = ["--engine", "distributed", "--allow-colocated-python"]
+    with service("tpuv6e:2x4=1", 0, flags), program(ON_TWO_HOSTS) as running:
+        found = running.expect("ran")
+        first, _, second, _ = executors = found["executors"]
+        assert executors == [first, first, second, second]
+        assert first != second
+        for pid in (first, second):
+            assert "servers.executor" in " ".join(psutil.Process(pid).cmdline())
+        assert "servers.proxy" in " ".join(psutil.Process(found["proxy"]).cmdline())
+        running.tell("end")
+        running.expect("done")
+        assert running.wait() == 0, running.stderr
 
 
 def test_executors_refuse_it_before_anything_starts() -> None:

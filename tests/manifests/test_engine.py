@@ -62,12 +62,28 @@ def test_the_service_and_its_workers_know_the_engine() -> None:
     assert options.executor_address == "10.0.0.7"
 
 
-@pytest.mark.parametrize("inputs", [LOCAL, DISTRIBUTED])
+ALLOWS_PYTHON = dataclasses.replace(DISTRIBUTED, allow_colocated_python=True)
+
+
+def test_workers_run_python_only_where_the_operator_allows_it() -> None:
+    required = ["--resource_manager_address=pw:29001"]
+    for inputs in (DISTRIBUTED, ALLOWS_PYTHON):
+        _, worker = variables(inputs)
+        environ = {name: value for name, value in worker.items() if isinstance(value, str)}
+        options = parse_flags(WorkerOptions, required, environ)
+        assert options.colocated_python == inputs.allow_colocated_python
+    with pytest.raises(InvalidRequestError, match="engine distributed") as raised:
+        dataclasses.replace(LOCAL, allow_colocated_python=True)
+    assert raised.value.field == "allow_colocated_python"
+
+
+@pytest.mark.parametrize("inputs", [LOCAL, DISTRIBUTED, ALLOWS_PYTHON])
 def test_the_engine_is_read_from_the_jobset(inputs: ServiceInputs) -> None:
     jobset = service_jobset(inputs)
     service = read_service(jobset)
     assert service is not None
     assert service.engine == inputs.engine
+    assert service.allows_python == inputs.allow_colocated_python
     assert read_inputs(jobset, service) == inputs
 
 

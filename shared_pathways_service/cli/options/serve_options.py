@@ -87,6 +87,15 @@ class ServeOptions:
             "by proxy_options=['ffi_targets:NAME=LIBRARY:SYMBOL']. [default: none]",
         ),
     ] = None
+    allow_colocated_python: Annotated[
+        bool,
+        typer.Option(
+            "--allow-colocated-python",
+            envvar="SPS_ALLOW_COLOCATED_PYTHON",
+            help="With --engine distributed, allow tenants to run Python on the hosts of their "
+            "executors, by proxy_options=['sidecar:true'].",
+        ),
+    ] = False
     beat_interval: Annotated[
         float, typer.Option(metavar="SECONDS", help="Send a worker's heartbeats at this interval.")
     ] = constants.WORKER_BEAT_S
@@ -134,6 +143,7 @@ class ServeOptions:
             max_message_bytes=self.max_message_bytes,
             max_sessions=self.max_sessions,
             ffi_library_dir=str(self.allow_ffi_libraries or ""),
+            colocated_python=self.allow_colocated_python,
             beat_interval_s=self.beat_interval,
             hung_after_s=self.hung_after,
             tenant_ttl_s=self.tenant_ttl,

@@ -47,6 +47,7 @@ class ServiceOptions:
     verify_users: bool | None = None
     compiled_programs: bool | None = None
     engine: str | None = None
+    allow_colocated_python: bool | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the given options as fields of `ServiceInputs`.
@@ -77,6 +78,7 @@ class ServiceOptions:
             "verify_users": self.verify_users,
             "compiled_programs": self.compiled_programs,
             "engine": self.engine,
+            "allow_colocated_python": self.allow_colocated_python,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -264,6 +266,14 @@ _OPTIONS: dict[str, Any] = {
             "--engine",
             help="Compute in the tenants' proxies (local), or in executors that workers start "
             "(distributed; our image only). [default: local]",
+        ),
+    ],
+    "allow_colocated_python": Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-colocated-python/--no-allow-colocated-python",
+            help="With --engine distributed: allow tenants to run Python on the hosts of their "
+            "executors. [default: no]",
         ),
     ],
 }

@@ -24,6 +24,7 @@ from shared_pathways_service.servers.executor.executor_commands import Commands
 from shared_pathways_service.servers.executor.executor_engine import Engine
 from shared_pathways_service.servers.executor.executor_service import ExecutorService, TakersOnly
 from shared_pathways_service.servers.executor.flags import ExecutorOptions
+from shared_pathways_service.servers.executor.python_calls import PythonCalls
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.serving.process import (
     StopSignals,
@@ -76,7 +77,12 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
     )
     process = f"the executor of host {options.host_index} at {options.bind_address}"
     service = ExecutorService(
-        lambda report: Commands(engine, report, offers, process), offers, token, stop.set
+        lambda report: Commands(
+            engine, report, offers, process, PythonCalls(is_allowed=options.colocated_python)
+        ),
+        offers,
+        token,
+        stop.set,
     )
     service.add_to(server)
     listening = listen(

@@ -15,13 +15,13 @@ def made_by(kind: str, body: Any, client: int) -> Iterable[Name]:
     """Returns the names of what a command makes."""
     if kind == "open":
         return (("clients", client),)
-    if kind == "compile":
+    if kind in {"compile", "make_python"}:
         return (("programs", body.program),)
     if kind == "make_runner":
         return (("runners", body.runner),)
     if kind in {"put", "join", "adopt", "copy", "reinterpret", "reshard", "gather"}:
         return _arrays((body.make.array if kind == "reshard" else body.array,))
-    several = {"split": "parts", "run": "results"}.get(kind)
+    several = {"split": "parts", "run": "results", "call_python": "results"}.get(kind)
     return _arrays(getattr(body, several) if several else ())
 
 
@@ -42,8 +42,10 @@ def used_by(kind: str, body: Any, client: int) -> Iterable[Name]:
         yield from _arrays(part.here.array for part in parts if part.HasField("here"))
     elif kind in {"fetch", "split"}:
         yield from _arrays((body.array,))
-    elif kind in {"describe", "make_runner"}:
+    elif kind in {"describe", "make_runner", "call_python"}:
         yield ("programs", body.program)
+        if kind == "call_python":
+            yield from _arrays(body.arguments)
     elif kind == "run":
         yield ("runners", body.runner)
         yield from _arrays(body.arguments)

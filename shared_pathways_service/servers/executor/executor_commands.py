@@ -21,10 +21,11 @@ from shared_pathways_service.servers.executor.command_names import Name, made_by
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_engine import (
     BrokenClientError,
-    Client,
     Engine,
 )
 from shared_pathways_service.servers.executor.held import Held, when_settled
+from shared_pathways_service.servers.executor.job import Job
+from shared_pathways_service.servers.executor.python_calls import PythonCalls
 from shared_pathways_service.servers.executor.run_queue import RunQueue
 
 __all__ = ["Commands"]
@@ -51,19 +52,6 @@ class Report(Protocol):
         """Takes a report, and bytes that belong to it; it may wait a little for the next one."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Job:
-    number: int
-    client: int
-    kind: str
-    body: Any
-    #: Its client, and what its body names, in this order: program or runner, arrays.
-    uses: Sequence[Held]
-    makes: Sequence[Held]
-    #: The bytes that came before it.
-    data: Sequence[memoryview] = ()
-
-
 class Commands:
     """What one proxy has on this executor. Not thread-safe, but it uses threads.
 
@@ -72,13 +60,17 @@ class Commands:
       report: Called with each report on any thread.
       offers: What is offered to other executors.
       process: This process, with its host, for messages.
+      python: Calls functions in processes of this host.
     """
 
-    def __init__(self, engine: Engine, report: Report, offers: Offers, process: str) -> None:
+    def __init__(
+        self, engine: Engine, report: Report, offers: Offers, process: str, python: PythonCalls
+    ) -> None:
         self._engine = engine
         self._process = process
         self._report = report
         self._offers = offers
+        self._python = python
         self._runs: dict[int, RunQueue] = {}
         self._compiling = futures.ThreadPoolExecutor(1, "compile")
         # A client opens once the other hosts do, in any order: each gets a thread.
@@ -86,7 +78,7 @@ class Commands:
         self._gathering = futures.ThreadPoolExecutor(_GATHERING, "gather")
         self._others = futures.ThreadPoolExecutor(_THREADS, "command")
         self._held: dict[Name, Held] = {}
-        self._carry_out: Mapping[str, Callable[[_Job, pb.ExecutorReport], Data | None]] = {
+        self._carry_out: Mapping[str, Callable[[Job, pb.ExecutorReport], Data | None]] = {
             "meet": lambda _job, _report: None,
             "open": self._open,
             "put": self._put,
@@ -103,6 +95,8 @@ class Commands:
             "describe": self._describe,
             "make_runner": self._make_runner,
             "run": self._run,
+            "make_python": self._python.make,
+            "end_python": self._python.end,
         }
 
     def take(self, command: pb.ExecutorCommand, data: Sequence[memoryview] = ()) -> None:
@@ -110,6 +104,9 @@ class Commands:
         kind = command.WhichOneof("command") or ""
         if kind == "free":
             self._free(command.free)
+            return
+        if kind == "abandon_python":
+            self._python.abandon(command.abandon_python.call)
             return
         body: Any = getattr(command, kind) if kind else None
         if kind == "open":
@@ -121,11 +118,14 @@ class Commands:
         unknown = [name for name in names if name not in self._held]
         uses = [self._held[name] for name in names if not unknown]
         makes = [self._new(name) for name in made_by(kind, body, command.client)]
-        job = _Job(command.number, command.client, kind, body, uses, makes, data)
-        if unknown or kind not in self._carry_out:
+        job = Job(command.number, command.client, kind, body, uses, makes, data)
+        if unknown or kind not in {*self._carry_out, "call_python"}:
             self._refuse(job, unknown)
+        elif kind == "call_python":
+            self._python.expect(job.number)
+            when_settled(uses, lambda: self._submit(self._others, job))
         elif kind in {"meet", "open"} and not self._start_runs(job):
-            self._fail(job, self._no_thread(job))
+            self._fail(job, _no_thread(self._process, job.kind))
         elif kind == "run":
             self._put_run(job)
         else:
@@ -144,12 +144,13 @@ class Commands:
             threads.shutdown(wait=False, cancel_futures=True)
         for runs in self._runs.values():
             runs.end(cancel=True)
+        self._python.close_all()
 
     def _new(self, name: Name) -> Held:
         made = self._held[name] = Held()
         return made
 
-    def _refuse(self, job: _Job, unknown: Sequence[Name]) -> None:
+    def _refuse(self, job: Job, unknown: Sequence[Name]) -> None:
         what = "a command that is not known here"
         if unknown:
             kind, number = unknown[0]
@@ -163,7 +164,7 @@ class Commands:
         refused = dataclasses.replace(job, uses=(client, _failed(error)))
         self._put_run(refused)
 
-    def _start_runs(self, job: _Job) -> bool:
+    def _start_runs(self, job: Job) -> bool:
         """Starts the thread of a new client's programs; returns False if there is none.
 
         (Not with its first program, which other hosts may run already; and when hosts meet, as
@@ -177,7 +178,7 @@ class Commands:
             return False
         return True
 
-    def _put_run(self, job: _Job) -> None:
+    def _put_run(self, job: Job) -> None:
         runs = self._runs.get(job.client)
         if runs is None:
             # Its client could not be opened: it fails like that.
@@ -186,7 +187,7 @@ class Commands:
             # (Its thread waits for the arguments, so that the next program does not overtake it.)
             runs.put(functools.partial(self._run_in_order, job))
 
-    def _submit(self, threads: futures.ThreadPoolExecutor, job: _Job) -> None:
+    def _submit(self, threads: futures.ThreadPoolExecutor, job: Job) -> None:
         """Carries out a command on another thread; if the system has none, it fails."""
         # What a pool has no thread for remains queued, and may still run.
         claim = itertools.count().__next__
@@ -199,9 +200,9 @@ class Commands:
             threads.submit(carry_out)
         except RuntimeError:
             if claim() == 0:
-                self._fail(job, self._no_thread(job))
+                self._fail(job, _no_thread(self._process, job.kind))
 
-    def _run_in_order(self, job: _Job) -> None:
+    def _run_in_order(self, job: Job) -> None:
         if not all(held.is_settled for held in job.uses):
             settled = threading.Event()
             when_settled(job.uses, settled.set)
@@ -209,9 +210,12 @@ class Commands:
             settled.wait()
         self._do(job)
 
-    def _do(self, job: _Job) -> None:
+    def _do(self, job: Job) -> None:
         report = pb.ExecutorReport(number=job.number)
         try:
+            if job.kind == "call_python":
+                self._python.begin(job, lambda ended: self._submit(self._others, ended))
+                return
             data = self._carry_out[job.kind](job, report)
         except Exception as error:  # noqa: BLE001 - whatever it is, the proxy receives it
             self._fail(job, from_exception(error, self._process))
@@ -219,12 +223,12 @@ class Commands:
         if job.number:
             self._report(report, data, may_wait=self._is_followed(job))
 
-    def _is_followed(self, job: _Job) -> bool:
+    def _is_followed(self, job: Job) -> bool:
         """Whether the report of another program follows, on which the proxy has not to wait for."""
         runs = self._runs.get(job.client) if job.kind == "run" else None
         return runs is not None and not runs.is_empty
 
-    def _fail(self, job: _Job, error: StatusError) -> None:
+    def _fail(self, job: Job, error: StatusError) -> None:
         for held in job.makes:
             held.fail(error)
         if job.number:
@@ -237,7 +241,8 @@ class Commands:
         # (Commands before this one refer to what they use.)
         for field in ("arrays", "programs", "runners", "clients"):
             for number in getattr(body, field):
-                self._held.pop((field, number), None)
+                self._python.drop(self._held.pop((field, number), None))
+        self._python.close(body.pythons)
         for number in body.transfers:
             self._offers.free(number)
         for number in body.clients:
@@ -247,57 +252,57 @@ class Commands:
 
     # ---- one method for each command
 
-    def _open(self, job: _Job, _report: pb.ExecutorReport) -> None:
+    def _open(self, job: Job, _report: pb.ExecutorReport) -> None:
         job.makes[0].fill(self._engine.open(job.body))
 
-    def _put(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        job.makes[0].fill(_client(job).put(job.body.spec, _shards(job)))
+    def _put(self, job: Job, _report: pb.ExecutorReport) -> None:
+        job.makes[0].fill(job.opened.put(job.body.spec, _shards(job)))
 
-    def _fetch(self, job: _Job, report: pb.ExecutorReport) -> Data | None:
-        pieces = _client(job).fetch(job.uses[1].get())
+    def _fetch(self, job: Job, report: pb.ExecutorReport) -> Data | None:
+        pieces = job.opened.fetch(job.uses[1].get())
         if sum(map(len, pieces)) > _SMALL_BYTES:
             return chunks(pieces)
         report.pieces.extend(map(bytes, pieces))
         return None
 
-    def _split(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        parts = _client(job).split(job.uses[1].get())
+    def _split(self, job: Job, _report: pb.ExecutorReport) -> None:
+        parts = job.opened.split(job.uses[1].get())
         for held, part in zip(job.makes, parts, strict=True):
             held.fill(part)
 
-    def _make(self, job: _Job, _report: pb.ExecutorReport) -> None:
+    def _make(self, job: Job, _report: pb.ExecutorReport) -> None:
         parts = [held.get() for held in job.uses[1:]]
-        job.makes[0].fill(_client(job).make(job.kind, job.body, parts))
+        job.makes[0].fill(job.opened.make(job.kind, job.body, parts))
 
-    def _reshard(self, job: _Job, _report: pb.ExecutorReport) -> None:
+    def _reshard(self, job: Job, _report: pb.ExecutorReport) -> None:
         parts = [held.get() for held in job.uses[2:]]
-        job.makes[0].fill(_client(job).reshard(job.body, job.uses[1].get(), parts))
+        job.makes[0].fill(job.opened.reshard(job.body, job.uses[1].get(), parts))
 
-    def _offer(self, job: _Job, _report: pb.ExecutorReport) -> None:
+    def _offer(self, job: Job, _report: pb.ExecutorReport) -> None:
         arrays = [held.get() for held in job.uses[1:]]
-        self._offers.hold(job.body.transfer, _client(job).offered(job.body, arrays))
+        self._offers.hold(job.body.transfer, job.opened.offered(job.body, arrays))
 
-    def _gather(self, job: _Job, _report: pb.ExecutorReport) -> None:
+    def _gather(self, job: Job, _report: pb.ExecutorReport) -> None:
         arrays = [held.get() for held in job.uses[1:]]
-        job.makes[0].fill(_client(job).gather(job.body, arrays))
+        job.makes[0].fill(job.opened.gather(job.body, arrays))
 
-    def _compile(self, job: _Job, report: pb.ExecutorReport) -> None:
-        client = _client(job)
+    def _compile(self, job: Job, report: pb.ExecutorReport) -> None:
+        client = job.opened
         made = client.compile(job.body)
         report.facts.CopyFrom(client.facts(made))
         job.makes[0].fill(made)
 
-    def _describe(self, job: _Job, report: pb.ExecutorReport) -> None:
-        described = _client(job).description(job.uses[1].get(), job.body.what)
+    def _describe(self, job: Job, report: pb.ExecutorReport) -> None:
+        described = job.opened.description(job.uses[1].get(), job.body.what)
         if described is not None:
             report.description = described
 
-    def _make_runner(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        made = _client(job).runner(job.uses[1].get(), job.body.results)
+    def _make_runner(self, job: Job, _report: pb.ExecutorReport) -> None:
+        made = job.opened.runner(job.uses[1].get(), job.body.results)
         job.makes[0].fill(made)
 
-    def _run(self, job: _Job, _report: pb.ExecutorReport) -> None:
-        client = _client(job)
+    def _run(self, job: Job, _report: pb.ExecutorReport) -> None:
+        client = job.opened
         spans_hosts = client.spans_hosts
         try:
             runner = job.uses[1].get()
@@ -314,19 +319,15 @@ class Commands:
         for held, array in zip(job.makes, results, strict=True):
             held.fill(array)
 
-    def _no_thread(self, job: _Job) -> StatusError:
-        return StatusError(
-            Code.RESOURCE_EXHAUSTED,
-            f"{self._process} has no thread for the command {job.kind}: the system refuses more",
-        )
+
+def _no_thread(process: str, kind: str) -> StatusError:
+    return StatusError(
+        Code.RESOURCE_EXHAUSTED,
+        f"{process} has no thread for the command {kind}: the system refuses more",
+    )
 
 
-def _client(job: _Job) -> Client:
-    client: Client = job.uses[0].get()
-    return client
-
-
-def _shards(job: _Job) -> Sequence[bytes | memoryview]:
+def _shards(job: Job) -> Sequence[bytes | memoryview]:
     body: pb.PutArray = job.body
     return joined(body.sizes, job.data, f"array {body.array}") if job.data else body.shards
 

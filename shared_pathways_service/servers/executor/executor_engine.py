@@ -51,6 +51,9 @@ class Client(Protocol):
     def fetch(self, array: Any) -> list[memoryview]:
         """Returns the bytes of the pieces here."""
 
+    def pieces(self, array: Any) -> list[memoryview]:
+        """Returns the bytes of the pieces here, however many; also of an earlier client's array."""
+
     def split(self, array: Any) -> Sequence[Array]:
         """Returns an array of each piece here."""
 

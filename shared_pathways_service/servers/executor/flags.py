@@ -47,6 +47,11 @@ class ExecutorOptions(ProcessOptions, ConnectionOptions):
     token_file: str = flag(
         "", env="SPS_TOKEN_FILE", help="Require the token in this file from the proxy."
     )
+    colocated_python: bool = flag(
+        False,
+        help="Run the proxy's functions of jax.experimental.colocated_python, in processes of this "
+        "host, and have a CPU device beside each chip.",
+    )
     parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
     memory_limit: int = flag(
         0,
@@ -85,5 +90,6 @@ class ExecutorOptions(ProcessOptions, ConnectionOptions):
 
     @property
     def own_devices(self) -> int:
-        """The number of devices."""
-        return self.devices or InstanceType.parse(self.instance_type).chips_per_host
+        """The number of devices, with the CPU devices beside the chips."""
+        chips = self.devices or InstanceType.parse(self.instance_type).chips_per_host
+        return 2 * chips if self.colocated_python and self.platform == "cpu" else chips

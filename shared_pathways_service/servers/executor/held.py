@@ -31,6 +31,11 @@ class Held:
         """Whether there is a value or an error."""
         return self._settled
 
+    @property
+    def value(self) -> Any:
+        """The value; None if there is none (yet)."""
+        return self._value
+
     def fill(self, value: Any) -> None:
         """Settles with a value."""
         self._value = value

@@ -156,6 +156,10 @@ class OpenedClient:
             )
         return list(map(flat, pieces))
 
+    def pieces(self, array: PlacedArray) -> list[memoryview]:
+        """Returns the bytes of the pieces here, however many; also of an earlier client's array."""
+        return list(map(flat, self._client.fetch(array.array)))
+
     def split(self, array: PlacedArray) -> list[PlacedArray]:
         """Returns an array of each piece here; they belong to the client of the whole."""
         owner, spec = array.client, array.spec

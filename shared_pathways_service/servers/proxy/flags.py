@@ -222,8 +222,6 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
             self._check_executors()
         refused = (
             ("--ffi_targets", ",".join(self.ffi_targets), "empty"),
-            # (An executor runs on a worker's machine, which other tenants use later.)
-            ("--colocated_python", "true" if self.colocated_python else "", "left out"),
             # (Programs are compiled on other machines, whose CPUs this one does not know.)
             ("--compile_cache_dir", self.compile_cache_dir, "empty"),
         )

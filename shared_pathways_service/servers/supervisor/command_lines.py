@@ -132,6 +132,7 @@ def worker_command(
         f"--host_index={host.index}",
         f"--platform={options.platform}",
         f"--first_device={host.first_device}",
+        *(["--colocated_python=true"] if options.colocated_python else ()),
         *_common(paths.token, ready_fd),
     ]
 

@@ -33,6 +33,7 @@ from shared_pathways_service.servers.serving.process import (
 from shared_pathways_service.servers.worker.executor_process import executor_command
 from shared_pathways_service.servers.worker.flags import WorkerOptions
 from shared_pathways_service.servers.worker.manager_session import Session
+from shared_pathways_service.servers.worker.orphans import adopt_orphans
 
 _SIGILL_EXIT = 128 + signal.SIGILL
 
@@ -68,6 +69,8 @@ def _serve(options: WorkerOptions) -> None:
             if watch is not None:
                 stack.callback(watch.close)
         token = read_token(options.token_file)
+        if options.colocated_python:
+            adopt_orphans("--colocated_python")
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
         server = grpc.server(pool, options=SERVER_OPTIONS)
         stack.callback(stop_blocking_server, server)
@@ -90,7 +93,11 @@ def _serve(options: WorkerOptions) -> None:
             token,
             beat_interval_s=options.beat_interval_s,
             executor_command=executor_command(
-                options.host_index, executor_host, options.platform, options.first_device
+                options.host_index,
+                executor_host,
+                options.platform,
+                options.first_device,
+                colocated_python=options.colocated_python,
             ),
             executor_host=executor_host,
             on_welcome=lambda: glog("I", "MegaScale transport init succeeded."),

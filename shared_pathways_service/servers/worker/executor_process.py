@@ -25,6 +25,7 @@ from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.processes import identity_of_child
 from shared_pathways_service.servers.serving.process import ProcessWatch
 from shared_pathways_service.servers.worker.executor_output import ExecutorOutput
+from shared_pathways_service.servers.worker.orphans import kill_orphans
 
 __all__ = ["Assignment", "Command", "ExecutorProcess", "executor_command"]
 
@@ -52,7 +53,12 @@ Command: TypeAlias = Callable[[Assignment, int, int], Sequence[str]]
 
 
 def executor_command(
-    host_index: int, bind_address: str, platform: str = CPU, first_device: int = 0
+    host_index: int,
+    bind_address: str,
+    platform: str = CPU,
+    first_device: int = 0,
+    *,
+    colocated_python: bool = False,
 ) -> Command:
     """Returns the function that builds the command lines of a host's executors."""
 
@@ -71,6 +77,7 @@ def executor_command(
             f"--ready_fd={ready_fd}",
             f"--parent_pid={os.getpid()}",
             f"--memory_limit={assignment.memory_limit_bytes}",
+            *(["--colocated_python=true"] if colocated_python else ()),
         ]
 
     return command
@@ -175,14 +182,18 @@ class ExecutorProcess:
     def kill(self, within_s: float) -> int:
         """Kills its process group and removes all that is left of it; returns its exit code.
 
+        Processes of its tenant's functions are not in the group: if this process adopts orphans,
+        they are killed as well.
+
         Raises:
-          subprocess.TimeoutExpired: It has not ended in time.
+          subprocess.TimeoutExpired: It, or an orphan, has not ended in time.
         """
         # While its leader is not reaped, no other group can have this number.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._close_pipe()
         code = self._process.wait(within_s)
+        kill_orphans(within_s)
         self.output.close()
         self._watch.close()
         return code

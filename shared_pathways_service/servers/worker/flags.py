@@ -81,6 +81,12 @@ class WorkerOptions(ServerOptions):
         parse=count,
         help="With --platform=cuda, use the GPUs from this index on.",
     )
+    colocated_python: bool = flag(
+        False,
+        env="SPS_COLOCATED_PYTHON",
+        help="Allow tenants to run functions of jax.experimental.colocated_python on this host, as "
+        "this user.",
+    )
     token_file: str = flag("", env="SPS_TOKEN_FILE", help="File with the service's token.")
     beat_interval_s: float = flag(
         constants.WORKER_BEAT_S,

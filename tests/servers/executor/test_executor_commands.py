@@ -16,6 +16,7 @@ from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
+from shared_pathways_service.servers.executor.python_calls import PythonCalls
 
 CLIENT, PROGRAM, RUNNER, ARRAY, RESULT = range(1, 6)
 
@@ -68,7 +69,13 @@ class Proxy:
         self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
         # (Of an engine's methods.)
         engine: Any = SimpleNamespace(open=Client, bound_collectives=lambda _seconds: None)
-        self._commands = Commands(engine, self._take, self.offers, "the executor of host 3")
+        self._commands = Commands(
+            engine,
+            self._take,
+            self.offers,
+            "the executor of host 3",
+            PythonCalls(is_allowed=False),
+        )
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
         self.data: dict[int, bytes] = {}

@@ -37,7 +37,6 @@ SLICES = ("tpuv6e:2x4", "tpuv6e:2x2")
         ({"resource_manager_address": "a:1"}, "--executors"),
         ({"engine": "local", "executors": (), "platform": "tpu"}, "--platform"),
         ({"ffi_targets": ("a=b:c",)}, "--ffi_targets"),
-        ({"colocated_python": True}, "--colocated_python"),
         ({"compile_cache_dir": "/somewhere"}, "--compile_cache_dir"),
     ],
 )

@@ -1,8 +1,6 @@
-"""Python beside the devices: the functions of `jax.experimental.colocated_python`.
+"""Functions of `jax.experimental.colocated_python` in the proxy.
 
-- `python_process`: calls the functions of a session, one after the other
-- `child_process`: the process in which they run
-- `child`: what runs in it
-- `python_messages`: the messages between it and the proxy
+- `executor_python`: calls the functions of a session on executors
+- `session_python`: those processes, and the one beside the proxy
 - `strings`: arrays of strings, which XLA does not have
 """

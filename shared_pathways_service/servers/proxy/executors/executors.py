@@ -139,12 +139,17 @@ class Executors:
         return [i for i, other in self._link_of.items() if other is link]
 
 
-def hosts_of(instance_types: Sequence[InstanceType]) -> list[int]:
-    """Returns the host of each device, counted over all slices."""
+def hosts_of(instance_types: Sequence[InstanceType], *, with_cpus: bool = False) -> list[int]:
+    """Returns the host of each device, counted over all slices.
+
+    Args:
+      instance_types: The slices.
+      with_cpus: Whether a CPU device beside each chip follows the chips of all slices.
+    """
     found: list[int] = []
     first = 0
     for instance_type in instance_types:
         per_host = instance_type.chips_per_host
         found += [first + chip // per_host for chip in range(instance_type.chips)]
         first += instance_type.hosts
-    return found
+    return 2 * found if with_cpus else found

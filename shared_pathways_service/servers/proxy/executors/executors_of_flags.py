@@ -21,7 +21,7 @@ def named_executors(options: ProxyServerOptions) -> Executors | None:
     if not options.executors:
         return None
     token = read_token(options.executor_token_file, field="--executor_token_file")
-    hosts = hosts_of(options.instance_types())
+    hosts = hosts_of(options.instance_types(), with_cpus=options.colocated_python)
     return Executors(
         options.executors,
         hosts,
@@ -38,6 +38,7 @@ def placed_executors(options: ProxyServerOptions) -> PlacedExecutors | None:
         return None
     return PlacedExecutors(
         options.instance_types(),
+        with_cpus=options.colocated_python,
         collective_timeout_s=options.collective_timeout_s,
         transport=options.transport,
         platform=options.platform,

@@ -114,8 +114,9 @@ class OpenedSets:
             too many clients, or what else went wrong.
         """
         # What replaced executors have opened does not count.
-        present = {i: link_of[i] for i in device_ids}
-        links = tuple(dict.fromkeys(present.values()))
+        links = tuple(dict.fromkeys(link_of[i] for i in device_ids))
+        # XLA numbers the devices of one host after the other.
+        present = {i: link for link in links for i in device_ids if link_of[i] is link}
         found = self._opened.get(slices)
         if found is not None and found.links == links:
             return found.number

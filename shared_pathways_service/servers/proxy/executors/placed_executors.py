@@ -65,6 +65,7 @@ class PlacedExecutors:
 
     Args:
       instance_types: The virtual slices.
+      with_cpus: Whether there is a CPU device beside each chip.
       collective_timeout_s: The seconds for which a host waits for others in a program.
       platform: What the executors compute on.
       wait_s: Seconds for the RM to name the executors of a placement.
@@ -75,6 +76,7 @@ class PlacedExecutors:
         self,
         instance_types: Sequence[InstanceType],
         *,
+        with_cpus: bool = False,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
         platform: str = CPU,
         wait_s: float = EXECUTORS_S,
@@ -86,7 +88,7 @@ class PlacedExecutors:
         self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
         self._wait_s = wait_s
         #: The devices of each host, by slice.
-        self._devices = _devices_of_hosts(instance_types)
+        self._devices = _devices_of_hosts(instance_types, with_cpus=with_cpus)
         self._lock = threading.Lock()
         self._is_closed = False
         self._newest: dict[int, _Placement] = {}
@@ -272,10 +274,12 @@ def _wait(index: int, placement: _Placement | None, timeout_s: float) -> None:
         )
 
 
-def _devices_of_hosts(instance_types: Sequence[InstanceType]) -> list[list[list[int]]]:
+def _devices_of_hosts(
+    instance_types: Sequence[InstanceType], *, with_cpus: bool
+) -> list[list[list[int]]]:
     """Returns the devices of each host, for each slice."""
     of_hosts: list[list[int]] = [[] for kind in instance_types for _ in range(kind.hosts)]
-    for device, host in enumerate(hosts_of(instance_types)):
+    for device, host in enumerate(hosts_of(instance_types, with_cpus=with_cpus)):
         of_hosts[host].append(device)
     hosts = iter(of_hosts)
     return [[next(hosts) for _ in range(kind.hosts)] for kind in instance_types]

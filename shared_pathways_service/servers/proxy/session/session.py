@@ -19,7 +19,7 @@ from shared_pathways_service.servers.devices.status_errors import (
     invalid_argument,
 )
 from shared_pathways_service.servers.proxy.callbacks.callbacks import SessionCallbacks
-from shared_pathways_service.servers.proxy.colocated.python_process import PythonProcess
+from shared_pathways_service.servers.proxy.colocated.session_python import SessionPython
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
 from shared_pathways_service.servers.proxy.engine.engine import Engine
 from shared_pathways_service.servers.proxy.execution.operations import Operation
@@ -132,8 +132,7 @@ class Session:
         self.transfer_dir: Path | None = None
         #: Calls functions of the client; None if it serves no callbacks.
         self.callbacks: SessionCallbacks | None = None
-        #: Runs functions of colocated_python; None if there were none.
-        self._python: PythonProcess | None = None
+        self.python = SessionPython(len(engine.devices))
         self.arrays: dict[int, Value] = {}
         self.programs: dict[int, Program] = {}
         #: Programs that are still compiled, by the handles that they will have.
@@ -206,8 +205,7 @@ class Session:
         running = [operation for operation in self._operations() if operation.abandon(error)]
         if self.callbacks is not None:
             self.callbacks.close()
-        if self._python is not None:
-            self._python.close()
+        self.python.close()
         for table in (self.arrays, self.programs, self.executions, self.futures):
             table.clear()
         return running
@@ -245,12 +243,6 @@ class Session:
         if program is None:
             raise StatusError(Code.NOT_FOUND, f"Unknown loaded executable handle: {handle}")
         return program
-
-    def python_process(self) -> PythonProcess:
-        """Returns the process that runs functions of colocated_python for this session."""
-        if self._python is None:
-            self._python = PythonProcess(len(self.engine.devices))
-        return self._python
 
     def spec(
         self,

@@ -102,7 +102,7 @@ def test_the_limit_of_calls_that_let_later_programs_run(
     for _ in range(100):
         results += client.execute(program, arguments)
     (session,) = proxy.service.sessions
-    python = session.python_process()
+    python = session.python.here
     # One more than the limit: the slice waits for it.
     wait_until(lambda: python.outstanding == 65)
     computes(client, 4)

@@ -16,8 +16,8 @@ import pytest
 
 from harness.processes import DEADLINE_S, is_alive, is_gone
 from harness.proxy.python_functions import Function, pickled
+from shared_pathways_service.servers.colocated.python_process import PythonProcess
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.colocated.python_process import PythonProcess
 from tests.servers.proxy.colocated.conftest import MakeWaiting
 from tests.servers.proxy.conftest import wait_until
 from tests.servers.proxy.processes import FOUR

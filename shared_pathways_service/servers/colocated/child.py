@@ -1,6 +1,6 @@
-"""Runs the functions of one session; its parent is the proxy.
+"""Runs the functions of one session; its parent is the proxy, or an executor.
 
-    python -m shared_pathways_service.servers.proxy.colocated.child SOCKET_FD DEVICES PARENT_PID
+    python -m shared_pathways_service.servers.colocated.child SOCKET_FD DEVICES PARENT_PID
 
 JAX has as many CPU devices here as the proxy has devices, with the same numbers.
 """
@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.experimental.colocated_python import serialization
 
-from shared_pathways_service.servers.proxy.colocated.python_messages import (
+from shared_pathways_service.servers.colocated.python_messages import (
     Buffer,
     encode,
     receive_buffer,

@@ -14,19 +14,19 @@ from typing import Any
 
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import identity_of_child
-from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.colocated.python_messages import (
+from shared_pathways_service.servers.colocated.python_messages import (
     Buffer,
     encode,
     receive_buffer,
     receive_head,
     send,
 )
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.serving.process import ProcessWatch
 
 __all__ = ["ChildProcess"]
 
-_CHILD = "shared_pathways_service.servers.proxy.colocated.child"
+_CHILD = "shared_pathways_service.servers.colocated.child"
 #: The most bytes of a string, which describes results.
 _STRING = 16 << 20
 #: For the end of a process that was killed, or whose socket was closed.

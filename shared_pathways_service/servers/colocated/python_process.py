@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
+from shared_pathways_service.servers.colocated.child_process import ChildProcess
+from shared_pathways_service.servers.colocated.python_messages import (
+    Buffer,
+    encode,
+    sizes_of,
+)
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
     from_exception,
-)
-from shared_pathways_service.servers.proxy.colocated.child_process import ChildProcess
-from shared_pathways_service.servers.proxy.colocated.python_messages import (
-    Buffer,
-    encode,
-    sizes_of,
 )
 
 __all__ = ["PythonProcess"]

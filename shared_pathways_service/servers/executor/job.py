@@ -1,0 +1,33 @@
+"""A command that an executor carries out, with what it uses and makes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from shared_pathways_service.servers.executor.executor_engine import Client
+from shared_pathways_service.servers.executor.held import Held
+
+__all__ = ["Job"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """A command."""
+
+    number: int
+    client: int
+    kind: str
+    body: Any
+    #: Its client, and what its body names, in this order: program or runner, arrays.
+    uses: Sequence[Held]
+    makes: Sequence[Held]
+    #: The bytes that came before it.
+    data: Sequence[memoryview] = ()
+
+    @property
+    def opened(self) -> Client:
+        """Its client, once that is settled; raises its error."""
+        client: Client = self.uses[0].get()
+        return client

@@ -1,0 +1,73 @@
+"""Processes whose parents have ended: this process adopts and kills those of its descendants.
+
+What a tenant's function starts may leave its process group, and outlive its executor; it stays a
+descendant of the worker (Linux: PR_SET_CHILD_SUBREAPER).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from shared_pathways_service.errors import InvalidRequestError
+
+__all__ = ["adopt_orphans", "kill_orphans"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.02
+
+_adopts = False
+
+
+def adopt_orphans(field: str) -> None:
+    """Becomes the parent of descendants whose parents end.
+
+    Raises:
+      InvalidRequestError: The system has nothing for that; `field` asked for it.
+    """
+    global _adopts  # noqa: PLW0603 - a property of the process
+    if sys.platform != "linux":
+        raise InvalidRequestError(field, "true", "left out: it needs Linux")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    _adopts = True
+
+
+def kill_orphans(within_s: float) -> None:
+    """Kills all children, and all that they leave; nothing if this process adopts no orphans.
+
+    Call it when no executor runs.
+
+    Raises:
+      subprocess.TimeoutExpired: A child, which the kernel holds up or which starts others faster
+        than they are killed, is left.
+    """
+    if not _adopts:
+        return
+    deadline = time.monotonic() + within_s
+    while children := _children():
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired(f"processes {sorted(children)}", within_s)
+        time.sleep(_POLL_S)
+
+
+def _children() -> set[int]:
+    """Returns the children of this process, also those that are not reaped."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
