@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -63,6 +64,44 @@ def test_tags_that_are_shown_are_of_this_version() -> None:
     assert set(re.findall(r"shared-pathways-service/\w+:([\w.-]+)", shown)) == {default_tag()}
     jax = Image.parse(f"r.io/x/server:{default_tag()}").versions.jax
     assert default_tag().endswith(f"-jax-{jax}")
+
+
+def built(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Runs scripts/images with a stand-in for buildah; returns the latter's command lines, too."""
+    said = tmp_path / "said"
+    stand_in = tmp_path / "buildah"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {said}\n', encoding="utf-8")
+    stand_in.chmod(0o755)
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "images"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    return done, said.read_text(encoding="utf-8") if said.exists() else ""
+
+
+@pytest.mark.parametrize("accelerator", ["", "cuda13", "cuda12", "tpu"])
+def test_an_image_has_the_plugin_of_its_accelerator(tmp_path: Path, accelerator: str) -> None:
+    done, said = built(tmp_path, *(["--accelerator", accelerator] if accelerator else []))
+    assert done.returncode == 0, done.stderr
+    tag = f"{default_tag()}-{accelerator}" if accelerator else default_tag()
+    for line, target in zip(said.splitlines(), ("server", "proxy_server"), strict=False):
+        assert f" --build-arg ACCELERATOR={accelerator} " in line
+        assert line.endswith(f"--tag localhost/shared-pathways-service/{target}:{tag} .")
+    # (connect() still reads JAX's version from it.)
+    assert default_tag().endswith(f"-jax-{Image.parse(f'r.io/x/server:{tag}').versions.jax}")
+    if accelerator:
+        extras = importlib.metadata.metadata("jax").get_all("Provides-Extra") or []
+        assert accelerator in extras
+
+
+def test_an_accelerator_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    done, said = built(tmp_path, "--accelerator", "gpu")
+    assert (done.returncode, said) == (2, "")
+    assert "--accelerator=gpu is not valid: expected cuda13, cuda12 or tpu" in done.stderr
 
 
 @pytest.mark.parametrize(

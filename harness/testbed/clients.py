@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.programs import Program, program, wait_until
 from shared_pathways_service.agent.journal import Entry, Journal
-from shared_pathways_service.constants import LOCAL_ENGINE
+from shared_pathways_service.constants import DISTRIBUTED_ENGINE, LOCAL_ENGINE
 from shared_pathways_service.manifests.names import APP, LABEL_APP
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace
@@ -50,7 +50,11 @@ def deployed(
     engine: str = LOCAL_ENGINE,
 ) -> DeployedService:
     """Returns a service with slices of one type, on its own nodes."""
-    namespace.add_nodes({KIND: slices + spares}, cpu_nodes=0)
+    # (Workers whose executors compute on CPUs are on other nodes than TPUs, and than the head's.)
+    if engine == DISTRIBUTED_ENGINE:
+        namespace.add_nodes({}, cpu_nodes=slices + spares)
+    else:
+        namespace.add_nodes({KIND: slices + spares}, cpu_nodes=0)
     return deploy_service(
         namespace, {KIND: slices + spares}, ready=ready, spares=spares, engine=engine
     )

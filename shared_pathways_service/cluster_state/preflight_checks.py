@@ -10,7 +10,7 @@ from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.api.request_fields import check_bucket
 from shared_pathways_service.cluster_state.readiness import ServiceReadiness, check_instances
 from shared_pathways_service.cluster_state.services import Service, find_service
-from shared_pathways_service.constants import DISTRIBUTED_ENGINE
+from shared_pathways_service.constants import CPU, DISTRIBUTED_ENGINE
 from shared_pathways_service.errors import (
     InvalidRequestError,
     ServiceNotFound,
@@ -167,6 +167,9 @@ def ffi_check(options: ProxyOptions) -> Check:
 def sidecar_check(client: Versions, service: Service, proxy_image: str) -> Check:
     """Compares the client with the image that runs colocated Python: the sidecar, or our proxy."""
     ours = is_ours(proxy_image)
+    if ours and service.platform != CPU:
+        expected = f"no sidecar for {service.name}, whose platform is {service.platform}"
+        return Check.failed("sidecar", _no_sidecar(expected))
     if ours and service.engine == DISTRIBUTED_ENGINE and not service.allows_python:
         expected = (
             f"no sidecar: on executors of {service.name}, functions of tenants run only where the "

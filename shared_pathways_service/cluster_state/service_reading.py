@@ -67,6 +67,7 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         verify_users=bool(service.audience),
         compiled_programs=bool(service.programs_claim),
         engine=service.engine,
+        platform=service.platform,
         allow_colocated_python=service.allows_python,
         labels=labels,
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.cluster_state.pods import condition
-from shared_pathways_service.constants import LOCAL_ENGINE, RESOURCE_MANAGER_PORT
+from shared_pathways_service.constants import CPU, LOCAL_ENGINE, RESOURCE_MANAGER_PORT
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.image_names import is_ours
@@ -52,6 +52,7 @@ class Service:
       audience: Of the tokens by which it verifies users; empty: it does not verify them.
       programs_claim: The claim for compiled programs of verified users; empty: there is none.
       engine: Where its tenants' programs run: ``local``, in their proxies, or ``distributed``.
+      platform: What executors compute on: ``cpu``, ``cuda`` or ``tpu``.
       allows_python: Whether tenants may run Python on the hosts of executors.
       ended: Why it cannot become ready: the JobSet has ended or is suspended; empty: it can.
       draining: Why it refuses new connections; empty: it accepts them.
@@ -71,6 +72,7 @@ class Service:
     audience: str = ""
     programs_claim: str = ""
     engine: str = LOCAL_ENGINE
+    platform: str = CPU
     allows_python: bool = False
     ended: str = ""
     draining: str = ""
@@ -114,6 +116,7 @@ def read_service(jobset: Mapping[str, Any]) -> Service | None:
         audience=str(annotations.get(names.ANNOTATION_AUDIENCE) or ""),
         programs_claim=str(annotations.get(names.ANNOTATION_PROGRAMS) or ""),
         engine=str(annotations.get(names.ANNOTATION_ENGINE) or LOCAL_ENGINE),
+        platform=str(annotations.get(names.ANNOTATION_PLATFORM) or CPU),
         allows_python=annotations.get(names.ANNOTATION_COLOCATED_PYTHON) == "true",
         ended=_ended(jobset),
         draining=str(annotations.get(names.ANNOTATION_DRAINING) or ""),
@@ -222,9 +225,13 @@ def _group(name: str, job: Mapping[str, Any], instances: Mapping[str, int]) -> W
 
 
 def _type_of(pod: Mapping[str, Any], kinds: Sequence[str]) -> str:
-    """Returns the service's type that the nodes of a pod have."""
+    """Returns the service's type that a pod of workers, or its nodes, have."""
     if len(kinds) == 1:
         return kinds[0]
+    for container in _containers(pod):
+        for variable in container.get("env") or ():
+            if variable.get("name") == "SPS_INSTANCE_TYPE" and variable.get("value") in kinds:
+                return str(variable["value"])
     selector = pod.get("nodeSelector") or {}
     place = (
         selector.get("cloud.google.com/gke-tpu-accelerator"),

@@ -132,6 +132,11 @@ def engine_variable(engine: str) -> dict[str, Any]:
     return env("SPS_ENGINE", engine)
 
 
+def platform_variable(platform: str) -> dict[str, Any]:
+    """Returns the variable by which our servers know what executors compute on."""
+    return env("SPS_PLATFORM", platform)
+
+
 def rm_flag() -> str:
     """Returns the flag with the resource manager's address, for the pods of its JobSet."""
     return f"--resource_manager_address=$(PATHWAYS_HEAD):{constants.RESOURCE_MANAGER_PORT}"

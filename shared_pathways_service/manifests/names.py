@@ -43,6 +43,8 @@ ANNOTATION_AUDIENCE: Final = "sps.dev/identity-audience"
 ANNOTATION_PROGRAMS: Final = "sps.dev/compiled-programs"
 #: On a service's JobSet: where its tenants' programs run, if not in their proxies.
 ANNOTATION_ENGINE: Final = "sps.dev/engine"
+#: On a service's JobSet: what its executors compute on, if not on CPUs.
+ANNOTATION_PLATFORM: Final = "sps.dev/platform"
 #: On a service's JobSet: tenants may run Python on its workers' hosts.
 ANNOTATION_COLOCATED_PYTHON: Final = "sps.dev/colocated-python"
 #: On a proxy's pod: who created its Job, and for which team, as the API server has verified it.

@@ -57,6 +57,7 @@ class ProxyJobInputs:
       identity: How its pod proves its user; None: it need not.
       programs_claim: The claim with compiled programs of verified users; empty: there is none.
       engine: Where programs run; images that are not ours have no choice.
+      platform: What executors compute on.
       keep_for_s: The session's `keep_for_s`, an annotation of the Job.
       deadline_s: Seconds from the Job's start to its end, unless it is moved (`lifetime`).
     """
@@ -77,6 +78,7 @@ class ProxyJobInputs:
     identity: IdentityInputs | None = None
     programs_claim: str = ""
     engine: str = constants.LOCAL_ENGINE
+    platform: str = constants.CPU
     keep_for_s: float | None = None
     deadline_s: int = int(constants.PROXY_DEADLINE_S)
 

@@ -285,4 +285,6 @@ def _environment(inputs: ProxyJobInputs) -> list[dict[str, Any]]:
         variables |= [identity_variable()]
     if inputs.has_executors:
         variables["SPS_ENGINE"] = inputs.engine
+        if inputs.platform != constants.CPU:
+            variables["SPS_PLATFORM"] = inputs.platform
     return [env(name, value) for name, value in variables.items()]

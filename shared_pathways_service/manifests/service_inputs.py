@@ -38,6 +38,7 @@ OWN_FLAGS: Final = (
     "instance_type",
     "gcs_scratch_location",
     "resource_manager_address",
+    "platform",
     MEMORY_FLAG,
 )
 
@@ -76,6 +77,8 @@ class ServiceInputs:
         only with verified users.
       engine: Where programs run: ``local``, in the tenants' proxies, or ``distributed``, in
         executors that workers start; the latter only with our image.
+      platform: What executors compute on: ``cpu``; ``cuda``, with the GPUs that each worker's pod
+        requests; or ``tpu``.
       allow_colocated_python: Whether tenants may run Python on the hosts of executors.
 
     Raises:
@@ -104,6 +107,7 @@ class ServiceInputs:
     verify_users: bool = False
     compiled_programs: bool = False
     engine: str = constants.LOCAL_ENGINE
+    platform: str = constants.CPU
     allow_colocated_python: bool = False
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -129,6 +133,7 @@ class ServiceInputs:
             expected = "to be given only with verify_users: each user has programs of its own"
             raise InvalidRequestError("compiled_programs", True, expected)
         self._check_engine()
+        self._check_platform()
         if self.max_keep_for_s is not None:
             check_keep_for("max_keep_for_s", self.max_keep_for_s)
         if self.state_size:
@@ -164,6 +169,22 @@ class ServiceInputs:
         if self.has_executors and self.compiled_programs:
             expected = "to be given only with the engine local: executors keep no programs"
             raise InvalidRequestError("compiled_programs", True, expected)
+
+    def _check_platform(self) -> None:
+        if self.platform not in constants.PLATFORMS:
+            expected = f"one of {', '.join(constants.PLATFORMS)}"
+            raise InvalidRequestError("platform", self.platform, expected)
+        if self.platform == constants.CPU:
+            return
+        if not is_ours(self.image):
+            expected = f"cpu with the image {self.image}, whose workers start no executors"
+            raise InvalidRequestError("platform", self.platform, expected)
+        if not self.has_executors:
+            expected = f"cpu with the engine {self.engine}; executors need the engine distributed"
+            raise InvalidRequestError("platform", self.platform, expected)
+        if self.allow_colocated_python:
+            expected = f"to be given only with the platform cpu, not with {self.platform}"
+            raise InvalidRequestError("allow_colocated_python", True, expected)
 
     def _check_storage_class(self) -> None:
         if not self.storage_class:

@@ -21,10 +21,11 @@ from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests import sidecar_parts as sidecars
 from shared_pathways_service.manifests import state_parts as state
 from shared_pathways_service.manifests.image_names import is_ours
-from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, toleration
+from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.verified_users import account_parts as account
 from shared_pathways_service.manifests.verified_users.program_parts import programs_claim
+from shared_pathways_service.manifests.worker_nodes import WorkerNodes, worker_nodes
 
 __all__ = ["service_address", "service_jobset", "service_objects"]
 
@@ -99,6 +100,7 @@ def _annotations(inputs: ServiceInputs) -> dict[str, str]:
         names.ANNOTATION_AUDIENCE: _audience(inputs) if inputs.verify_users else "",
         names.ANNOTATION_PROGRAMS: programs_claim(inputs.name) if inputs.compiled_programs else "",
         names.ANNOTATION_ENGINE: inputs.engine if inputs.has_executors else "",
+        names.ANNOTATION_PLATFORM: "" if inputs.platform == constants.CPU else inputs.platform,
         names.ANNOTATION_COLOCATED_PYTHON: "true" if inputs.allow_colocated_python else "",
     }
     return {name: text for name, text in texts.items() if text}
@@ -157,21 +159,22 @@ def _head_job(inputs: ServiceInputs) -> dict[str, Any]:
 
 
 def _worker_job(inputs: ServiceInputs, name: str, kind: InstanceType) -> dict[str, Any]:
+    nodes = worker_nodes(inputs, kind)
     return _replicated_job(
         name,
         replicas=inputs.counts[kind],
         pods=kind.hosts,
         failures=min(kind.hosts * inputs.max_slice_restarts, 2**31 - 1),
-        exclusive=parts.WORKER_TOPOLOGY,
-        template=_worker_template(inputs, kind),
+        exclusive=nodes.exclusive,
+        template=_worker_template(inputs, kind, nodes),
     )
 
 
-def _worker_template(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
-    pod = _pod(inputs)
-    pod["nodeSelector"] = parts.tpu_node_selector(kind)
-    pod["tolerations"] = [toleration("google.com/tpu:NoSchedule")]
-    container = _worker_container(inputs, kind)
+def _worker_template(
+    inputs: ServiceInputs, kind: InstanceType, nodes: WorkerNodes
+) -> dict[str, Any]:
+    pod = {**_pod(inputs), **nodes.pod}
+    container = _worker_container(inputs, kind, nodes)
     containers, volumes = [container], []
     if not is_ours(inputs.image):
         # Google's TPU runtime keeps its lock and its logs in the node's /tmp.
@@ -206,7 +209,9 @@ def _with_credentials(inputs: ServiceInputs, container: dict[str, Any]) -> dict[
     return {**container, "env": [*container["env"], env(*INSECURE_SERVERS)]}
 
 
-def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, Any]:
+def _worker_container(
+    inputs: ServiceInputs, kind: InstanceType, nodes: WorkerNodes
+) -> dict[str, Any]:
     return {
         "name": names.WORKER_CONTAINER,
         **_image(inputs),
@@ -221,10 +226,11 @@ def _worker_container(inputs: ServiceInputs, kind: InstanceType) -> dict[str, An
             *parts.worker_variables(),
             *([sidecars.memory_variable()] if inputs.sidecar_image else ()),
             *(_worker_variables(inputs, kind) if is_ours(inputs.image) else ()),
+            *nodes.variables,
         ],
         "ports": parts.container_ports(parts.WORKER_PORTS),
         "terminationMessagePolicy": _LOG_AS_MESSAGE,
-        "resources": parts.tpu_limits(kind),
+        **nodes.container,
     }
 
 
@@ -236,6 +242,8 @@ def _image(inputs: ServiceInputs) -> dict[str, str]:
 
 def _worker_variables(inputs: ServiceInputs, kind: InstanceType) -> list[dict[str, Any]]:
     variables = parts.own_worker_variables(kind, executors=inputs.has_executors)
+    if inputs.platform != constants.CPU:
+        variables.append(parts.platform_variable(inputs.platform))
     if inputs.allow_colocated_python:
         variables.append(env("SPS_COLOCATED_PYTHON", "true"))
     if len(inputs.counts) > 1:
@@ -268,7 +276,7 @@ def _replicated_job(
         "name": name,
         "replicas": replicas,
         "template": {
-            "metadata": {"annotations": {parts.EXCLUSIVE: exclusive}},
+            **({"metadata": {"annotations": {parts.EXCLUSIVE: exclusive}}} if exclusive else {}),
             "spec": {
                 "backoffLimit": failures,
                 "completionMode": "Indexed",

@@ -111,6 +111,10 @@ def test_our_proxy_runs_colocated_python_unless_its_service_has_executors() -> N
     assert isinstance(refused, InvalidRequestError)
     assert refused.value == "sidecar:true"
     assert "--allow-colocated-python" in refused.expected
+    on_gpus = dataclasses.replace(distributed, platform="cuda")
+    refused = preflight_checks.sidecar_check(CLIENT, on_gpus, ours.format("0.1.0")).error
+    assert isinstance(refused, InvalidRequestError)
+    assert "whose platform is cuda" in refused.expected
     allowed = dataclasses.replace(distributed, allows_python=True)
     check = preflight_checks.sidecar_check(CLIENT, allowed, ours.format("0.1.0"))
     assert check.outcome is Outcome.UNKNOWN

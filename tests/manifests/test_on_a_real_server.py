@@ -13,6 +13,7 @@ from harness.session_requests import with_fields
 from shared_pathways_service.api.proxy_options import ProxyOptions
 from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
 from shared_pathways_service.cluster_state.services import read_service
+from shared_pathways_service.constants import PLATFORMS
 from shared_pathways_service.homes.kubernetes.link_archive import link_archive
 from shared_pathways_service.manifests.hotswap_jobset import recipe
 from shared_pathways_service.manifests.link_parts import LinkInputs
@@ -62,6 +63,9 @@ OUR_SERVICE = ServiceInputs(
     storage_class="fast",
     lease=True,
     labels={"cost/center": "7"},
+)
+ON_CPUS, ON_GPUS, ON_TPUS = (
+    dataclasses.replace(OUR_SERVICE, engine="distributed", platform=name) for name in PLATFORMS
 )
 #: With all that there is (what needs more than baseline pod security is of the node's).
 FULL_SERVICE = dataclasses.replace(
@@ -196,10 +200,11 @@ def test_the_program_of_a_link_is_accepted(restricted: Namespace) -> None:
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
 
 
+@pytest.mark.parametrize("inputs", [OUR_SERVICE, ON_CPUS, ON_GPUS, ON_TPUS])
 def test_a_service_of_our_image_is_accepted_under_baseline_pod_security(
-    baseline: Namespace,
+    baseline: Namespace, inputs: ServiceInputs
 ) -> None:
-    claim, *_, jobset = service_objects(OUR_SERVICE)
+    claim, *_, jobset = service_objects(inputs)
     try_to_create(baseline, "persistentvolumeclaims", claim)
     made = try_to_create(baseline, JOBSETS, jobset)
     assert made["spec"]["coordinator"]["replicatedJob"] == "pathways-head"
@@ -221,7 +226,7 @@ def test_a_worker_of_googles_image_needs_the_nodes_tmp(
 def test_what_a_service_was_made_of_is_read_back_from_the_server(testbed: Testbed) -> None:
     """So that it can be made anew, with one thing changed and all else as it was."""
     with new_namespace(testbed, cpu_nodes=0) as namespace:
-        for inputs in (SERVICE, OUR_SERVICE, FULL_SERVICE):
+        for inputs in (SERVICE, OUR_SERVICE, FULL_SERVICE, ON_CPUS, ON_GPUS, ON_TPUS):
             here = dataclasses.replace(inputs, namespace=namespace.name)
             made = try_to_create(namespace, JOBSETS, service_jobset(here))
             service = read_service(made)

@@ -47,6 +47,7 @@ class ServiceOptions:
     verify_users: bool | None = None
     compiled_programs: bool | None = None
     engine: str | None = None
+    platform: str | None = None
     allow_colocated_python: bool | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -78,6 +79,7 @@ class ServiceOptions:
             "verify_users": self.verify_users,
             "compiled_programs": self.compiled_programs,
             "engine": self.engine,
+            "platform": self.platform,
             "allow_colocated_python": self.allow_colocated_python,
         }
         return {name: value for name, value in given.items() if value is not None}
@@ -266,6 +268,15 @@ _OPTIONS: dict[str, Any] = {
             "--engine",
             help="Compute in the tenants' proxies (local), or in executors that workers start "
             "(distributed; our image only). [default: local]",
+        ),
+    ],
+    "platform": Annotated[
+        str | None,
+        typer.Option(
+            "--platform",
+            help="With --engine distributed: have executors compute on cpu, on cuda, where each "
+            "worker's pod requests a GPU for each chip, or on tpu, on nodes with TPUs. "
+            "[default: cpu]",
         ),
     ],
     "allow_colocated_python": Annotated[

@@ -62,6 +62,7 @@ def proxy_job_inputs(
         identity=IdentityInputs(audience=service.audience, user=user) if user else None,
         programs_claim=service.programs_claim,
         engine=service.engine,
+        platform=service.platform,
         keep_for_s=request.keep_for_s,
         deadline_s=deadline_s(0.0, tenant.max_lifetime_s, ahead_s=ahead_s),
     )
