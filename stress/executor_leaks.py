@@ -7,8 +7,9 @@ of plain JAX is on both slices. A lap: it runs programs on each slice, of which 
 both, compiles one, copies an array from slice to slice, and then the executors of both slices are
 killed, one after the other, each time until a program over both slices is right again. After a lap
 nothing of it may be left: memory, threads and descriptors of the resource manager, the supervisor,
-the workers, the proxy and JAX, the processes of the service, and its files, must not grow from the
-first quarter of the laps to the last by more than `ALLOWED`.
+each worker, the proxy and JAX, the processes of the service, and its files and directories, also in
+shared memory, must not grow from the first quarter of the laps to the last by more than `ALLOWED`.
+The result is written after each lap, for as many as there are.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
 from harness.embedded import status
 from harness.own_service import own_directories, write_result
 from harness.programs import Program, program, service, wait_until
+from shared_pathways_service.runtime.settings import Settings
 from stress.growth import Growth, Held, growth
 
 __all__ = ["ALLOWED", "Lap", "grown", "run"]
@@ -43,11 +47,13 @@ _SLICES = 2
 ALLOWED = Held(threads=16, descriptors=8, resident_mb=48.0)
 #: That of the number of the service's processes, and of its files.
 _ALLOWED_COUNT = 2
+#: The first one, and four quarters.
+_LEAST_LAPS = 5
 
 #: Runs after the prelude of `harness.programs`. Each line of standard input is an order: a number
 #: of programs, or the virtual slice that is lost by now, or "leave".
 CLIENT = """
-import itertools
+import gc, itertools
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
     import jax, numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -104,6 +110,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connectio
             until_right(2)
             if order["clears"]:
                 jax.clear_caches()
+                gc.collect()
         say("done")
 """
 
@@ -113,9 +120,9 @@ class Lap:
     """The work until the end of a lap, and the usage then.
 
     Attributes:
-      held: That of each process, by its role, and of all workers together.
+      held: That of each process, by its role; of workers, with the number of each.
       processes: How many the service has, with its executors.
-      files: How many it has in its directories.
+      files: How many files and directories it has in its own ones.
     """
 
     seconds: float
@@ -145,20 +152,21 @@ def run(
         raise ValueError(f"{losses} losses are no multiple of {laps} laps, or {programs} of them")
     began = time.monotonic()
     done: list[Lap] = []
-    with _running() as (scratch, client):
+    with _running() as (directories, client):
         for number in range(laps):
             if time.monotonic() - began > 60 * minutes:
                 break
             for index in range(losses // laps):
                 _order(client, {"programs": programs // losses})
-                _lose(client, index % _SLICES, clears=index % 10 == 0)
+                # (Before the usage is looked at, too.)
+                _lose(client, index % _SLICES, clears=(index + 1) % 10 == 0)
             wait_until("all slices to be ready", _is_whole, 300)
             done.append(
                 Lap(
                     round(time.monotonic() - began, 1),
                     (number + 1) * (losses // laps),
                     (number + 1) * (losses // laps) * (programs // losses),
-                    *_usage(scratch, client),
+                    *_usage(directories, client),
                 )
             )
             after_lap(done[-1])
@@ -181,14 +189,26 @@ def grown(laps: Sequence[Lap], allowed: Held = ALLOWED) -> dict[str, Growth]:
 
 
 @contextlib.contextmanager
-def _running() -> Iterator[tuple[Path, Program]]:
+def _shared_memory() -> Iterator[Path]:
+    """Has services put their shared memory in a directory of its own."""
+    within = Settings.load().shared_memory_dir
+    with (
+        tempfile.TemporaryDirectory(prefix="sps-stress-", dir=within) as made,
+        mock.patch.dict(os.environ, SPS_SHARED_MEMORY_DIR=made),
+    ):
+        yield Path(made)
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[tuple[tuple[Path, Path], Program]]:
     with (
         own_directories() as scratch,
+        _shared_memory() as shared,
         service(f"{_KIND}={_SLICES}", spares=1, arguments=("--engine", "distributed")),
     ):
         with program(CLIENT) as client:
             client.expect("connected")
-            yield scratch, client
+            yield (scratch, shared), client
             client.tell(json.dumps("leave"))
             assert client.wait() == 0
         wait_until("all executors to end", lambda: not status()["executors"])
@@ -216,22 +236,18 @@ def _is_whole() -> bool:
     )
 
 
-def _usage(scratch: Path, client: Program) -> tuple[dict[str, Held], int, int]:
+def _usage(directories: Sequence[Path], client: Program) -> tuple[dict[str, Held], int, int]:
     pids: dict[str, list[int]] = {"client": [client.pid]}
     for one in status()["processes"]:
         pids.setdefault(one["role"], []).append(one["pid"])
-    held = {role: _sum([Held.of(pid) for pid in own]) for role, own in pids.items()}
-    [supervisor] = pids["supervisor"]
-    processes = len(psutil.Process(supervisor).children(recursive=True))
-    return held, processes, sum(path.is_file() for path in scratch.rglob("*"))
-
-
-def _sum(held: Sequence[Held]) -> Held:
-    return Held(
-        sum(one.threads for one in held),
-        sum(one.descriptors for one in held),
-        round(sum(one.resident_mb for one in held), 1),
-    )
+    held = {
+        role if len(own) == 1 else f"{role} {number}": Held.of(pid)
+        for role, own in pids.items()
+        for number, pid in enumerate(own)
+    }
+    processes = psutil.Process(pids["supervisor"][0]).children(recursive=True)
+    files = [path for within in directories for path in within.rglob("*")]
+    return held, len(processes), len(files)
 
 
 def _line(lap: Lap) -> str:
@@ -253,26 +269,33 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="no lap begins later")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     asked = parser.parse_args()
-    laps = run(
-        asked.losses,
-        asked.programs,
-        asked.laps,
-        lambda lap: print(_line(lap), flush=True),
-        asked.minutes,
-    )
+    laps: list[Lap] = []
+
+    def after_lap(lap: Lap) -> None:
+        laps.append(lap)
+        print(_line(lap), flush=True)
+        if len(laps) >= _LEAST_LAPS:
+            result = {"asked": {"losses": asked.losses, "programs": asked.programs}}
+            write_result("executor_leaks", {**result, **_summary(laps)}, asked.out)
+
+    run(asked.losses, asked.programs, asked.laps, after_lap, asked.minutes)
+    if len(laps) < _LEAST_LAPS:
+        print(f"{len(laps)} laps tell no growth: at least {_LEAST_LAPS} are needed")
+        return 1
     found = grown(laps)
     for name, of in found.items():
         print(f"{name:<32}{of.first:10.1f}{of.last:10.1f}  {'flat' if of.flat else 'grown !'}")
-    result = {
-        "asked": {"losses": asked.losses, "programs": asked.programs},
+    return int(not all(of.flat for of in found.values()))
+
+
+def _summary(laps: Sequence[Lap]) -> dict[str, Any]:
+    return {
         "losses": laps[-1].losses,
         "programs": laps[-1].programs,
         "seconds": laps[-1].seconds,
-        "growth": {name: of.to_json() for name, of in found.items()},
+        "growth": {name: of.to_json() for name, of in grown(laps).items()},
         "laps": [dataclasses.asdict(lap) for lap in laps],
     }
-    write_result("executor_leaks", result, asked.out)
-    return int(not all(of.flat for of in found.values()))
 
 
 if __name__ == "__main__":

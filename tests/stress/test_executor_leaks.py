@@ -17,7 +17,7 @@ _ALLOWED = Held(threads=12, descriptors=4, resident_mb=48.0)
 def test_losses_of_executors_leave_nothing() -> None:
     laps = run(20, 400, 10, lambda _lap: None)
     assert (laps[-1].losses, laps[-1].programs) == (20, 400)
-    assert {"client", "supervisor", "rm", "worker", "proxy"} <= laps[0].held.keys()
+    assert {"client", "supervisor", "rm", "worker 0", "proxy"} <= laps[0].held.keys()
     leaks = {name: of for name, of in grown(laps, _ALLOWED).items() if not of.flat}
     assert not leaks, laps
 
