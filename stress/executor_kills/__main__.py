@@ -1,6 +1,6 @@
 """Kills and stops executors, workers and hosts under a program: what is lost, and for how long.
 
-    python -m stress.executor_kills [--rounds 20] [--seed 1] [--minutes 25] [--out result.json]
+    python -m stress.executor_kills [--rounds 20] [--seed 1] [--minutes 25] [--out FILE [--add]]
 
 An embedded service with the engine `distributed` has two slices of two hosts and a spare. A program
 of plain JAX is on both slices. In each round, while it computes over both slices, compiles, uploads
@@ -9,6 +9,8 @@ stopped by SIGSTOP. Then the program has to be on another slice without a new co
 that was on the lost one failing with DATA_LOSS, and an array of the other slice as it was. A round
 ends when all slices of the service are ready again; at the end nothing may be left.
 
+The result is written after each round; `--add` adds the rounds to those of the file.
+
 Measured: seconds from the kill to the first step on the next slice, whose executors start by then.
 """
 
@@ -16,15 +18,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.own_service import write_result
-from stress.executor_kills.rounds import Round, play, running
+from stress.executor_kills.rounds import Round, Rounds, play, running
 
 #: The wanted seconds to the first step.
 WANTED_S = 3.0
@@ -46,27 +49,55 @@ def summary(rounds: Sequence[Round]) -> dict[str, Any]:
     }
 
 
-def measure(count: int, seed: int, minutes: float) -> dict[str, Any]:
-    """Returns what came of the rounds."""
+def measure(
+    count: int,
+    seed: int,
+    minutes: float,
+    before: Mapping[str, Any],
+    keep: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Plays rounds; returns what came of them and of those before.
+
+    Args:
+      count: How many, at the most.
+      seed: What happens in them follows from it.
+      minutes: No round begins later.
+      before: An earlier result, or nothing.
+      keep: Called with the result after each round.
+    """
     began = time.monotonic()
     faults: list[str] = []
-    rounds = None
+    earlier = [Round(**one) for one in before.get("each", ())]
+    playing: list[Rounds] = []
+
+    def result() -> dict[str, Any]:
+        done = earlier + [one for rounds in playing for one in rounds.done]
+        return {
+            "rounds": len(done),
+            "asked": before.get("asked", 0) + count,
+            "seeds": [*before.get("seeds", ()), seed],
+            "wall_s": before.get("wall_s", 0.0) + time.monotonic() - began,
+            "faults": [
+                *before.get("faults", ()),
+                *faults,
+                *(fault for rounds in playing for fault in rounds.faults),
+            ],
+            "wanted_s": WANTED_S,
+            "first_step": summary(done),
+            "each": [dataclasses.asdict(one) for one in done],
+        }
+
+    def show_round(one: Round) -> None:
+        print(_line(one), flush=True)
+        keep(result())
+
     try:
         with running(seed, faults) as rounds:
-            play(rounds, count, began + 60 * minutes, lambda one: print(_line(one), flush=True))
+            playing.append(rounds)
+            play(rounds, count, began + 60 * minutes, show_round)
     except AssertionError as error:
         faults.append(str(error))
-    done = rounds.done if rounds is not None else []
-    return {
-        "rounds": len(done),
-        "asked": count,
-        "seed": seed,
-        "wall_s": time.monotonic() - began,
-        "faults": faults + (rounds.faults if rounds is not None else []),
-        "wanted_s": WANTED_S,
-        "first_step": summary(done),
-        "each": [dataclasses.asdict(one) for one in done],
-    }
+    return result()
 
 
 def _line(one: Round) -> str:
@@ -96,10 +127,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=25.0, help="no round begins later")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
+    parser.add_argument("--add", action="store_true", help="keep the rounds that are there")
     asked = parser.parse_args()
-    result = measure(asked.rounds, asked.seed, asked.minutes)
+    before: dict[str, Any] = {}
+    if asked.add:
+        if asked.out is None or not asked.out.is_file():
+            parser.error(f"--add: --out={asked.out} is no file of an earlier run")
+        before = json.loads(asked.out.read_text())["result"]
+
+    def keep(result: dict[str, Any]) -> None:
+        write_result("executor_kills", result, asked.out)
+
+    result = measure(asked.rounds, asked.seed, asked.minutes, before, keep)
     show(result)
-    write_result("executor_kills", result, asked.out)
+    keep(result)
     return 1 if result["faults"] else 0
 
 
