@@ -150,6 +150,8 @@ def run(
     """
     if losses % laps or programs % losses:
         raise ValueError(f"{losses} losses are no multiple of {laps} laps, or {programs} of them")
+    if laps < _LEAST_LAPS:
+        raise ValueError(f"{laps} laps tell no growth: at least {_LEAST_LAPS} are needed")
     began = time.monotonic()
     done: list[Lap] = []
     with _running() as (directories, client):
@@ -220,24 +222,25 @@ def _order(client: Program, order: Mapping[str, Any]) -> None:
 
 
 def _lose(client: Program, index: int, *, clears: bool) -> None:
-    told = status()
-    held = next(one["id"] for one in told["slices"] if one["virtual_index"] == index)
-    executor = next(one["pid"] for one in told["executors"] if one["slice"] == held)
+    seen = status()
+    held = next(one["id"] for one in seen["slices"] if one["virtual_index"] == index)
+    executor = next(one["pid"] for one in seen["executors"] if one["slice"] == held)
     os.kill(executor, signal.SIGKILL)
     _order(client, {"lost": index, "clears": clears})
 
 
 def _is_whole() -> bool:
-    told = status()
+    seen = status()
     return (
-        len(told["slices"]) == _SLICES + 1
-        and all(one["state"] == "ready" for one in told["slices"])
-        and len(told["executors"]) == _SLICES
+        len(seen["slices"]) == _SLICES + 1
+        and all(one["state"] == "ready" for one in seen["slices"])
+        and len(seen["executors"]) == _SLICES
     )
 
 
 def _usage(directories: Sequence[Path], client: Program) -> tuple[dict[str, Held], int, int]:
-    pids: dict[str, list[int]] = {"client": [client.pid]}
+    agents = psutil.Process(client.pid).children(recursive=True)
+    pids = {"client": [client.pid], "agent": [agent.pid for agent in agents]}
     for one in status()["processes"]:
         pids.setdefault(one["role"], []).append(one["pid"])
     held = {

@@ -18,6 +18,7 @@ from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.protocol.auth import read_token
+from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
@@ -65,6 +66,8 @@ def _xla_engine(options: ExecutorOptions) -> Engine:
 def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEngine) -> int:
     """Serves until it is to stop; returns the exit code."""
     token = read_token(options.token_file)
+    descriptors.raise_limit()
+    connections = options.connection_options()
     if options.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
     # Only now: JAX is slow to load, and the limit holds for it as well.
@@ -73,7 +76,7 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
     server = grpc.server(
         ThreadPoolExecutor(_CALLS),
         interceptors=[TakersOnly(offers)],
-        options=(*_OPTIONS, *options.connection_options()),
+        options=(*_OPTIONS, *connections),
     )
     process = f"the executor of host {options.host_index} at {options.bind_address}"
     service = ExecutorService(

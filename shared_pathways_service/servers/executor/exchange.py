@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -138,7 +139,11 @@ def gathered(
                 target[...] = cut(next(held), part.here.region)
             else:
                 awaited[part.transfer].append(target)
-    for transfer, targets in zip(body.transfers, awaited, strict=True):
+    # Each host begins at another one: an executor has a limit of connections, and gets one for each
+    # of these.
+    order = list(zip(body.transfers, awaited, strict=True))
+    random.shuffle(order)
+    for transfer, targets in order:
         size = sum(target.nbytes for target in targets)
         with contextlib.closing(take(transfer, size)) as data:
             fill(targets, data, f"transfer {transfer.number}")

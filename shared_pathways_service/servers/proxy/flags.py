@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 from shared_pathways_service import constants
 from shared_pathways_service.constants import PLATFORMS, TRANSPORTS
@@ -241,6 +242,9 @@ class ProxyServerOptions(ServerOptions, ConnectionOptions, TenantOptions):
             host, _, number = address.rpartition(":")
             if not host or not number.isdecimal() or not 0 < int(number) <= _LAST_PORT:
                 raise InvalidRequestError("--executors", address, "HOST:PORT")
+        for address, times in Counter(self.executors).items():
+            if times > 1:
+                raise InvalidRequestError("--executors", address, "one address for each host")
 
     def limits(self) -> Limits:
         """Returns the limits of clients."""

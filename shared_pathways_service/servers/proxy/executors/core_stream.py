@@ -79,14 +79,14 @@ class CoreStream:
             self._is_wanted = False
             try:
                 message = self._next_message()
+                if message is not None:
+                    # (If the call has ended, nothing is written any more.)
+                    self._begin(_SENT, cygrpc.SendMessageOperation(message, _NO_FLAGS))
+                    return
             except BaseException:
                 # (No other message is sent any more, as this one would be missing.)
                 self.cancel()
                 raise
-            if message is not None:
-                # (If the call has ended, nothing is written any more.)
-                self._begin(_SENT, cygrpc.SendMessageOperation(message, _NO_FLAGS))
-                return
             self._writing.release()
 
     def receive(self) -> Iterator[bytes]:

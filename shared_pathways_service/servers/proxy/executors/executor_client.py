@@ -14,10 +14,10 @@ from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.array_bytes import chunks, flat, joined
 from shared_pathways_service.servers.devices.interface import ArraySpec, Place
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.executors.awaiting import first_error
 from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
     ask_all,
-    first_error,
 )
 from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
 from shared_pathways_service.servers.proxy.executors.gathering import (

@@ -9,11 +9,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
+from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.byte_budget import ByteBudget
 from shared_pathways_service.servers.proxy.executors.command_messages import (
@@ -27,7 +28,7 @@ from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
 from shared_pathways_service.servers.serving.send_queue import SendQueue
 
-__all__ = ["ENOUGH", "TOGETHER", "ExecutorLink", "ask_all", "first_error", "new_number"]
+__all__ = ["PROGRAMS_ENOUGH", "PROGRAMS_TOGETHER", "ExecutorLink", "ask_all", "new_number"]
 
 #: Numbers of clients, arrays, programs, runners and transfers in executors.
 new_number = itertools.count(1).__next__
@@ -57,12 +58,14 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     # An executor has no proxy between.
     ("grpc.enable_http_proxy", 0),
+    # It takes one call for each connection.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 #: An executor with so many programs does not need the next one at once, which is then sent with
 #: the next report, or with so many others.
-ENOUGH = 4
-TOGETHER = 16
+PROGRAMS_ENOUGH = 4
+PROGRAMS_TOGETHER = 16
 
 _Future = futures.Future[pb.ExecutorReport]
 #: Gets the error of a program, or None.
@@ -122,8 +125,8 @@ class ExecutorLink:
         self._lock = threading.Lock()
         # By the number of the command.
         self._waiting: dict[int, _Asked] = {}
-        # The programs of each client that have not ended, and those that are not sent yet, or were
-        # with other commands.
+        # The programs of each client that have not ended; and those that were queued since the last
+        # wake of the stream, of which some may have been sent.
         self._running: Counter[int] = Counter()
         self._unsent = 0
         self._lost: StatusError | None = None
@@ -177,7 +180,7 @@ class ExecutorLink:
         self._add(command.number, asked, framed(command))
         self._unsent += 1
         # (In this order: what ends from now on sends it.)
-        if self._running[client] <= ENOUGH or self._unsent >= TOGETHER:
+        if self._running[client] <= PROGRAMS_ENOUGH or self._unsent >= PROGRAMS_TOGETHER:
             self._wake()
 
     def free(self, kind: str, number: int) -> None:
@@ -242,14 +245,9 @@ class ExecutorLink:
         reason = "the executor has ended"
         try:
             for data in self._stream.receive():
-                self.received_bytes += len(data)
-                if chunk := parsed_chunk(data):
-                    self._receive(chunk)
-                    continue
-                for report in pb.ExecutorReports.FromString(data).reports:
-                    self._take(report)
-                if self._unsent:
-                    self._wake()
+                self._handle(data)
+                # (Not while it waits for the next one.)
+                del data
         except StreamBrokenError as error:
             reason = f"the executor at {self.address} is gone: {error}"
         except Exception as error:  # noqa: BLE001 - otherwise all would wait for ever
@@ -271,6 +269,16 @@ class ExecutorLink:
             self.fetches.end(lost)
             for asked in left.values():
                 asked.settle(lost.copy())
+
+    def _handle(self, message: bytes) -> None:
+        self.received_bytes += len(message)
+        if chunk := parsed_chunk(message):
+            self._receive(chunk)
+            return
+        for report in pb.ExecutorReports.FromString(message).reports:
+            self._take(report)
+        if self._unsent:
+            self._wake()
 
     def _receive(self, chunk: Chunk) -> None:
         with self._lock:
@@ -316,28 +324,6 @@ def ask_all(links: Sequence[ExecutorLink], command: pb.ExecutorCommand) -> list[
     return made
 
 
-def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = None) -> None:
-    """Waits until all have ended well, or one has failed, and raises its error.
-
-    Args:
-      asked: What was asked of executors.
-      timeout_s: The seconds after which DEADLINE_EXCEEDED is raised; None: all waits end with the
-        executors.
-    """
-    done, left = futures.wait(asked, timeout_s, return_when=futures.FIRST_EXCEPTION)
-    for future in done:
-        error = future.exception()
-        if isinstance(error, StatusError):
-            raise error.copy()
-        if error is not None:
-            raise error
-    if left:
-        raise StatusError(
-            Code.DEADLINE_EXCEEDED,
-            f"{len(left)} of {len(asked)} executors did not answer within {timeout_s:g} s",
-        )
-
-
 def _settle(future: _Future, end: pb.ExecutorReport | StatusError) -> None:
     if isinstance(end, StatusError):
         future.set_exception(end)
@@ -346,4 +332,7 @@ def _settle(future: _Future, end: pb.ExecutorReport | StatusError) -> None:
 
 
 def _call(on_end: OnEnd, end: pb.ExecutorReport | StatusError) -> None:
-    on_end(end if isinstance(end, StatusError) else None)
+    try:
+        on_end(end if isinstance(end, StatusError) else None)
+    except Exception as error:  # noqa: BLE001 - others wait for theirs, as with futures
+        glog("E", f"the end of a program cannot be handled: {type(error).__name__}: {error}")

@@ -6,10 +6,14 @@ import queue
 import threading
 from typing import Protocol
 
+from shared_pathways_service.runtime.glog import glog
+
 __all__ = ["Flusher"]
 
 #: Seconds for which what was freed waits for a command that it can go with.
 _WAIT_S = 0.005
+#: Seconds for the thread to end.
+_END_S = 5.0
 
 
 class _Link(Protocol):
@@ -31,17 +35,27 @@ class Flusher:
         self._due.put(link)
 
     def close(self) -> None:
-        """Ends the thread, without a flush."""
+        """Ends the thread, after at most the flushes that it is at."""
         self._is_closed.set()
         self._due.put(None)
-        self._thread.join()
+        self._thread.join(_END_S)
 
     def _loop(self) -> None:
         while (link := self._due.get()) is not None:
+            # (Those that ask meanwhile have waited long enough, nearly.)
             if self._is_closed.wait(_WAIT_S):
                 return
-            link.flush()
-            # (Those that have asked meanwhile have waited long enough, nearly.)
-            while not self._due.empty() and (link := self._due.get()) is not None:
-                link.flush()
+            _flush(link)
+            while not self._due.empty():
+                link = self._due.get()
+                if link is None:
+                    return
+                _flush(link)
             del link
+
+
+def _flush(link: _Link) -> None:
+    try:
+        link.flush()
+    except Exception as error:  # noqa: BLE001 - the other links are flushed all the same
+        glog("E", f"what was freed on an executor cannot be sent: {type(error).__name__}: {error}")

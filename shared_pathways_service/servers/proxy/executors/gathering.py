@@ -9,9 +9,9 @@ from concurrent import futures
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.interface import ArraySpec, Place
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.executors.awaiting import first_error
 from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
-    first_error,
     new_number,
 )
 from shared_pathways_service.servers.proxy.executors.host_addresses import meeting_host

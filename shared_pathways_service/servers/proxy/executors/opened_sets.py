@@ -16,7 +16,8 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     from_exception,
 )
-from shared_pathways_service.servers.proxy.executors.executor_link import first_error, new_number
+from shared_pathways_service.servers.proxy.executors.awaiting import first_error
+from shared_pathways_service.servers.proxy.executors.executor_link import new_number
 from shared_pathways_service.servers.proxy.executors.host_addresses import meeting_host
 from shared_pathways_service.servers.xla.coordination import JOIN_S, Coordinator
 

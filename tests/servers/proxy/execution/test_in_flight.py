@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,8 +136,10 @@ def test_what_waits_for_room_goes_on_when_half_have_settled(
         target=flight.enter, args=(waiting, 0, Pace(0.0)), kwargs={"waits": True}, daemon=True
     )
     thread.start()
+    deadline = time.monotonic() + DEADLINE_S
     while not flight._enough_left:
-        pass
+        assert time.monotonic() < deadline
+    assert flight._enough_left == 2
     started[0].settle()
     # There is room, which it does not take yet.
     extra = Started()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,13 +15,15 @@ from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.executor_link import (
-    ENOUGH,
-    TOGETHER,
+    PROGRAMS_ENOUGH,
+    PROGRAMS_TOGETHER,
     ExecutorLink,
     ask_all,
 )
 from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
+
+ENOUGH, TOGETHER = PROGRAMS_ENOUGH, PROGRAMS_TOGETHER
 
 
 class Stream:
@@ -248,3 +251,43 @@ def test_a_lost_executor_drops_what_was_to_be_sent(links: Links) -> None:
     stream.wake()
     assert stream.sent == []
     assert link.sent_bytes == 0
+
+
+def test_the_flusher_ends_also_while_it_flushes() -> None:
+    flusher = Flusher()
+    is_flushing, may_end = threading.Event(), threading.Event()
+
+    class Link:
+        def flush(self) -> None:
+            is_flushing.set()
+            assert may_end.wait(DEADLINE_S)
+
+    flusher.flush_soon(Link())
+    assert is_flushing.wait(DEADLINE_S)
+    closing = threading.Thread(target=flusher.close)
+    closing.start()
+    deadline = time.monotonic() + DEADLINE_S
+    while flusher._due.empty():
+        assert time.monotonic() < deadline
+    may_end.set()
+    closing.join(DEADLINE_S)
+    assert not closing.is_alive()
+    assert not [thread for thread in threading.enumerate() if thread.name == "flusher"]
+
+
+def test_the_flusher_goes_on_after_an_error_of_a_link() -> None:
+    flusher = Flusher()
+    flushed = threading.Event()
+
+    class Broken:
+        def flush(self) -> None:
+            raise MemoryError
+
+    class Whole:
+        def flush(self) -> None:
+            flushed.set()
+
+    flusher.flush_soon(Broken())
+    flusher.flush_soon(Whole())
+    assert flushed.wait(DEADLINE_S)
+    flusher.close()
