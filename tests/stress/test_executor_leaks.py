@@ -9,9 +9,9 @@ from stress.growth import Held
 
 pytestmark = pytest.mark.race
 
-#: The allowed growth: a thread or descriptor that each loss leaves exceeds it. JAX and gRPC still
-#: start threads, and so their stacks, in so short a time.
-_ALLOWED = Held(threads=12, descriptors=4, resident_mb=48.0)
+#: The allowed growth: descriptors that each loss leaves exceed it, or three threads. (The proxy's
+#: vary by two dozen, with gRPC's and those of transfers; JAX and gRPC still start some.)
+_ALLOWED = Held(threads=40, descriptors=4, resident_mb=48.0)
 
 
 def test_losses_of_executors_leave_nothing() -> None:
