@@ -15,7 +15,7 @@ import grpc.aio
 from filelock import AsyncFileLock, FileLock, Timeout
 
 from shared_pathways_service import constants
-from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
@@ -122,7 +122,14 @@ async def find(settings: Settings) -> ServiceLink | None:
     state = read_state(paths)
     if state is None or not state.supervisor.is_alive():
         return None
-    token = read_token(str(paths.token), field="service.token") if paths.token.exists() else None
+    token = None
+    if paths.token.exists():
+        try:
+            token = read_token(str(paths.token), field="service.token")
+        except InvalidRequestError:
+            if not paths.token.exists():
+                return None  # it has ended meanwhile
+            raise
     return ServiceLink(state, token, f"unix:{paths.resource_manager_socket}")
 
 
