@@ -191,6 +191,11 @@ def errors_code(word: str) -> int:
         (["--idle-release", "5", "--idle-warning", "5"], "--idle-warning"),
         (["--platform", "tpu"], "--platform"),
         (["--engine", "distributed", "--platform", "tpu"], "--platform"),
+        (["--allow-colocated-python"], "--allow-colocated-python"),
+        (
+            ["--engine", "distributed", "--platform", "cuda", "--allow-colocated-python"],
+            "--allow-colocated-python",
+        ),
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], field: str) -> None:
