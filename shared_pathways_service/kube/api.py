@@ -104,20 +104,31 @@ class KubeApi:
                     raise self._transport.unreachable(target, cause) from error
                 return answer
 
+        causes: list[str] = []
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                return await self._until_final(once, method, limit)
+                return await self._until_final(once, method, limit, causes)
         except TimeoutError as error:
-            raise self._transport.timed_out(target, "answer", timeout_s) from error
+            cause = causes[-1] if causes else ""
+            raise self._transport.timed_out(target, "answer", timeout_s, cause) from error
 
     async def _until_final(
-        self, once: Callable[[], Awaitable[dict[str, Any]]], method: str, limit: asyncio.Timeout
+        self,
+        once: Callable[[], Awaitable[dict[str, Any]]],
+        method: str,
+        limit: asyncio.Timeout,
+        causes: list[str],
     ) -> dict[str, Any]:
+        """Tries until an answer is final; adds to `causes` why tries failed, except for silence."""
         for attempt in itertools.count():
             asked_at = time.monotonic()
             try:
                 return await once()
             except (AccessDenied, ApiError, ApiUnreachable) as error:
+                if not isinstance(error.__cause__, TimeoutError):
+                    causes.append(
+                        error.cause if isinstance(error, ApiUnreachable) else error.message
+                    )
                 is_settling = await self.is_settling(error, asked_at)
                 left_s = (limit.when() or 0) - asyncio.get_running_loop().time()
                 delay_s = retry_delay_s(

@@ -204,11 +204,17 @@ class Transport:
                 is_final=isinstance(error, ssl.SSLCertVerificationError),
             ) from error
 
-    def timed_out(self, target: Target, what: str, within_s: float) -> ApiUnreachable:
-        """Returns the error for a request that timed out, also while it waited for a token."""
+    def timed_out(
+        self, target: Target, what: str, within_s: float, earlier: str = ""
+    ) -> ApiUnreachable:
+        """Returns the error for a request that timed out, also while it waited for a token.
+
+        `earlier` is why an earlier try failed, if one did.
+        """
         tokens = self._access.tokens
         if tokens.awaited_s is None:
-            return self.unreachable(target, f"no {what} within {within_s:g} s")
+            also = f"; an earlier try: {earlier}" if earlier else ""
+            return self.unreachable(target, f"no {what} within {within_s:g} s{also}")
         issuer = tokens.of or "the source of credentials"
         cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s"
         return ApiUnreachable(

@@ -7,7 +7,7 @@ import contextlib
 import http.server
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import pytest
 from aiohttp import web
@@ -24,6 +24,7 @@ from tests.kube.support import create, secret, watched
 
 #: Seconds that a watch is silent.
 QUIET_S = 1.0
+Try = Callable[[], Awaitable[dict[str, object]]]
 POD = b'{"metadata": {"name": "a", "uid": "1", "resourceVersion": "2"}}'
 NEWS = b'{"type": "ADDED", "object": %b}\n' % POD
 BOOKMARK = b'{"type": "BOOKMARK", "object": %b}\n' % POD
@@ -168,6 +169,38 @@ def test_answer_of_something_else_on_the_way() -> None:
         assert caught.value.status == 302
 
 
+def test_a_deadline_after_another_failure_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines: list[asyncio.Timeout] = []
+    requests: list[web.Request] = []
+    original = KubeApi._until_final
+
+    async def until_final(
+        self: KubeApi, once: Try, method: str, limit: asyncio.Timeout, causes: list[str]
+    ) -> dict[str, object]:
+        deadlines.append(limit)
+        return await original(self, once, method, limit, causes)
+
+    async def answer(request: web.Request) -> web.Response:
+        requests.append(request)
+        if len(requests) == 1:
+            return web.Response(text="<html>log in to the network</html>")
+        # (Silent until the client has gone, because its time is up.)
+        deadlines[0].reschedule(asyncio.get_running_loop().time())
+        await asyncio.Event().wait()
+        raise AssertionError("cancelled by then")
+
+    monkeypatch.setattr(KubeApi, "_until_final", until_final)
+
+    async def work() -> None:
+        async with served(answer, handler_cancellation=True) as api:
+            with pytest.raises(ApiUnreachable, match=r"no answer within 300 s.*no JSON") as caught:
+                await api.get("/api/v1/nodes", timeout_s=300)
+            assert "no JSON" in caught.value.cause
+
+    asyncio.run(work())
+    assert len(requests) == 2
+
+
 @contextlib.asynccontextmanager
 async def watches(*answers: bytes) -> AsyncIterator[KubeApi]:
     """A server without objects, that answers each watch after a while, and hangs up."""
@@ -185,9 +218,20 @@ async def watches(*answers: bytes) -> AsyncIterator[KubeApi]:
         request.transport.abort()
         return response
 
+    async with served(answer) as api:
+        yield api
+
+
+@contextlib.asynccontextmanager
+async def served(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    *,
+    handler_cancellation: bool = False,
+) -> AsyncIterator[KubeApi]:
+    """A server whose requests are all answered by one function."""
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, handler_cancellation=handler_cancellation)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
