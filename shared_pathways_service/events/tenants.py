@@ -242,11 +242,11 @@ class ExecutorStarted(VirtualSliceEvent, name="executor.started"):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExecutorLost(VirtualSliceEvent, name="executor.lost"):
-    """An executor ended, and its placement ends with it; `reason` says how.
+    """An executor ended, or its proxy cannot use it; its placement ends. `reason` says why.
 
     Attributes:
-      host: The index of its host in the slice; None: unknown.
-      exit_code: Its exit code; negative: the number of a signal; None: unknown.
+      host: The index of its host in the slice; None: unknown, or not one host in particular.
+      exit_code: Its exit code; negative: the number of a signal; None: it has none, or unknown.
     """
 
     host: int | None = None

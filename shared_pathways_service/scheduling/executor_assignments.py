@@ -68,10 +68,9 @@ class ExecutorAssignments:
             reason = f"the executor of host {event.host_index} of {about.id} {event.reason}"
             if not about.tenant.connected:
                 reason = f"its proxy is gone, and {reason}"
-            self._ledger.decide_held(about, DecisionKind.EXECUTOR_LOST, reason)
-            self._speaker.announce(announcements.executor_lost(about, event, reason))
-            about.note_failure(self._ledger.now)
-            self._workers.unplace(about, reason)
+            self._workers.lose_executor(
+                about, reason, host=event.host_index, exit_code=event.exit_code
+            )
 
     def greet(self, tenant: Tenant) -> None:
         """Has a proxy that came back told where its executors serve."""

@@ -85,11 +85,11 @@ class UnreachablePlacements:
         key = _key(event)
         self._last.pop(key, None)
         self._last[key] = (self._ledger.now, waited_s)
-        held.note_failure(self._ledger.now)
         self._ledger.void(held, event.generation)
         host = "" if event.host_index is None else f"the executor on host {event.host_index} of "
         why = f": {event.reason}" if event.reason else ""
-        self._workers.unplace(held, f"{event.tenant} cannot reach {host}{held.id}{why}")
+        reason = f"{event.tenant} cannot reach {host}{held.id}{why}"
+        self._workers.lose_executor(held, reason, host=event.host_index)
 
 
 def _key(event: PlacementUnreachable) -> _Key:

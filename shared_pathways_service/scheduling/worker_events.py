@@ -11,6 +11,7 @@ from shared_pathways_service.events.manager_events import (
     SliceStarting,
 )
 from shared_pathways_service.events.recorded_decisions import DecisionKind
+from shared_pathways_service.scheduling.book import announcements
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
@@ -77,6 +78,17 @@ class Workers:
         self._announce(PhysicalSliceLost, lost, reason)
         if lost.tenant is not None:
             self.unplace(lost, reason)
+
+    def lose_executor(
+        self, held: Slice, reason: str, *, host: int | None, exit_code: int | None = None
+    ) -> None:
+        """Takes a slice from its holder, whose executor there ended or cannot be used."""
+        self._ledger.decide_held(held, DecisionKind.EXECUTOR_LOST, reason)
+        self._speaker.announce(
+            announcements.executor_lost(held, reason, host=host, exit_code=exit_code)
+        )
+        held.note_failure(self._ledger.now)
+        self.unplace(held, reason)
 
     def unplace(self, held: Slice, reason: str, *, related: str = "") -> None:
         """Takes a slice from its holder, and puts the notified holder first in line for another."""

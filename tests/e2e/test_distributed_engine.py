@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
 import psutil
 import pytest
 
-from harness.programs import pids, program, service, status, wait_until
+from harness.programs import pids, program, service, sps, status, wait_until
 
 pytestmark = pytest.mark.race
 
@@ -169,6 +170,8 @@ def test_a_slice_is_replaced_if_an_executor_does_not_answer() -> None:
         assert "DATA_LOSS" in str(said["lost"])
         assert f"cannot reach the executor on host 1 of {lost}: " in said["reason"]
         assert said["slice_id"] != lost, "the slice that failed, though another one was free"
+        [event] = sps("events", "--kind=executor.lost", "--json").stdout.splitlines()
+        assert json.loads(event)["reason"] == said["reason"]
         # (A killed process ends although it is stopped.)
         wait_until(
             "the lost slice's executors to end",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_pathways_service.events.tenants import ExecutorLost, ExecutorStarted
+from shared_pathways_service.events.tenants import (
+    ExecutorLost,
+    ExecutorStarted,
+    SliceUnplaced,
+)
 from shared_pathways_service.scheduling.book.persisted import Persist
 from tests.scheduling.harness import TWO_HOSTS, Rm, events_of
 from tests.scheduling.test_executor_assignments import KILLED, PAIR, end, serve
+from tests.scheduling.test_failed_placements import report
 
 
 def test_starts_and_losses_of_executors_are_announced_and_recorded() -> None:
@@ -43,6 +48,40 @@ def test_starts_and_losses_of_executors_are_announced_and_recorded() -> None:
         if one.kind.startswith("executor.")
     ]
     assert recorded == [("executor.started", PAIR, 1, ""), ("executor.lost", PAIR, 1, reason)]
+
+
+def test_executors_that_a_proxy_cannot_use_are_announced_and_recorded_as_lost() -> None:
+    rm = Rm({TWO_HOSTS: 1}, executors=True)
+    rm.ask("ada", (TWO_HOSTS,))
+    report(rm, 1)
+    reason = f"ada cannot reach the executor on host 0 of {PAIR}: no answer"
+    about = [one for one in events_of(rm.said) if isinstance(one, ExecutorLost | SliceUnplaced)]
+    assert [(type(one), one.generation, one.reason) for one in about] == [
+        (ExecutorLost, 1, reason),
+        (SliceUnplaced, 1, reason),
+    ]
+    lost = about[0]
+    assert isinstance(lost, ExecutorLost)
+    assert (lost.host, lost.exit_code, lost.slice_id) == (0, None, PAIR)
+    # The proxy has ended the other one with it, which is not a second loss.
+    end(rm, PAIR, 1, host=1)
+    assert rm.announced("executor.lost") == ["executor.lost"]
+    recorded = [
+        (one.kind, one.reason)
+        for said in rm.said
+        if isinstance(said, Persist)
+        for one in said.decisions
+        if one.kind == "executor.lost"
+    ]
+    assert recorded == [("executor.lost", reason)]
+
+
+def test_a_loss_without_a_host_names_none() -> None:
+    rm = Rm({TWO_HOSTS: 1}, executors=True)
+    rm.ask("ada", (TWO_HOSTS,))
+    report(rm, 1, host_index=None)
+    [lost] = [one for one in events_of(rm.said) if isinstance(one, ExecutorLost)]
+    assert (lost.host, lost.reason) == (None, f"ada cannot reach {PAIR}: no answer")
 
 
 def test_executors_that_serve_before_a_restart_are_not_started_by_it() -> None:

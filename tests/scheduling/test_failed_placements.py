@@ -33,14 +33,21 @@ def test_the_slice_that_failed_longest_ago_is_placed_again_first() -> None:
     assert rm.placed("ada")[1][0] == third
 
 
-def report(rm: Rm, generation: int, *, tenant: str = "ada", incarnation: str = "") -> None:
+def report(
+    rm: Rm,
+    generation: int,
+    *,
+    tenant: str = "ada",
+    incarnation: str = "",
+    host_index: int | None = 0,
+) -> None:
     rm.do(
         m.PlacementUnreachable(
             tenant=tenant,
             incarnation=incarnation or f"{tenant}/1",
             virtual_index=0,
             generation=generation,
-            host_index=0,
+            host_index=host_index,
             reason="no answer",
         )
     )

@@ -26,7 +26,7 @@ from shared_pathways_service.events.tenants import (
     TenantRefused,
     TenantRunning,
 )
-from shared_pathways_service.scheduling.book.messages import ExecutorEnded, RefuseTenant
+from shared_pathways_service.scheduling.book.messages import RefuseTenant
 from shared_pathways_service.scheduling.book.records import Notice, Slice, Tenant
 
 __all__ = [
@@ -84,15 +84,11 @@ def executor_started(held: Slice, seconds: float) -> Make:
     return partial(ExecutorStarted, duration_s=seconds, **_held(held))
 
 
-def executor_lost(held: Slice, ended: ExecutorEnded, reason: str) -> Make:
-    """An executor of a placement ended."""
-    return partial(
-        ExecutorLost,
-        reason=reason,
-        host=ended.host_index,
-        exit_code=ended.exit_code,
-        **_held(held),
-    )
+def executor_lost(
+    held: Slice, reason: str, *, host: int | None, exit_code: int | None = None
+) -> Make:
+    """An executor of a placement ended, or cannot be used."""
+    return partial(ExecutorLost, reason=reason, host=host, exit_code=exit_code, **_held(held))
 
 
 def _held(held: Slice) -> dict[str, Any]:
