@@ -116,8 +116,6 @@ class OpenedSets:
         """
         # What replaced executors have opened does not count.
         links = tuple(dict.fromkeys(link_of[i] for i in device_ids))
-        # XLA numbers the devices of one host after the other.
-        present = {i: link for link in links for i in device_ids if link_of[i] is link}
         found = self._opened.get(slices)
         if found is not None and found.links == links:
             return found.number
@@ -133,7 +131,7 @@ class OpenedSets:
             if opening is None:
                 opening = self._opening[slices, links] = futures.Future()
         if is_first:
-            self._open_for_all(slices, links, present, opening)
+            self._open_for_all(slices, _devices_on(device_ids, link_of), opening)
         # (All waits of the thread that opens it have deadlines.)
         error = opening.exception()
         if error is not None:
@@ -152,12 +150,12 @@ class OpenedSets:
     def _open_for_all(
         self,
         slices: Slices,
-        links: Links,
-        link_of: Mapping[int, Link],
+        devices_on: Mapping[Link, Sequence[int]],
         opening: futures.Future[int],
     ) -> None:
+        links = tuple(devices_on)
         try:
-            opened = self._open(slices, links, link_of)
+            opened = self._open(slices, devices_on)
         except BaseException as error:  # noqa: BLE001 - all that wait raise it
             with self._lock:
                 del self._opening[slices, links]
@@ -168,7 +166,10 @@ class OpenedSets:
             self._opened[slices] = opened
         opening.set_result(opened.number)
 
-    def _open(self, slices: Slices, links: Links, link_of: Mapping[int, Link]) -> _Opened:
+    def _open(self, slices: Slices, devices_on: Mapping[Link, Sequence[int]]) -> _Opened:
+        links = tuple(devices_on)
+        # XLA numbers the devices of one host after the other.
+        devices = [i for own in devices_on.values() for i in own]
         _check_lost(links)
         self.close_services()
         self._reserve(links)
@@ -188,8 +189,8 @@ class OpenedSets:
                 pb.ExecutorCommand(
                     client=opened.number,
                     open=pb.OpenClient(
-                        devices=list(link_of),
-                        own=[i for i, on in link_of.items() if on is link],
+                        devices=devices,
+                        own=own,
                         coordinator=address,
                         node=node,
                         nodes=len(links),
@@ -197,7 +198,7 @@ class OpenedSets:
                     ),
                 )
             )
-            for node, link in enumerate(links)
+            for node, (link, own) in enumerate(devices_on.items())
         ]
         try:
             first_error(asked, _OPEN_S)
@@ -281,6 +282,14 @@ class OpenedSets:
             opened = self._opened.pop(slices)
             opened.links[0].free("clients", opened.number)
             self._count_down(opened.links)
+
+
+def _devices_on(device_ids: Sequence[int], link_of: Mapping[int, Link]) -> dict[Link, list[int]]:
+    """Returns the devices of each executor."""
+    found: dict[Link, list[int]] = {}
+    for i in device_ids:
+        found.setdefault(link_of[i], []).append(i)
+    return found
 
 
 def _check_lost(links: Sequence[Link]) -> None:

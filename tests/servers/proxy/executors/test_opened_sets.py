@@ -90,6 +90,29 @@ def test_a_set_is_opened_once_all_its_hosts_have_met(hosts: Hosts) -> None:
     assert {(o.coordinator, o.collective_timeout_s) for o in opened} == {("10.0.0.1:99", 7)}
 
 
+def test_the_devices_of_each_host_are_numbered_one_after_the_other() -> None:
+    hosts = Hosts()
+    hosts.link_of = {0: hosts.first, 1: hosts.second, 2: hosts.first, 3: hosts.second}
+    hosts.number(0, 1, 2, 3)
+    opened = [executor.commands[-1].open for executor in (hosts.first, hosts.second)]
+    assert [list(o.devices) for o in opened] == [[0, 2, 1, 3]] * 2
+    assert [list(o.own) for o in opened] == [[0, 2], [1, 3]]
+
+
+def test_each_use_of_an_opened_set_looks_up_each_device_once(hosts: Hosts) -> None:
+    class Lookups(dict[int, Executor]):
+        count = 0
+
+        def __getitem__(self, device: int) -> Executor:
+            self.count += 1
+            return super().__getitem__(device)
+
+    hosts.number(0, 1, 2)
+    hosts.link_of = lookups = Lookups(hosts.link_of)
+    hosts.number(0, 1, 2)
+    assert lookups.count == 3
+
+
 def test_a_set_of_one_host_needs_no_service(hosts: Hosts) -> None:
     hosts.number(1, 2)
     assert hosts.second.kinds == ["open"]
