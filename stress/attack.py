@@ -279,14 +279,15 @@ def measure(
             found[server] = {}
             target = {"server": server, "address": addresses[server]}
             for kind in kinds:
-                amid, beside, calm = [], [], [harmed.rate(seconds)]
+                amid, beside, calm, held = [], [], [harmed.rate(seconds)], []
                 before = Held.of(pids[server])
                 for _ in range(rounds):
                     control = {**target, "kind": Computing.name}
                     beside.append(_attacked(harmed, harming, control, seconds, pids[server])[0])
                     order = {**target, "kind": kind.name}
-                    rate, most = _attacked(harmed, harming, order, seconds, pids[server])
+                    rate, now = _attacked(harmed, harming, order, seconds, pids[server])
                     amid.append(rate)
+                    held.append(now)
                     calm.append(harmed.rate(seconds))
                 shares = [2 * rate / sum(calm[i : i + 2]) for i, rate in enumerate(amid)]
                 of_control = [rate / other for rate, other in zip(amid, beside, strict=True)]
@@ -295,8 +296,8 @@ def measure(
                     "worst": round(min(shares), 3),
                     "share_of_computing": round(statistics.median(of_control), 3),
                     "programs_per_s": round(statistics.median(amid)),
-                    "grown_mb": round(most.resident_mb - before.resident_mb, 1),
-                    "descriptors": most.descriptors,
+                    "grown_mb": round(max(one.resident_mb for one in held) - before.resident_mb, 1),
+                    "descriptors": max(one.descriptors for one in held),
                     "descriptors_after": Held.of(pids[server]).descriptors,
                 }
                 print(f"{server:24}{kind.name:28}{found[server][kind.name]}", flush=True)
