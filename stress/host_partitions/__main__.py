@@ -19,23 +19,17 @@ so once. Needs Linux and root; changes nothing outside of the namespaces.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import random
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.network.namespaces import end_with_owner, is_possible, mount_scratch, run_apart
-from harness.own_service import own_directories, write_result
 from stress.host_partitions.rounds import Round
 from stress.host_partitions.service import COLLECTIVE_S, EACH_S, HUNG_S, running_service
+from stress.runs_apart import main_apart
 
 _KINDS = ("hosts", "proxy", "manager")
-#: Seconds for the start.
-_START_S = 180.0
 
 
 def run(rounds: int, seed: int, scratch: Path) -> dict[str, Any]:
@@ -69,31 +63,5 @@ def run(rounds: int, seed: int, scratch: Path) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Runs the rounds in namespaces of their own."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", "--json", type=Path, help="where the JSON goes")
-    parser.add_argument("--logs", type=Path, help="where the servers' logs go after an error")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.inside:
-        if not is_possible():
-            parser.error("needs Linux, root, util-linux, iproute2 and /dev/net/tun")
-        return run_apart("stress.host_partitions", ["--inside", *sys.argv[1:]])
-    end_with_owner(_START_S + EACH_S * options.rounds)
-    tempfile.tempdir = str(mount_scratch())
-    with own_directories() as scratch:
-        try:
-            result = run(options.rounds, options.seed, scratch)
-        except Exception:
-            if options.logs is not None:
-                shutil.copytree(scratch, options.logs, dirs_exist_ok=True)
-            raise
-    write_result("host_partitions", result, options.out)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_apart("host_partitions", __doc__, run, unit="rounds", count=30, each_s=EACH_S))

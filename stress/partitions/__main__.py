@@ -13,20 +13,16 @@ namespaces.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.network.namespaces import end_with_owner, is_possible, mount_scratch, run_apart
-from harness.own_service import own_directories, write_result
 from stress.partitions.run import run
+from stress.runs_apart import main_apart
 
 #: Seconds for one schedule and its settling, at the most, on average.
-_EACH_S, _START_S = 60.0, 180.0
+_EACH_S = 60.0
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -43,29 +39,11 @@ def _report(number: int, new: Sequence[str]) -> None:
     print(f"schedule {number}: {'; '.join(new) or 'every promise is kept'}", flush=True)
 
 
-def main() -> int:
-    """Runs the schedules in namespaces of their own."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--schedules", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", "--json", type=Path, help="where the JSON goes")
-    parser.add_argument("--logs", type=Path, help="where the servers' logs go after violations")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.inside:
-        if not is_possible():
-            parser.error("needs Linux, root, util-linux, iproute2 and /dev/net/tun")
-        return run_apart("stress.partitions", ["--inside", *sys.argv[1:]])
-    end_with_owner(_START_S + _EACH_S * options.schedules)
-    tempfile.tempdir = str(mount_scratch())
-    with own_directories() as scratch:
-        result = run(options.schedules, options.seed, scratch, _report)
-        if options.logs is not None and result["violations"]:
-            shutil.copytree(scratch, options.logs, dirs_exist_ok=True)
+def _run(schedules: int, seed: int, scratch: Path) -> dict[str, Any]:
+    result = run(schedules, seed, scratch, _report)
     _show(result)
-    write_result("partitions", result, options.out)
-    return int(bool(result["violations"]))
+    return result
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_apart("partitions", __doc__, _run, unit="schedules", count=100, each_s=_EACH_S))
