@@ -88,6 +88,16 @@ def test_slices_that_a_proxy_could_not_reach_are_tried_in_turn() -> None:
     assert seen == ["slice-0", "slice-1", "slice-2"] * 2
 
 
+def test_the_holder_of_a_drained_slice_does_not_move_to_one_where_its_executor_has_ended() -> None:
+    rm = Rm(3, executors=True)
+    rm.ask("ada")
+    end(rm, "slice-0", 1)
+    assert rm.on("ada") == ["slice-1"]
+    rm.drain("slice-1")
+    rm.after(rm.config.preemption_grace_s + 1)
+    assert rm.on("ada") == ["slice-2"]
+
+
 def test_only_the_placement_that_a_tenant_holds_can_be_reported() -> None:
     rm = Rm(2, executors=True)
     rm.ask("ada")

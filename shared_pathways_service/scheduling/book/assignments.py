@@ -120,7 +120,7 @@ class Assignments(Journal):
         """Invalidates claims for a slice with generations up to `until`."""
         about.void_until = max(about.void_until, until)
 
-    def take_free(self, pool: Pool, tenant: Tenant | None = None) -> Slice:
+    def take_free(self, pool: Pool, tenant: Tenant) -> Slice:
         """Returns the free slice whose name comes first; the caller must place a tenant on it.
 
         Those on which the tenant's executors failed come last, the latest of them at the end.
@@ -131,7 +131,7 @@ class Assignments(Journal):
             found.in_heap = False
             if found.free:
                 passed.append(found)
-                if tenant is None or found.failed_for is not tenant:
+                if found.failed_for is not tenant:
                     break
         else:
             found = min(passed, key=lambda one: one.failed_at)

@@ -152,8 +152,9 @@ class ScheduleMove:
     def apply(self, ledger: Ledger, speaker: Speaker) -> None:
         """Reserves the slice."""
         drained = self.drained
+        assert drained.tenant is not None
         del drained.pool.drains[drained]
-        ledger.keep(ledger.take_free(drained.pool), drained)
+        ledger.keep(ledger.take_free(drained.pool, drained.tenant), drained)
         if self.ends_at != drained.moves_at:
             ledger.set_moves_at(drained, self.ends_at)
         speaker.moving(drained)

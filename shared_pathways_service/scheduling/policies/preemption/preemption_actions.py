@@ -32,8 +32,8 @@ class KeepFree:
     tenant: Tenant
 
     def apply(self, ledger: Ledger, _speaker: Speaker) -> None:
-        """Reserves the first free slice."""
-        ledger.keep(ledger.take_free(self.pool), self.tenant)
+        """Reserves the first slice that is free for the tenant."""
+        ledger.keep(ledger.take_free(self.pool, self.tenant), self.tenant)
 
 
 @dataclasses.dataclass(eq=False, slots=True)
