@@ -81,25 +81,27 @@ ON_EXECUTORS = (
     CALLS
     + """
 @colocated_python
-def leaves_a_process(x):
-    import os, subprocess
+def leaves_processes(x):
+    import os
     code = "import os, time; print(os.getpid(), flush=True); os.close(1); time.sleep(600)"
     reader, writer = os.pipe()
-    if not os.fork():  # and another one, whose parent ends at once
-        os.setsid()
-        if not os.fork():
-            os.dup2(writer, 1)
-            os.execv("/usr/bin/env", ["env", "python3", "-c", code])
-        os._exit(0)
+    for _ in range(2):
+        if not os.fork():  # and another one, whose parent ends at once
+            os.setsid()
+            if not os.fork():
+                os.dup2(writer, 1)
+                os.execv("/usr/bin/env", ["env", "python3", "-c", code])
+            os._exit(0)
+        os.wait()
     os.close(writer)
-    os.wait()
-    left = int(os.read(reader, 100))
-    return jax.device_put(np.int32([os.getppid(), os.getpid(), left]), x.sharding)
+    with os.fdopen(reader) as lines:
+        left = [int(line) for line in lines]
+    return jax.device_put(np.int32([os.getppid(), os.getpid(), *left]), x.sharding)
 
 with isc_pathways.connect(proxy_options=["sidecar:true"], **ONE):
     x = numbers()
     assert double(x).tolist() == [2.0 * n for n in range(8)]
-    say("ran", processes=leaves_a_process(x).tolist())
+    say("ran", processes=leaves_processes(x).tolist())
     wait_for("end")
 say("done")
 """
@@ -110,12 +112,14 @@ say("done")
 def test_on_executors_functions_and_what_they_leave_end_with_the_grant() -> None:
     flags = ("--engine=distributed", "--colocated_python=true")
     with embedded(1, 0, *flags), program(ON_EXECUTORS) as running:
-        executor, process, left = running.expect("ran")["processes"]
+        executor, process, ended, left = running.expect("ran")["processes"]
         assert psutil.Process(process).ppid() == executor
         assert "servers.executor" in " ".join(psutil.Process(executor).cmdline())
         worker = psutil.Process(executor).parent()
-        # Its own parent has ended; the worker has adopted it.
-        assert psutil.Process(left).parent() == worker
+        # Their own parents have ended; the worker has adopted them.
+        assert [psutil.Process(each).parent() for each in (ended, left)] == [worker] * 2
+        psutil.Process(ended).kill()
+        eventually(lambda: not psutil.pid_exists(ended), "an orphan that has ended to be reaped")
         running.tell("end")
         running.expect("done")
         assert running.wait() == 0, running.stderr

@@ -19,6 +19,7 @@ from shared_pathways_service.servers.worker.executor_process import (
     Command,
     ExecutorProcess,
 )
+from shared_pathways_service.servers.worker.orphans import reap_orphans, reaping_interval_s
 
 __all__ = ["Ended", "ExecutorSupervisor", "Serving"]
 
@@ -248,6 +249,10 @@ class ExecutorSupervisor:
                 poll.register(running.output.pipe, select.POLLIN)
             if not running.serves:
                 until = self._serve_by
+            if (interval_s := reaping_interval_s()) is not None:
+                reap_orphans(running.pid)
+                next_s = time.monotonic() + interval_s
+                until = next_s if until is None else min(until, next_s)
         poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["adopt_orphans", "kill_orphans"]
+__all__ = ["adopt_orphans", "kill_orphans", "reap_orphans", "reaping_interval_s"]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
+_REAP_EVERY_S = 2.0
 
 _adopts = False
 
@@ -64,10 +65,33 @@ def kill_orphans(within_s: float) -> None:
         time.sleep(_POLL_S)
 
 
+def reaping_interval_s() -> float | None:
+    """Returns the seconds between calls of `reap_orphans`; None: there are no orphans."""
+    return _REAP_EVERY_S if _adopts else None
+
+
+def reap_orphans(executor: int) -> None:
+    """Removes adopted processes that have ended, unless the executor of this id has ended.
+
+    (Then `kill_orphans` is due.)
+    """
+    if not _adopts:
+        return
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != executor:
+            os.waitpid(ended.si_pid, 0)
+
+
 def _children() -> set[int]:
-    """Returns the children of this process, also those that are not reaped."""
+    """Returns the children of this process, also those that are not reaped.
+
+    (Not every kernel has a list of them: CONFIG_PROC_CHILDREN.)
+    """
     found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.update(map(int, (task / "children").read_text().split()))
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # The state and the parent come after the program's name, which is in parentheses.
+            if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
+                found.add(int(stat.parent.name))
     return found
