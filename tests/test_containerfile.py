@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def test_each_stage_starts_a_server() -> None:
     assert proxy_image_for("r.io/x/shared-pathways-service/server:1").endswith("/proxy_server:1")
 
 
+def test_an_image_has_what_pickles_functions_of_colocated_python() -> None:
+    installed = re.findall(r"pip install .* \"\.\[(\w+)\]\"", TEXT)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"]]
+    for extra in installed:
+        needed += project["optional-dependencies"][extra]
+    assert installed == ["buckets"]
+    assert "cloudpickle" in {re.split(r"[<>=\[]", text)[0] for text in needed}
+
+
 def test_tags_that_are_shown_are_of_this_version() -> None:
     shown = TEXT + (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
     assert set(re.findall(r"shared-pathways-service/\w+:([\w.-]+)", shown)) == {default_tag()}
@@ -88,7 +99,8 @@ def test_an_image_has_the_plugin_of_its_accelerator(tmp_path: Path, accelerator:
     done, said = built(tmp_path, *(["--accelerator", accelerator] if accelerator else []))
     assert done.returncode == 0, done.stderr
     tag = f"{default_tag()}-{accelerator}" if accelerator else default_tag()
-    for line, target in zip(said.splitlines(), ("server", "proxy_server"), strict=False):
+    builds = [line for line in said.splitlines() if " build " in line]
+    for line, target in zip(builds, ("server", "proxy_server"), strict=True):
         assert f" --build-arg ACCELERATOR={accelerator} " in line
         assert line.endswith(f"--tag localhost/shared-pathways-service/{target}:{tag} .")
     # (connect() still reads JAX's version from it.)

@@ -220,6 +220,7 @@ def test_an_image_has_what_servers_need_and_no_more(images: Images, name: str) -
     root = images.unpack(name)
     [packages] = (root / "opt/pathways/lib").glob("python3*/site-packages")
     assert (packages / "shared_pathways_service/servers").is_dir()
+    assert (packages / "cloudpickle").is_dir()
     assert not (packages / "shared_pathways_service/testing").exists()
     assert not list(packages.glob("pip*"))
     assert not [path for path in packages.glob("*/**/tests") if path.parts[-2] in "numpy scipy"]
