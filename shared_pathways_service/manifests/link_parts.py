@@ -15,7 +15,7 @@ from shared_pathways_service.api.request_fields import check_image
 from shared_pathways_service.constants import LINK_PORT, LOOPBACK, PROXY_PORT
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.jobset_parts import container_ports
-from shared_pathways_service.manifests.pod_parts import literal
+from shared_pathways_service.manifests.pod_parts import literal, restricted
 from shared_pathways_service.manifests.token_parts import TOKEN_FILE, token_mount
 
 __all__ = [
@@ -101,8 +101,7 @@ def link_sidecar(link: LinkInputs, *, user: int) -> dict[str, Any]:
         "resources": _RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
+            **restricted(),
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
             "runAsUser": user,

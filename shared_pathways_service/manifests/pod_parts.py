@@ -24,6 +24,11 @@ def env(name: str, value: str) -> dict[str, Any]:
     return {"name": name, "value": literal(value)}
 
 
+def restricted() -> dict[str, Any]:
+    """Returns the security context of a container that gets no more rights than it starts with."""
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
 def env_from_label(name: str, label: str) -> dict[str, Any]:
     """Returns a variable with the value of one of the pod's labels."""
     return env_from_field(name, f"metadata.labels['{label}']")

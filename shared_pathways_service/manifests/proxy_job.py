@@ -22,6 +22,7 @@ from shared_pathways_service.manifests.pod_parts import (
     INSECURE_SERVERS,
     env,
     literal,
+    restricted,
     toleration,
 )
 from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
@@ -220,10 +221,7 @@ def _container(inputs: ProxyJobInputs) -> dict[str, Any]:
             # A proxy that exceeds its memory ends alone, without its neighbours.
             "limits": {"memory": options.memory},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": restricted(),
     }
     if inputs.sidecar is not None:
         # A link accepts connections before the proxy does, and would then end them.

@@ -21,7 +21,7 @@ from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests import sidecar_parts as sidecars
 from shared_pathways_service.manifests import state_parts as state
 from shared_pathways_service.manifests.image_names import is_ours
-from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal
+from shared_pathways_service.manifests.pod_parts import INSECURE_SERVERS, env, literal, restricted
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.verified_users import account_parts as account
 from shared_pathways_service.manifests.verified_users.program_parts import programs_claim
@@ -176,7 +176,11 @@ def _worker_template(
     pod = {**_pod(inputs), **nodes.pod}
     container = _worker_container(inputs, kind, nodes)
     containers, volumes = [container], []
-    if not is_ours(inputs.image):
+    if is_ours(inputs.image):
+        # Code of tenants may run here, and our workers need neither the API server nor capabilities.
+        pod["automountServiceAccountToken"] = False
+        container["securityContext"] = restricted()
+    else:
         # Google's TPU runtime keeps its lock and its logs in the node's /tmp.
         container["volumeMounts"] = [sidecars.shared_mount()]
         volumes.append(sidecars.shared_volume())

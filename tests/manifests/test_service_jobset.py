@@ -152,6 +152,20 @@ def test_a_single_types_slices_are_counted_as_the_real_ones() -> None:
     assert "SPS_SLICE_ID" not in variables(inputs, "worker")
 
 
+@pytest.mark.parametrize("engine", ["local", "distributed"])
+def test_our_workers_have_no_token_of_the_cluster_and_no_capabilities(engine: str) -> None:
+    inputs = dataclasses.replace(OURS, engine=engine)
+    for name in ("worker", "worker-tpuv5e-2x2"):
+        assert pod(inputs, name)["automountServiceAccountToken"] is False
+        assert container(inputs, name)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    # Those of Google's image are as upstream's.
+    assert "automountServiceAccountToken" not in pod(GOOGLES, "worker")
+    assert "securityContext" not in container(GOOGLES, "worker")
+
+
 def test_googles_images_get_no_variable_of_ours() -> None:
     for name in ("pathways-head", "worker"):
         assert not [v for v in variables(GOOGLES, name) if v.startswith("SPS_")]
