@@ -50,7 +50,8 @@ class ProxyOptions:
         --allow-ffi-libraries DIR``).
       sidecar: Whether functions of `jax.experimental.colocated_python` run beside the devices: in
         the sidecars of a service with Google's images, which it must have; with our images and in
-        an embedded service in a process of the proxy's own, with the engine ``local`` on CPUs.
+        an embedded service on CPUs only: in a process of the proxy's own with the engine ``local``,
+        on the executors' hosts with ``distributed``, if the operator allows it.
       device_memory_limit_bytes: Maximum memory of the proxy on each device. This limit and those
         below it may only lower the service's limits, so that a program fails before it disturbs
         others (see docs/isolation.md); None: the service's limit. Only our images support them.

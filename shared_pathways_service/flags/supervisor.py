@@ -112,6 +112,15 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
     def __post_init__(self) -> None:
         """Checks flags against each other."""
         super().__post_init__()
+        needed = {"--engine": constants.DISTRIBUTED_ENGINE, "--platform": constants.CPU}
+        if self.colocated_python and [self.engine, self.platform] != list(needed.values()):
+            together = " ".join(f"{name} {value}" for name, value in needed.items())
+            # (Users know this option of `sps serve`, or its variable, and not our flag.)
+            raise InvalidRequestError(
+                "--allow-colocated-python",
+                True,
+                f"to be given, also as SPS_ALLOW_COLOCATED_PYTHON, only with {together}",
+            )
         if self.engine != constants.DISTRIBUTED_ENGINE:
             if self.platform == constants.TPU:
                 raise InvalidRequestError(
@@ -136,13 +145,13 @@ class SupervisorOptions(ProcessOptions, PolicyOptions):
     @property
     def python_refusal(self) -> str:
         """Why proxies run no colocated Python; empty: they can."""
+        if self.platform != constants.CPU:
+            return f"no sidecar with the platform {self.platform}"
         if self.engine == constants.DISTRIBUTED_ENGINE and not self.colocated_python:
             return (
                 "no sidecar: on executors, functions of tenants run only where the operator allows "
                 "it (`sps serve --allow-colocated-python`)"
             )
-        if self.platform != "cpu":
-            return f"no sidecar with the platform {self.platform}"
         return ""
 
     @property

@@ -177,7 +177,7 @@ def _worker_template(
     container = _worker_container(inputs, kind, nodes)
     containers, volumes = [container], []
     if is_ours(inputs.image):
-        # Code of tenants may run here, and our workers need neither the API server nor capabilities.
+        # Tenants may run code here, and our workers need neither the API server nor capabilities.
         pod["automountServiceAccountToken"] = False
         container["securityContext"] = restricted()
     else:

@@ -163,13 +163,6 @@ class ServeOptions:
         if self.platform not in constants.PLATFORMS:
             known = ", ".join(constants.PLATFORMS)
             raise InvalidRequestError("--platform", self.platform, f"one of {known}")
-        if self.allow_colocated_python:
-            needs = {"--engine": constants.DISTRIBUTED_ENGINE, "--platform": constants.CPU}
-            if (self.engine, self.platform) != tuple(needs.values()):
-                expected = " ".join(f"{name} {value}" for name, value in needs.items())
-                raise InvalidRequestError(
-                    "--allow-colocated-python", True, f"to be given only with {expected}"
-                )
         if self.engine not in constants.ENGINES:
             known = ", ".join(constants.ENGINES)
             raise InvalidRequestError("--engine", self.engine, f"one of {known}")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from harness.carriers import create_proxy
 from shared_pathways_service.api.proxy_limits import ProxyLimits
+from shared_pathways_service.constants import ENGINES
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.flags.parsing import parse_flags
@@ -171,10 +172,12 @@ class TestRequests:
         message = create_proxy(**RIGHT, colocated_python=True)
         refusal = SupervisorOptions().python_refusal
         assert read_proxy_request(message, TYPES, MOST, "", refusal).colocated_python
-        refusal = SupervisorOptions(platform="cuda").python_refusal
-        with pytest.raises(InvalidRequestError, match="cuda") as caught:
-            read_proxy_request(message, TYPES, MOST, "", refusal)
-        assert (caught.value.field, caught.value.value) == ("proxy_options", "sidecar:true")
+        for engine in ENGINES:
+            refusal = SupervisorOptions(platform="cuda", engine=engine).python_refusal
+            with pytest.raises(InvalidRequestError, match="platform cuda") as caught:
+                read_proxy_request(message, TYPES, MOST, "", refusal)
+            assert (caught.value.field, caught.value.value) == ("proxy_options", "sidecar:true")
+        assert "--allow-colocated" in SupervisorOptions(engine="distributed").python_refusal
 
     def test_an_unknown_type_is_refused_with_the_known_ones(self) -> None:
         message = create_proxy(**{**RIGHT, "virtual_slices": ["tpuv4:2x2x1"]})

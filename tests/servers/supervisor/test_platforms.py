@@ -34,3 +34,13 @@ def test_tpus_of_a_machine_have_one_worker() -> None:
         with pytest.raises(InvalidRequestError) as caught:
             SupervisorOptions(platform="tpu", slices=one, **fields)
         assert (caught.value.field, caught.value.value) == ("--platform", "tpu")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--engine=distributed", "--platform=cuda"], ["--platform=cuda"]]
+)
+def test_colocated_python_is_not_allowed_where_nothing_runs_it(arguments: list[str]) -> None:
+    """Nor for a service that connect() starts, which leaves the variable in its environment."""
+    with pytest.raises(InvalidRequestError, match="SPS_ALLOW_COLOCATED_PYTHON") as caught:
+        parse_flags(SupervisorOptions, arguments, {"SPS_ALLOW_COLOCATED_PYTHON": "true"})
+    assert caught.value.field == "--allow-colocated-python"
