@@ -69,10 +69,15 @@ say("left")
 """
 
 
-@pytest.mark.parametrize("whose", IMPORTS)
-def test_a_program_made_for_pathwaysutils(whose: str) -> None:
+@pytest.mark.parametrize(
+    ("whose", "engine"), [("theirs", "local"), ("ours", "local"), ("theirs", "distributed")]
+)
+def test_a_program_made_for_pathwaysutils(whose: str, engine: str) -> None:
     imported = IMPORTS[whose].strip("\n").replace("\n", "\n    ")
-    with embedded(slices=3), program(PROGRAM.replace("IMPORT", imported)) as client:
+    with (
+        embedded(3, 0, f"--engine={engine}"),
+        program(PROGRAM.replace("IMPORT", imported)) as client,
+    ):
         result = client.expect("result")
         assert result["counts"] == [3, 2, 3]
         assert result["called"].count("before") == result["called"].count("event") + 1

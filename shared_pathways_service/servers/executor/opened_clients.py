@@ -15,6 +15,7 @@ from shared_pathways_service.protocol.ifrt import core_pb2
 from shared_pathways_service.servers.devices.array_bytes import flat
 from shared_pathways_service.servers.devices.dtypes import TOKEN, TOKEN_DTYPE, dtype_of
 from shared_pathways_service.servers.devices.interface import Executable
+from shared_pathways_service.servers.devices.program_facts import facts_of
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -218,7 +219,7 @@ class OpenedClient:
 
     def facts(self, program: Program) -> pb.ProgramFacts:
         """Returns what the proxy asks of every program."""
-        return _facts(program.executable)
+        return facts_of(program.executable)
 
     def description(
         self, program: Program, what: pb.DescribeProgram.What.ValueType
@@ -286,32 +287,3 @@ class OpenedClient:
 
 #: The most specs that are remembered.
 _REMEMBERED = 4096
-
-
-def _facts(executable: Executable) -> pb.ProgramFacts:
-    found = pb.ProgramFacts(
-        name=executable.name,
-        fingerprint=executable.fingerprint,
-        memory=executable.memory.SerializeToString(),
-        code_bytes=executable.code_bytes,
-        aliased=sorted(executable.aliased_parameters()),
-        parameter_layouts=_layouts(executable.parameter_layouts),
-        result_layouts=_layouts(executable.result_layouts),
-    )
-    (kinds,) = executable.result_memory_kinds() or ([],)
-    found.result_memory_kinds.extend(kinds)
-    for field, shardings in (
-        (found.parameters, executable.parameter_shardings()),
-        (found.results, executable.result_shardings()),
-    ):
-        if shardings is not None:
-            field.SetInParent()
-            field.shardings.extend(shardings)
-    return found
-
-
-def _layouts(get: Callable[[], list[str]]) -> pb.Layouts:
-    try:
-        return pb.Layouts(layouts=get())
-    except Exception as error:  # noqa: BLE001 - XLA's, for tokens; raised again in the proxy
-        return pb.Layouts(error=str(error) or type(error).__name__)

@@ -136,8 +136,10 @@ def test_a_killed_executor_takes_its_slice_and_no_other(
         np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
         np.testing.assert_array_equal(client.fetch(kept), FOUR)
         # Sets of slices that are used for the first time: no host waits for the lost one.
-        with pytest.raises(Failed, match="executor") as raised:
-            client.compile(sharded_double(2), (7, 12))
+        program = client.compile(sharded_double(2), (7, 12))
+        (result,) = client.execute(program, [client.put(EIGHT, split((7, 12)))])
+        with pytest.raises(Failed, match="virtual slice 0") as raised:
+            client.fetch(result)
         assert raised.value.code == DATA_LOSS
         program = client.compile(sharded_sum(2), (8, 12))
         (result,) = client.execute(program, [client.put(EIGHT, split((8, 12)))])

@@ -152,12 +152,27 @@ def test_programs_follow_their_slice_to_other_executors_and_arrays_do_not(
     with pytest.raises(Failed) as raised:
         client.ready(client.execute(double, [client.put(FOUR, single(0))])[0])
     assert raised.value.code == DATA_LOSS
+    # A small program is compiled and described all the same, and its runs fail.
+    compiled_meanwhile = client.compile(DOUBLE, [0])
+    metadata = client.call(
+        "loaded_executable_metadata", loaded_executable_handle=compiled_meanwhile
+    )
+    assert metadata.compiled_memory_stats.output_size_in_bytes == FOUR.nbytes
+    (failed,) = client.execute(compiled_meanwhile, [client.put(FOUR, single(0))])
+    with pytest.raises(Failed, match=r"virtual slice 0 .* unplaced") as raised:
+        client.fetch(failed)
+    assert raised.value.code == DATA_LOSS
+    with pytest.raises(Failed) as raised:
+        client.compile(f"{DOUBLE}//{'large' * (64 << 10)}", [0])
+    assert raised.value.code == DATA_LOSS
 
     assert proxy.slices.place(0, 9, "spare")
     (again,) = client.execute(double, [client.put(FOUR, single(0))])
     serve(proxy, named(0, 1, first, token="a-token"))
     serve(proxy, named(0, 9, third, token="a-token"))
     np.testing.assert_array_equal(client.fetch(again), 2 * FOUR)
+    (first_run,) = client.execute(compiled_meanwhile, [again])
+    np.testing.assert_array_equal(client.fetch(first_run), 4 * FOUR)
     for gone in (array, result):
         with pytest.raises(Failed) as raised:
             client.fetch(gone)

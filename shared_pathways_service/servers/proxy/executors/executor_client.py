@@ -12,7 +12,7 @@ import numpy as np
 from shared_pathways_service.constants import CPU
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.array_bytes import chunks, flat, joined
-from shared_pathways_service.servers.devices.interface import ArraySpec, Place
+from shared_pathways_service.servers.devices.interface import ArraySpec, Executable, Place
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.awaiting import first_error
 from shared_pathways_service.servers.proxy.executors.executor_link import (
@@ -20,6 +20,7 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
     ask_all,
 )
 from shared_pathways_service.servers.proxy.executors.executor_programs import RemoteExecutable
+from shared_pathways_service.servers.proxy.executors.first_compilation import compiled
 from shared_pathways_service.servers.proxy.executors.gathering import (
     Piece,
     gather,
@@ -69,7 +70,7 @@ class ExecutorClient:
         self._device_ids = device_ids
         self._found_on: tuple[ExecutorLink | None, Mapping[int, ExecutorLink]] = (None, {})
         stand_for = Placeholders(platform)
-        placeholders = XlaClient(device_ids, stand_for)
+        self._placeholders = placeholders = XlaClient(device_ids, stand_for)
         self.platform = placeholders.platform
         self.memory_kinds = stand_for.memory_kinds(placeholders.memory_kinds)
         self.single_sharding = placeholders.single_sharding
@@ -257,15 +258,19 @@ class ExecutorClient:
     def _compiled(
         self, text: bytes, device_ids: Sequence[int], options: Any, *, is_serialized: bool
     ) -> RemoteExecutable:
-        return RemoteExecutable(
-            self,
-            pb.CompileProgram(
-                text=text,
-                options=options.SerializeAsString(),
-                devices=device_ids,
-                is_serialized=is_serialized,
-            ),
+        body = pb.CompileProgram(
+            text=text,
+            options=options.SerializeAsString(),
+            devices=device_ids,
+            is_serialized=is_serialized,
         )
+
+        def compile_here() -> Executable:
+            return self._placeholders.compile(text, device_ids, options)
+
+        # (Other platforms' programs differ from those of placeholders.)
+        is_like_here = self.platform == CPU and not is_serialized
+        return compiled(self, body, self._link_of, compile_here if is_like_here else None)
 
 
 def _nbytes(shards: Sequence[np.ndarray]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.devices.interface import ArraySpec, Start
-from shared_pathways_service.servers.devices.status_errors import StatusError
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
     new_number,
@@ -18,10 +19,12 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
 from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
 
-__all__ = ["RemoteExecutable"]
+__all__ = ["Client", "KnownProgram", "RemoteExecutable"]
 
 
-class _Client(Protocol):
+class Client(Protocol):
+    """Some devices of executors."""
+
     def present(self) -> PresentClient:
         """Returns the client in executors; opens it first if there is none."""
 
@@ -45,7 +48,7 @@ class _Compiled:
       facts: What the first of them says of it.
     """
 
-    def __init__(self, client: _Client, body: pb.CompileProgram) -> None:
+    def __init__(self, client: Client, body: pb.CompileProgram) -> None:
         self.present = client.present()
         self.client = self.present.number
         self.links = self.present.hosts(body.devices)
@@ -61,6 +64,14 @@ class _Compiled:
             link.free("programs", self.number)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownProgram:
+    """What is known of a program, and how many executors have devices of it."""
+
+    facts: pb.ProgramFacts
+    hosts: int
+
+
 class RemoteExecutable:
     """An `Executable`, compiled on each executor that has devices of it.
 
@@ -69,14 +80,21 @@ class RemoteExecutable:
     Args:
       client: Its client.
       body: The command that compiles it, without a number.
+      known: What is known of it; None: executors compile it now, and not when it is first used.
     """
 
-    def __init__(self, client: _Client, body: pb.CompileProgram) -> None:
+    def __init__(
+        self, client: Client, body: pb.CompileProgram, known: KnownProgram | None = None
+    ) -> None:
         self._client = client
         self._body = body
         self._lock = threading.Lock()
-        self._compiled = _Compiled(client, body)
-        self._facts = facts = self._compiled.facts
+        self._compiled: _Compiled | None = None
+        if known is None:
+            self._compiled = _Compiled(client, body)
+            known = KnownProgram(self._compiled.facts, len(self._compiled.links))
+        self._hosts = known.hosts
+        self._facts = facts = known.facts
         self.name = facts.name
         self.fingerprint = facts.fingerprint
         self.memory = xla_pb2.CompiledMemoryStatsProto.FromString(facts.memory)
@@ -109,8 +127,16 @@ class RemoteExecutable:
         return frozenset(self._facts.aliased)
 
     def memory_report(self) -> xla_pb2.CompiledMemoryStatsProto:
-        """Asks an executor for the assignment of buffers."""
-        described = self._described(pb.DescribeProgram.MEMORY)
+        """Asks an executor for the assignment of buffers; without it if one is lost.
+
+        (JAX asks before the first run, whose error is expected to be that of a lost slice.)
+        """
+        try:
+            described = self._described(pb.DescribeProgram.MEMORY)
+        except StatusError as error:
+            if error.code is not Code.DATA_LOSS:
+                raise
+            return self.memory
         return xla_pb2.CompiledMemoryStatsProto.FromString(described or b"")
 
     def costs(self) -> Mapping[str, object]:
@@ -129,7 +155,7 @@ class RemoteExecutable:
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Any]], list[Any]]:
         """Returns a function that runs the program on all its executors, to its end."""
         runs = _Runs(self._client, self._current, results, self.aliased_parameters())
-        if len(self._compiled.links) > 1:
+        if self._hosts > 1 and self._compiled is not None:
             runs.present()
         # (Else when it is first needed: a program of one executor is rather started.)
         return runs.run
@@ -139,10 +165,11 @@ class RemoteExecutable:
 
         (If a program fails on one of several hosts, those behind it would fail as well.)
         """
-        if len(self._compiled.links) > 1:
+        if self._hosts > 1:
             return None
         runs = _Runs(self._client, self._current, results, self.aliased_parameters())
-        runs.present()
+        if self._compiled is not None:
+            runs.present()
         return _Start(runs)
 
     def _described(self, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
@@ -154,12 +181,13 @@ class RemoteExecutable:
     def _current(self) -> _Compiled:
         """Returns the program of the executors' present client."""
         compiled = self._compiled
-        if compiled.client == self._client.present().number:
+        if compiled is not None and compiled.client == self._client.present().number:
             return compiled
         with self._lock:
-            if self._compiled.client != self._client.present().number:
-                self._compiled = _Compiled(self._client, self._body)
-            return self._compiled
+            compiled = self._compiled
+            if compiled is None or compiled.client != self._client.present().number:
+                compiled = self._compiled = _Compiled(self._client, self._body)
+            return compiled
 
 
 class _Runner:
@@ -171,7 +199,7 @@ class _Runner:
       kinds: For each result the executor of each piece, its type, and the shape of a piece.
     """
 
-    def __init__(self, client: _Client, compiled: _Compiled, results: Sequence[ArraySpec]) -> None:
+    def __init__(self, client: Client, compiled: _Compiled, results: Sequence[ArraySpec]) -> None:
         self.compiled = compiled
         self.number = new_number()
         self.kinds = [
@@ -195,7 +223,7 @@ class _Runs:
 
     def __init__(
         self,
-        client: _Client,
+        client: Client,
         current: Callable[[], _Compiled],
         results: Sequence[ArraySpec],
         aliased: frozenset[int],
