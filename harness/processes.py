@@ -321,3 +321,14 @@ def tenant_hello(name: str, /, **fields: Any) -> pb.TenantHello:
         "pid": 1,
     }
     return hello(**{**values, **fields})
+
+
+def worker_hello(slice_id: str = "slice-0", **fields: Any) -> pb.WorkerHello:
+    """Returns the hello of a worker that runs executors, or what `fields` says."""
+    values: dict[str, Any] = {
+        "versions": VERSIONS,
+        "slice_id": slice_id,
+        "incarnation": f"{slice_id}-1",
+        "runs_executors": True,
+    }
+    return pb.WorkerHello(**{**values, **fields})

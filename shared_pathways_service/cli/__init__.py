@@ -163,7 +163,7 @@ COMMANDS = {
     "top": Command(
         module="shared_pathways_service.cli.commands.manager.top",
         function="top",
-        help="Show the holders of slices, waiting tenants and utilization, continuously.",
+        help="Show holders of slices, executors, waiting tenants and utilization, continuously.",
     ),
     "ui": Command(
         module="shared_pathways_service.cli.commands.manager.ui",

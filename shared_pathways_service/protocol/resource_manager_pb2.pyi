@@ -218,20 +218,66 @@ class WorkerBeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1, on each stream."""
+    @_builtins.property
+    def usage(self) -> Global___ExecutorUsage:
+        """What the worker's executor uses; absent: none runs, it could not be measured, or the worker is
+        older. Only if the welcome has `takes_executors`.
+        """
+
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
+        usage: Global___ExecutorUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerBeat: _TypeAlias = WorkerBeat  # noqa: Y015
+
+@_typing.final
+class ExecutorUsage(_message.Message):
+    """What an executor uses, with all processes that it has started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    CPU_PERCENT_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """of the placement that it computes for"""
+    resident_bytes: _builtins.int
+    """of all its processes; pages that several share count for each"""
+    memory_limit_bytes: _builtins.int
+    """of each of its processes; 0: none"""
+    cpu_seconds: _builtins.float
+    """of processor time since its start"""
+    cpu_percent: _builtins.int
+    """Of one processor, since the beat before or the start: 200 is the time of two processors."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        resident_bytes: _builtins.int = ...,
+        memory_limit_bytes: _builtins.int = ...,
+        cpu_seconds: _builtins.float = ...,
+        cpu_percent: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_percent", b"cpu_percent", "cpu_seconds", b"cpu_seconds", "generation", b"generation", "memory_limit_bytes", b"memory_limit_bytes", "resident_bytes", b"resident_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorUsage: _TypeAlias = ExecutorUsage  # noqa: Y015
 
 @_typing.final
 class WorkerBye(_message.Message):
@@ -1436,6 +1482,7 @@ class ExecutorStatus(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """of the placement that it computes for"""
     state: _builtins.str
@@ -1444,6 +1491,10 @@ class ExecutorStatus(_message.Message):
     """while it serves: "host:port" """
     pid: _builtins.int
     """while it serves"""
+    @_builtins.property
+    def usage(self) -> Global___ExecutorUsage:
+        """as of its worker's last beat; absent: not reported"""
+
     def __init__(
         self,
         *,
@@ -1451,10 +1502,11 @@ class ExecutorStatus(_message.Message):
         state: _builtins.str = ...,
         address: _builtins.str = ...,
         pid: _builtins.int = ...,
+        usage: Global___ExecutorUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "generation", b"generation", "pid", b"pid", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "generation", b"generation", "pid", b"pid", "state", b"state", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

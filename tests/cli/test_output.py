@@ -10,9 +10,17 @@ import pytest
 import typer
 
 from harness.terminals import terminal
+from shared_pathways_service.cli.display.executor_display import (
+    executor_place,
+    shown_cpu,
+    shown_cpu_time,
+    shown_memory,
+)
 from shared_pathways_service.cli.display.output import print_note
 from shared_pathways_service.cli.errors import print_failure, reporting_errors
 from shared_pathways_service.errors import CapacityError, ProxyFailed
+from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -60,3 +68,36 @@ def test_so_does_its_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shared_pathways_service.cli", "report", str(tmp_path / "no")]
     words = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
     assert subprocess.run(words, cwd=REPOSITORY, timeout=60, check=False).returncode == 3
+
+
+def _shown_executor(usage: pb.ExecutorUsage | None) -> tuple[str, ...]:
+    status = pb.ExecutorStatus(generation=1, state="serving", usage=usage)
+    worker = pb.WorkerStatus(host_index=1, executor=status)
+    manager = pb.GetStatusResponse(slices=[pb.SliceStatus(id="slice-0", workers=[worker])])
+    [executor] = occupancy_of(manager)["executors"]
+    return (
+        executor_place(executor),
+        shown_memory(executor),
+        shown_cpu(executor),
+        shown_cpu_time(executor),
+    )
+
+
+@pytest.mark.parametrize(
+    ("usage", "shown"),
+    [
+        (None, ("-", "-", "-")),  # an older worker, or before the first measurement
+        (
+            pb.ExecutorUsage(resident_bytes=3 << 29, cpu_seconds=90.25, cpu_percent=150),
+            ("1.5 GiB", "150%", "90.2 s"),
+        ),
+        (
+            pb.ExecutorUsage(resident_bytes=5 << 20, memory_limit_bytes=8 << 30),
+            ("5.0 MiB of 8.0 GiB", "0%", "0 s"),
+        ),
+    ],
+)
+def test_an_executor_is_shown_with_its_memory_and_processor_time(
+    usage: pb.ExecutorUsage | None, shown: tuple[str, ...]
+) -> None:
+    assert _shown_executor(usage) == ("slice-0, host 1", *shown)

@@ -25,6 +25,23 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 1}) as connectio
     wait_for("leave")
 say("left")
 """
+#: Holds a slice of two hosts, and computes on both when it is told to.
+COMPUTING = """
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 1}) as connection:
+    import jax, jax.numpy as jnp
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    chips = NamedSharding(Mesh(jax.devices(), ("chip",)), P("chip"))
+    x = jax.device_put(jnp.ones((8, 512, 512)), chips)
+    multiply = jax.jit(lambda x: jax.lax.fori_loop(0, 50, lambda _, y: y @ x / 512, x))
+    jax.block_until_ready(multiply(x))
+    say("holds", name=connection.proxy_job_name)
+    wait_for("compute")
+    jax.block_until_ready(multiply(x))
+    say("computed")
+    wait_for("leave")
+say("left")
+"""
 
 
 def _lines(*words: str) -> list[tuple[str, str]]:
@@ -93,3 +110,39 @@ def test_the_logs_of_executors_are_those_of_a_connection() -> None:
         # The lines outlive their executors.
         wait_until("all executors to end", lambda: not status()["executors"])
         assert (where[1], ended.partition(": ")[2]) in _lines(*executors)
+
+
+def test_memory_and_processor_time_of_executors_are_shown() -> None:
+    arguments = ("--engine", "distributed", "--beat-interval", "0.5")
+    with service("tpuv6e:2x4=1", spares=0, arguments=arguments), program(COMPUTING) as running:
+        name = running.expect("holds")["name"]
+        wait_until("both to be measured", lambda: all(_cpu_seconds(name)))
+        before = _cpu_seconds(name)
+        executors = status()["executors"]
+        # (JAX alone takes more.)
+        assert all(one["memory_bytes"] > 50 << 20 for one in executors)
+        assert all(one["memory_limit_bytes"] is None for one in executors)
+        running.tell("compute")
+        running.expect("computed")
+        wait_until(
+            "their processor time to grow",
+            lambda: all(
+                now >= then + 0.1 for now, then in zip(_cpu_seconds(name), before, strict=True)
+            ),
+        )
+        for command in (("status",), ("status", name), ("top", "--once")):
+            rows = [
+                line.split(maxsplit=3)
+                for line in sps(*command).stdout.splitlines()
+                if line.strip().startswith("slice-0, host")
+            ]
+            assert [row[:3] for row in rows] == [["slice-0,", "host", host] for host in "01"]
+            assert all(name in row[3] and "MiB" in row[3] and "%" in row[3] for row in rows), rows
+        running.tell("leave")
+        running.expect("left")
+
+
+def _cpu_seconds(name: str) -> list[float]:
+    """The processor time of a connection's executors; 0: not measured."""
+    shown = json.loads(sps("status", name, "--json").stdout)["executors"]
+    return [one["cpu_seconds"] or 0.0 for one in shown]

@@ -18,7 +18,7 @@ import pytest
 
 from harness.embedded import eventually
 from harness.openmetrics import scrape, value
-from harness.processes import DEADLINE_S, VERSIONS, Service, Stream
+from harness.processes import DEADLINE_S, VERSIONS, Service, Stream, worker_hello
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.worker.manager_session import Session
 from tests.servers.conftest import MakeService
@@ -243,7 +243,70 @@ def test_a_host_whose_executors_do_not_serve_ends(distributed: tuple[Service, Ho
 def test_a_worker_that_cannot_run_executors_is_refused(make_service: MakeService) -> None:
     service = make_service("--engine=distributed")
     stream = service.stream(service.stub.WorkerSession)
-    hello = pb.WorkerHello(versions=VERSIONS, slice_id="slice-0", incarnation="w-1")
-    stream.send(pb.WorkerMessage(hello=hello))
+    stream.send(pb.WorkerMessage(hello=worker_hello(runs_executors=False)))
     assert stream.next() is None
     assert "runs_executors" in stream.status()[1]
+
+
+def _executor(status: pb.GetStatusResponse) -> pb.ExecutorStatus:
+    return status.slices[0].workers[0].executor
+
+
+def test_workers_report_what_executors_use_with_their_heartbeats(
+    distributed: tuple[Service, Hosts],
+) -> None:
+    service, hosts = distributed
+    tenant = service.tenant("ada", virtual_slices=[_PAIR])
+    tenant.expect("executors")
+    for status in service.statuses():
+        shown = [one.executor for one in status.slices[0].workers]
+        if all(one.HasField("usage") for one in shown):
+            break
+    for one in shown:
+        assert one.usage.generation == one.generation == 1
+        assert one.usage.resident_bytes > 0
+        assert one.usage.cpu_seconds > 0
+        assert one.usage.memory_limit_bytes == 4_000_000 + (8 << 30)
+    served = scrape(service.metrics_url())["sps_rm_executor_resident_bytes"].samples
+    assert [one.labels for one in served] == [
+        {"connection": "ada", "slice": "slice-0", "host": host} for host in ("0", "1")
+    ]
+    tenant.send(pb.TenantMessage(bye=pb.TenantBye(reason="done")))
+    eventually(lambda: hosts.none_runs("slice-0"), "the executors to end with their grant")
+    assert not scrape(service.metrics_url())["sps_rm_executor_resident_bytes"].samples
+
+
+def test_usage_is_that_of_the_executor_of_now_and_an_older_worker_reports_none(
+    make_service: MakeService,
+) -> None:
+    service = make_service("--engine=distributed", "--metrics_port=0")
+    worker = service.stream(service.stub.WorkerSession)
+    worker.send(pb.WorkerMessage(hello=worker_hello()))
+    service.wait_for_states({"slice-0": "ready"})
+    tenant = service.tenant("ada")
+    assert placed(tenant) == ("slice-0", 1)
+    serving = pb.WorkerExecutor(generation=1, address="127.0.0.1:1", token="t", pid=7)
+    worker.send(pb.WorkerMessage(executor=serving))
+    tenant.expect("executors")
+    # An older worker's heartbeat, and what an executor of another generation uses.
+    worker.send(pb.WorkerMessage(beat=pb.WorkerBeat(sequence=1)))
+    worker.send(_beat(2, generation=2, resident_bytes=9))
+    worker.send(pb.WorkerMessage(executor=serving))
+    tenant.expect("executors")
+    found = _executor(service.status())
+    assert (found.state, found.pid, found.HasField("usage")) == ("serving", 7, False)
+    assert not scrape(service.metrics_url())["sps_rm_executor_cpu_seconds"].samples
+
+    worker.send(_beat(3, generation=1, resident_bytes=5 << 20, cpu_seconds=1.5, cpu_percent=150))
+    eventually(lambda: _executor(service.status()).HasField("usage"), "the usage to be shown")
+    usage = _executor(service.status()).usage
+    assert (usage.resident_bytes, usage.cpu_seconds, usage.cpu_percent) == (5 << 20, 1.5, 150)
+
+    worker.send(_beat(4, generation=1, cpu_seconds=float("nan")))
+    while worker.next() is not None:
+        pass
+    assert "beat.usage.cpu_seconds" in worker.status()[1]
+
+
+def _beat(sequence: int, **usage: Any) -> pb.WorkerMessage:
+    return pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence, usage=pb.ExecutorUsage(**usage)))

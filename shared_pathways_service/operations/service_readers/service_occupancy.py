@@ -110,6 +110,18 @@ def _executor(item: rm_pb.SliceStatus, worker: rm_pb.WorkerStatus) -> dict[str, 
         "state": worker.executor.state,
         "pid": worker.executor.pid or None,
         "address": worker.executor.address or None,
+        **_usage(worker.executor),
+    }
+
+
+def _usage(executor: rm_pb.ExecutorStatus) -> dict[str, Any]:
+    known = executor.HasField("usage")
+    usage = executor.usage
+    return {
+        "memory_bytes": usage.resident_bytes if known else None,
+        "memory_limit_bytes": usage.memory_limit_bytes or None,
+        "cpu_seconds": round(usage.cpu_seconds, 2) if known else None,
+        "cpu_percent": usage.cpu_percent if known else None,
     }
 
 

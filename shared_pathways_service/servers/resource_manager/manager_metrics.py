@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from shared_pathways_service.metrics.families import Family, Sample
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.scheduling.book.census import Census
+from shared_pathways_service.scheduling.book.messages import AssignWorker
 from shared_pathways_service.scheduling.book.states import SliceState, TenantState
 from shared_pathways_service.servers.resource_manager.authority import Authority
 from shared_pathways_service.servers.resource_manager.meter import labelled, rm_family
-from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
+from shared_pathways_service.servers.resource_manager.proxy_counters import LABEL, ProxyCounters
 from shared_pathways_service.version import __version__
 
 __all__ = ["families"]
@@ -30,6 +32,7 @@ def _own(authority: Authority) -> list[Family]:
     return [
         rm_family("info", "info", "What runs.", [Sample(1, {"version": __version__})]),
         *_of_census(authority.census(), authority.capacity),
+        *_of_executors(list(authority.executors.usages())),
         rm_family("streams", "gauge", "Open streams.", labelled("of", authority.streams())),
         rm_family(
             "history_decisions",
@@ -86,5 +89,39 @@ def _of_census(census: Census, capacity: Mapping[str, int]) -> list[Family]:
             "gauge",
             "1 while nothing is granted after a restart.",
             [Sample(census.recovering)],
+        ),
+    ]
+
+
+def _of_executors(usages: Sequence[tuple[AssignWorker, pb.ExecutorUsage]]) -> list[Family]:
+    labels = [
+        {LABEL: of.tenant, "slice": of.slice_id, "host": str(of.host_index)} for of, _ in usages
+    ]
+    found = [(usage, its) for (_, usage), its in zip(usages, labels, strict=True)]
+    return [
+        rm_family(
+            "executor_resident_bytes",
+            "gauge",
+            "Resident memory of an executor's processes.",
+            [Sample(usage.resident_bytes, its) for usage, its in found],
+            "bytes",
+        ),
+        rm_family(
+            "executor_memory_limit_bytes",
+            "gauge",
+            "Memory that each of an executor's processes may allocate; absent without a limit.",
+            [
+                Sample(usage.memory_limit_bytes, its)
+                for usage, its in found
+                if usage.memory_limit_bytes
+            ],
+            "bytes",
+        ),
+        rm_family(
+            "executor_cpu_seconds",
+            "counter",
+            "Processor time that an executor's processes have used.",
+            [Sample(usage.cpu_seconds, its) for usage, its in found],
+            "seconds",
         ),
     ]

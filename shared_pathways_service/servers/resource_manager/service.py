@@ -258,6 +258,8 @@ class ResourceManagerService:
         while (message := await context.read()) is not grpc.aio.EOF:
             match message.WhichOneof("message"):
                 case "beat":
+                    if message.beat.HasField("usage"):
+                        self._authority.executors.measured(joined, message.beat.usage)
                     self._authority.handle(beat)
                 case "executor":
                     event = self._authority.executors.read(joined, message.executor)

@@ -119,6 +119,7 @@ class WorkerStreams(_Streams[tuple[str, int, str], pb.WorkerInstruction]):
 
     def assign(self, instruction: messages.AssignWorker) -> None:
         """Sends a worker the placement that it is to run an executor for."""
+        self.executors.assigned(instruction)
         if stream := self._streams.get(_worker_key(instruction)):
             assignment = pb.WorkerAssignment(
                 generation=instruction.generation,

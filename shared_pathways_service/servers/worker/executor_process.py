@@ -25,6 +25,7 @@ from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.processes import identity_of_child
 from shared_pathways_service.servers.serving.process import ProcessWatch
 from shared_pathways_service.servers.worker.executor_output import ExecutorOutput
+from shared_pathways_service.servers.worker.executor_usage import UsageMeter
 from shared_pathways_service.servers.worker.orphans import kill_orphans
 
 __all__ = ["Assignment", "Command", "ExecutorProcess", "executor_command"]
@@ -97,6 +98,7 @@ class ExecutorProcess:
     """A started executor; use it on the thread that started it, which must outlive it.
 
     Attributes:
+      meter: Measures what it uses, on any thread.
       output: What it writes, to be passed on.
       token: What its clients must present.
       port: Its port, once it has reported that; 0 before.
@@ -151,6 +153,7 @@ class ExecutorProcess:
         self.ready_pipe = ours
         self._identity = identity_of_child(self._process.pid)
         self._watch = ProcessWatch(self._identity, on_end)
+        self.meter = UsageMeter(self._identity)
 
     @property
     def pid(self) -> int:

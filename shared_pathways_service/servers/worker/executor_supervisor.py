@@ -19,6 +19,7 @@ from shared_pathways_service.servers.worker.executor_process import (
     Command,
     ExecutorProcess,
 )
+from shared_pathways_service.servers.worker.executor_usage import Usage
 from shared_pathways_service.servers.worker.orphans import reap_orphans, reaping_interval_s
 
 __all__ = ["Ended", "ExecutorSupervisor", "Serving"]
@@ -104,7 +105,7 @@ class ExecutorSupervisor:
         self._repeats = False
         self._closing = False
         self._closed = False
-        # The thread's own.
+        # The thread's own, except that `measure` reads the first.
         self._running: ExecutorProcess | None = None
         self._serve_by = 0.0
         self._news: Serving | Ended | None = None
@@ -124,6 +125,12 @@ class ExecutorSupervisor:
         with self._lock:
             self._repeats = True
         self._wake()
+
+    def measure(self) -> tuple[Assignment, Usage] | None:
+        """Measures the executor that runs; None: none runs. Call it on one thread at a time."""
+        running = self._running
+        usage = None if running is None else running.meter.read()
+        return None if running is None or usage is None else (running.assignment, usage)
 
     def close(self) -> None:
         """Kills the executor, and ends the thread; only the first call counts."""

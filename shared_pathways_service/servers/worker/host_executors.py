@@ -75,6 +75,22 @@ class HostExecutors:
         if self._supervisor is not None:
             self._supervisor.assign(_assignment(assigned) if assigned.generation else None)
 
+    def usage(self) -> pb.ExecutorUsage | None:
+        """Measures the executor that runs, for a heartbeat; None: there is nothing to report."""
+        if not self._takes_reports or self._supervisor is None:
+            return None
+        measured = self._supervisor.measure()
+        if measured is None:
+            return None
+        assignment, usage = measured
+        return pb.ExecutorUsage(
+            generation=assignment.generation,
+            resident_bytes=usage.resident_bytes,
+            memory_limit_bytes=assignment.memory_limit_bytes,
+            cpu_seconds=usage.cpu_seconds,
+            cpu_percent=usage.cpu_percent,
+        )
+
     def on_end(self) -> None:
         """Stops reports: the next stream may be to a manager that does not take them."""
         self._takes_reports = False

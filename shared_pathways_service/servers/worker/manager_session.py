@@ -114,12 +114,14 @@ class Session:
             self._first_welcome_at = welcome.last_generation
         self._beat_interval_s = min(welcome.beat_interval_s, self._beat_interval_s)
         sequence = itertools.count(1)
-        self._stream.beat_every(self._beat_interval_s, lambda late_s: _beat(next(sequence), late_s))
+        self._stream.beat_every(
+            self._beat_interval_s, lambda late_s: self._beat(next(sequence), late_s)
+        )
         self._executors.on_welcome(welcome)
         self._on_welcome()
 
-
-def _beat(sequence: int, late_s: float) -> pb.WorkerMessage:
-    if late_s > _LATE_S:
-        glog("W", f"A heartbeat is {late_s:.1f} s late: this process did not run")
-    return pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence))
+    def _beat(self, sequence: int, late_s: float) -> pb.WorkerMessage:
+        if late_s > _LATE_S:
+            glog("W", f"A heartbeat is {late_s:.1f} s late: this process did not run")
+        beat = pb.WorkerBeat(sequence=sequence, usage=self._executors.usage())
+        return pb.WorkerMessage(beat=beat)

@@ -17,7 +17,13 @@ from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["adopt_orphans", "kill_orphans", "reap_orphans", "reaping_interval_s"]
+__all__ = [
+    "adopt_orphans",
+    "adopts_orphans",
+    "kill_orphans",
+    "reap_orphans",
+    "reaping_interval_s",
+]
 
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
@@ -39,6 +45,11 @@ def adopt_orphans(field: str) -> None:
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
     _adopts = True
+
+
+def adopts_orphans() -> bool:
+    """Returns whether this process is the parent of descendants whose parents have ended."""
+    return _adopts
 
 
 def kill_orphans(within_s: float) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.openmetrics import check_documented, scrape, value
-from harness.processes import KIND, ServerProcess
+from harness.processes import KIND, ServerProcess, worker_hello
 from harness.promql import check_queries
+from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.servers.conftest import MakeService
 
 
@@ -46,12 +47,24 @@ def test_state_and_counters_are_exposed(make_service: MakeService) -> None:
 def test_the_document_names_each_with_its_unit_and_dashboards_use_no_others(
     make_service: MakeService,
 ) -> None:
-    service = make_service("--metrics_port=0")
-    service.start_ready_workers("slice-0")
-    service.tenant("ada").expect("running")
-    served = scrape(service.metrics_url()).values()
-    check_documented(served, "sps_rm")
-    check_queries(served, "sps_rm")
+    service = make_service("--metrics_port=0", "--engine=distributed")
+    worker = service.stream(service.stub.WorkerSession)
+    worker.send(pb.WorkerMessage(hello=worker_hello()))
+    service.wait_for_states({"slice-0": "ready"})
+    service.tenant("ada").expect("placement")
+    usage = pb.ExecutorUsage(
+        generation=1, resident_bytes=2 << 20, memory_limit_bytes=8 << 30, cpu_seconds=1.5
+    )
+    worker.send(pb.WorkerMessage(beat=pb.WorkerBeat(sequence=1, usage=usage)))
+    found = scrape(service.metrics_url())
+    while not found["sps_rm_executor_cpu_seconds"].samples:
+        found = scrape(service.metrics_url())
+    labels = {"connection": "ada", "slice": "slice-0", "host": "0"}
+    assert value(found, "sps_rm_executor_resident_bytes", **labels) == 2 << 20
+    assert value(found, "sps_rm_executor_memory_limit_bytes", **labels) == 8 << 30
+    assert value(found, "sps_rm_executor_cpu_seconds_total", **labels) == 1.5
+    check_documented(found.values(), "sps_rm")
+    check_queries(found.values(), "sps_rm")
 
 
 def test_a_token_is_wanted_where_there_is_one(make_service: MakeService, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`sps top`: shows holders, waiting tenants and utilization, continuously."""
+"""`sps top`: shows holders, executors, waiting tenants and utilization, continuously."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared_pathways_service.cli.display.decision_lines import reservation_line
+from shared_pathways_service.cli.display.executor_display import (
+    executor_place,
+    shown_cpu,
+    shown_cpu_time,
+    shown_memory,
+)
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import AsJson, make_console, make_table, print_json
 from shared_pathways_service.cli.display.serve_display import holder_of
@@ -59,8 +65,9 @@ def top(
     as_json: AsJson = False,
     place: Place,
 ) -> None:
-    """Show the holders of slices, waiting tenants and utilization, continuously.
+    """Show holders of slices, executors, waiting tenants and utilization, continuously.
 
+    Of each executor it shows the memory and processor time that its worker last measured.
     --json prints one line per refresh. Ctrl-C ends the command.
     """
     place.request()
@@ -176,11 +183,28 @@ def _table(snapshot: _Snapshot) -> RenderableType:
         ],
     )
     parts: list[RenderableType] = [Text("\n".join(head)), Text(""), slices]
+    if data["executors"]:
+        parts += [Text(""), _executor_table(data["executors"])]
     if data["queue"]:
         parts += [Text(""), _queue_table(data["queue"], users)]
     if snapshot.failure:
         parts += [Text(""), Text(f"no newer data: {snapshot.failure}", style="bold")]
     return Group(*parts)
+
+
+def _executor_table(executors: Sequence[Mapping[str, Any]]) -> RenderableType:
+    rows = [
+        (
+            executor_place(one),
+            one["tenant"] or "-",
+            one["state"],
+            shown_memory(one),
+            shown_cpu(one),
+            shown_cpu_time(one),
+        )
+        for one in executors
+    ]
+    return make_table(("EXECUTOR", "TENANT", "STATE", "MEMORY", "CPU", "CPU TIME"), rows)
 
 
 def _queue_table(queue: Sequence[Mapping[str, Any]], users: Mapping[str, str]) -> RenderableType:

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shared_pathways_service.cli.display.decision_lines import reservation_line
+from shared_pathways_service.cli.display.executor_display import (
+    executor_place,
+    shown_cpu,
+    shown_memory,
+)
 from shared_pathways_service.cli.display.moments import ago
 from shared_pathways_service.cli.display.output import (
     AsJson,
+    make_console,
     make_table,
     print_error,
     print_json,
@@ -96,9 +102,7 @@ def status(
 
 
 def _print_tables(data: Mapping[str, Any], links: Sequence[tuple[str, LinkView]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = make_console()
     service = data["service"]
     console.print(f"{service['home']} service {service['version']} at {service['address']}")
     since = ago(service["since"])
@@ -106,7 +110,7 @@ def _print_tables(data: Mapping[str, Any], links: Sequence[tuple[str, LinkView]]
     _print_unready(console, data["processes"])
     console.print(make_table(("SLICE", "TYPE", "STATE", "TENANT", "SINCE"), _slice_rows(data)))
     if data.get("executors"):
-        columns = ("EXECUTOR", "TENANT", "STATE", "PID", "ADDRESS")
+        columns = ("EXECUTOR", "TENANT", "STATE", "MEMORY", "CPU", "PID", "ADDRESS")
         console.print()
         console.print(make_table(columns, _executor_rows(data)))
     if data["tenants"]:
@@ -144,9 +148,15 @@ def _slice_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
 
 def _executor_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     for item in data["executors"]:
-        where = f"{item['slice']}, host {item['host']}"
-        pid = str(item["pid"] or "-")
-        yield where, item["tenant"] or "-", item["state"], pid, item["address"] or "-"
+        yield (
+            executor_place(item),
+            item["tenant"] or "-",
+            item["state"],
+            shown_memory(item),
+            shown_cpu(item),
+            str(item["pid"] or "-"),
+            item["address"] or "-",
+        )
 
 
 def _tenant_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:

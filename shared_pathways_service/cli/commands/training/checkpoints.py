@@ -16,6 +16,7 @@ from shared_pathways_service.cli.display.output import (
     print_line,
     print_table,
 )
+from shared_pathways_service.cli.display.sizes import shown_size
 from shared_pathways_service.cli.errors import NOT_READY
 from shared_pathways_service.elastic.checkpoints.files import CheckpointInfo, list_checkpoints
 
@@ -73,14 +74,6 @@ def _row(info: CheckpointInfo) -> Iterator[str]:
     yield str(info.step)
     yield "-" if info.epoch is None else str(info.epoch)
     yield "-" if info.loss is None else f"{info.loss:.6g}"
-    yield "-" if info.bytes is None else _size(info.bytes)
+    yield "-" if info.bytes is None else shown_size(info.bytes)
     yield info.state
     yield info.time or "-"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
