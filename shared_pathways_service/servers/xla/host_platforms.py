@@ -87,7 +87,13 @@ class CudaHost:
     def __init__(self, count: int, first: int = 0, plugin: Plugin | None = None) -> None:
         self._plugin = plugin or CudaPlugin()
         self._gpus = list(range(first, first + count))
-        _check_count(self.name, "GPUs", self._plugin.count(), count, first)
+        if (found := self._plugin.count()) < first + count:
+            offset = f" from {first} on" if first else ""
+            raise InvalidRequestError(
+                "--instance_type",
+                f"{count} chips per host{offset}",
+                f"at most {max(found - first, 0)} with --platform=cuda: this host has {found} GPUs",
+            )
         self._alone = _Shared(self.name, lambda: self._make({}, None))
 
     def bound_collectives(self, seconds: int) -> None:
@@ -121,7 +127,7 @@ class TpuHost:
       plugin: What makes the client.
 
     Raises:
-      InvalidRequestError: libtpu or TPUs are missing.
+      InvalidRequestError: libtpu or TPUs are missing, or there are more TPUs than chips.
     """
 
     name = "tpu"
@@ -129,7 +135,13 @@ class TpuHost:
     def __init__(self, instance_type: InstanceType, plugin: Plugin | None = None) -> None:
         self._plugin = plugin or TpuPlugin()
         self._type = instance_type
-        _check_count(self.name, "TPUs", self._plugin.count(), instance_type.chips_per_host)
+        if (found := self._plugin.count()) != instance_type.chips_per_host:
+            raise InvalidRequestError(
+                "--instance_type",
+                f"{instance_type.chips_per_host} chips per host",
+                f"as many as the TPUs that libtpu uses on this host ({found})",
+                hint="TPU_VISIBLE_CHIPS limits the TPUs that libtpu uses",
+            )
         self._alone = _Shared(self.name, lambda: self._plugin.make_client({}, None))
         self._slice: _Shared | None = None
 
@@ -210,16 +222,6 @@ def _cpus_of_several(coordination: Any, seat: Seat) -> Any:
         collectives=_jax.make_gloo_tcp_collectives(coordination, hostname=seat.host),
         num_devices=seat.own,
     )
-
-
-def _check_count(name: str, what: str, found: int, count: int, first: int = 0) -> None:
-    if found < first + count:
-        offset = f" from {first} on" if first else ""
-        raise InvalidRequestError(
-            "--instance_type",
-            f"{count} chips per host{offset}",
-            f"at most {max(found - first, 0)} with --platform={name}: this host has {found} {what}",
-        )
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from jaxlib import xla_client
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["CPU", "Cuda", "Placeholders", "Platform", "cuda_plugin", "make_platform"]
+__all__ = ["CPU", "Cuda", "Placeholders", "Platform", "cuda_plugin", "make_platform", "no_gpu"]
 
 _FLAG: Final = "--platform"
 _PLUGIN: Final = "cuda"
@@ -90,12 +90,7 @@ class Cuda:
             plugin.load().initialize()
             self._client = (make_client or _make_client)()
         except Exception as error:  # its types are the plug-in's and jaxlib's own
-            raise InvalidRequestError(
-                _FLAG,
-                self.name,
-                f"cpu, or a machine with a GPU that CUDA can use ({_first_line(error)})",
-                hint="nvidia-smi shows a machine's GPUs; a container needs access to them",
-            ) from error
+            raise no_gpu(_first_line(error)) from error
         self._gpus = sorted(self._client.local_devices(), key=lambda device: device.id)
         if count > len(self._gpus):
             raise InvalidRequestError(
@@ -144,6 +139,16 @@ def cuda_plugin(plugins: Callable[[], Sequence[Any]]) -> Any:
             hint="pip install 'jax[cuda12]' or 'jax[cuda13]', of the same version as jaxlib",
         )
     return plugin
+
+
+def no_gpu(why: str) -> InvalidRequestError:
+    """Returns the error for a machine on which CUDA finds no GPU."""
+    return InvalidRequestError(
+        _FLAG,
+        Cuda.name,
+        f"cpu, or a machine with a GPU that CUDA can use ({why})",
+        hint="the machine or container needs NVIDIA's driver (libcuda.so.1) and access to its GPUs",
+    )
 
 
 def make_platform(name: str, count: int) -> Platform:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from jaxlib import xla_client
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.xla import xla_internals
-from shared_pathways_service.servers.xla.platforms import cuda_plugin
+from shared_pathways_service.servers.xla.platforms import cuda_plugin, no_gpu
 
 __all__ = ["CudaPlugin", "Plugin", "TpuPlugin"]
+
+#: Variables with the indices of the chips that libtpu uses, separated by commas; the first counts.
+_VISIBLE_TPUS: Final = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES")
 
 
 class Plugin(Protocol):
@@ -58,9 +62,9 @@ class CudaPlugin:
             driver = ctypes.CDLL("libcuda.so.1")
             code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
         except (OSError, AttributeError) as error:
-            raise _no_device("cuda", "a GPU that CUDA can use", str(error)) from error
+            raise no_gpu(str(error)) from error
         if code:
-            raise _no_device("cuda", "a GPU that CUDA can use", f"CUDA error {code}")
+            raise no_gpu(f"CUDA error {code}")
         return count.value
 
     def make_client(self, options: Mapping[str, Any], coordination: Any) -> Any:
@@ -79,8 +83,11 @@ class CudaPlugin:
 class TpuPlugin:
     """libtpu."""
 
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
+
     def count(self) -> int:
-        """Counts TPUs on the PCI bus, as JAX does."""
+        """Counts TPUs on the PCI bus, as JAX does, of which libtpu uses those of a variable."""
         if xla_internals.tpu_library() is None:
             raise InvalidRequestError(
                 "--platform",
@@ -88,7 +95,9 @@ class TpuPlugin:
                 "cpu, as libtpu is not installed with the executor",
                 hint="pip install 'jax[tpu]', of the same version as jaxlib",
             )
-        return xla_internals.tpus_on_host()
+        found = xla_internals.tpus_on_host()
+        visible = next(filter(None, map(self._environ.get, _VISIBLE_TPUS)), "")
+        return min(found, len(visible.split(","))) if visible else found
 
     def make_client(self, options: Mapping[str, Any], coordination: Any) -> Any:
         """Loads libtpu with the first client; it finds its slice by its own variables."""
@@ -100,12 +109,3 @@ class TpuPlugin:
             return xla_client.make_c_api_client("tpu", dict(options), coordination)
         except Exception as error:  # its types are libtpu's and jaxlib's own
             raise StatusError(Code.UNAVAILABLE, f"no client of libtpu's: {error}") from error
-
-
-def _no_device(platform: str, what: str, why: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        "--platform",
-        platform,
-        f"cpu, or a machine with {what} ({why})",
-        hint="nvidia-smi shows a machine's GPUs; a container needs access to them",
-    )

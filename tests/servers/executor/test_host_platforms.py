@@ -74,10 +74,14 @@ def test_gpus_are_those_from_the_first_one_on() -> None:
         (lambda: CudaHost(4, 0, StandInCuda(2)), "4 chips per host", "at most 2 with --platform=c"),
         (lambda: CudaHost(4, 4, StandInCuda(6)), "4 chips per host from 4 on", "at most 2"),
         (lambda: CudaHost(1, 3, StandInCuda(1)), "1 chips per host from 3 on", "at most 0"),
-        (lambda: TpuHost(FOUR, StandInTpu(0)), "4 chips per host", "this host has 0 TPUs"),
+        (lambda: TpuHost(FOUR, StandInTpu(0)), "4 chips per host", "libtpu uses on this host (0)"),
+        # (Of GPUs, some can be used; libtpu has all TPUs in its one client.)
+        (lambda: TpuHost(FOUR, StandInTpu(8)), "4 chips per host", "libtpu uses on this host (8)"),
     ],
 )
-def test_too_few_devices(make: Callable[[], HostPlatform], value: str, expected: str) -> None:
+def test_too_few_or_too_many_devices(
+    make: Callable[[], HostPlatform], value: str, expected: str
+) -> None:
     with pytest.raises(InvalidRequestError) as raised:
         make()
     assert (raised.value.field, raised.value.value) == ("--instance_type", value)
@@ -98,6 +102,25 @@ def test_without_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "jax[tpu]" in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({}, 8),
+        ({"TPU_VISIBLE_CHIPS": ""}, 8),
+        ({"TPU_VISIBLE_CHIPS": "0,1,2,3"}, 4),
+        ({"TPU_VISIBLE_DEVICES": "5"}, 1),
+        ({"TPU_VISIBLE_CHIPS": "0,1", "TPU_VISIBLE_DEVICES": "5"}, 2),
+    ],
+)
+def test_tpus_are_those_that_libtpu_uses(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], count: int
+) -> None:
+    internals = "shared_pathways_service.servers.xla.xla_internals"
+    monkeypatch.setattr(f"{internals}.tpu_library", lambda: "/libtpu.so")
+    monkeypatch.setattr(f"{internals}.tpus_on_host", lambda: 8)
+    assert TpuPlugin(environ).count() == count
+
+
 def test_a_driver_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = CudaPlugin(lambda: [types.SimpleNamespace(name="xla_cuda13")])
     no_device = types.SimpleNamespace(cuInit=lambda _flags: 100)
@@ -111,6 +134,7 @@ def test_a_driver_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
             plugin.count()
         assert (raised.value.field, raised.value.value) == ("--platform", "cuda")
         assert why in raised.value.expected
+        assert "NVIDIA's driver (libcuda.so.1)" in raised.value.hint
 
 
 def test_the_plug_ins_options_are_jaxs_and_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_without_a_gpu() -> None:
             Cuda(1, lambda plugins=plugins: plugins, make_client)  # type: ignore[misc]
         assert (raised.value.field, raised.value.value) == ("--platform", "cuda")
         assert raised.value.expected.endswith(said)
-        assert "nvidia-smi" in raised.value.hint
+        assert "NVIDIA's driver" in raised.value.hint
 
 
 def test_fewer_gpus_than_the_slices_have_chips() -> None:
