@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.servers.worker.executor_process import (
     Assignment,
     Command,
+    Launch,
     executor_command,
 )
 
@@ -20,17 +21,21 @@ STAND_IN = Path(__file__).with_name("executor_stand_in.py")
 class StandIn:
     """Executors that are stand-ins; `mode` is that of the next one."""
 
-    def __init__(self, directory: Path, host_index: int = 0, mode: str = "") -> None:
+    def __init__(
+        self, directory: Path, host_index: int = 0, mode: str = "", platform: str = "cpu"
+    ) -> None:
         self.mode = mode
         self._facts = directory / f"executors-{host_index}"
-        self._real: Command = executor_command(host_index, "127.0.0.1")
+        self._real: Command = executor_command(host_index, "127.0.0.1", platform)
 
-    def command(self, assignment: Assignment, token_fd: int, ready_fd: int) -> Sequence[str]:
+    def command(self, assignment: Assignment, token_fd: int, ready_fd: int) -> Launch:
         """Is a `Command`: the real one's flags, for another program."""
-        python, _, module, name, *flags = self._real(assignment, token_fd, ready_fd)
+        launch = self._real(assignment, token_fd, ready_fd)
+        python, _, module, name, *flags = launch.arguments
         assert (python, module) == (sys.executable, "-m")
         assert name == "shared_pathways_service.servers.executor"
-        return [python, "-P", str(STAND_IN), str(self._facts), self.mode or "serve", *flags]
+        program = [python, "-P", str(STAND_IN), str(self._facts), self.mode or "serve"]
+        return dataclasses.replace(launch, arguments=[*program, *flags])
 
     @property
     def started(self) -> list[dict[str, Any]]:

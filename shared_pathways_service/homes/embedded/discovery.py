@@ -262,7 +262,7 @@ def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: i
         f"--idle_s={constants.SERVICE_IDLE_S}",
         f"--ready_fd={inherited}",
     ]
-    environment = server_environment(os.environ)
+    environment = server_environment(os.environ, os.environ.get("SPS_PLATFORM", constants.CPU))
     environment["SPS_RUNTIME_DIR"] = str(settings.runtime_dir)
     environment["SPS_STATE_DIR"] = str(settings.state_dir)
     environment["SPS_CACHE_DIR"] = str(settings.cache_dir)

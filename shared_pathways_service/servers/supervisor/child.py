@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shared_pathways_service.constants import CPU
 from shared_pathways_service.runtime.embedded.log_directory import open_log
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.processes import Identity, identity_of
@@ -76,10 +77,12 @@ class Child:
         name: str,
         log: Path,
         with_stdin: bool = False,
+        platform: str = CPU,
     ) -> Child:
         """Starts a child; call it on a thread that lives as long as the child should.
 
-        `command` returns the command line for a number of the ready descriptor.
+        `command` returns the command line for a number of the ready descriptor. `platform` is what
+        the child's own children compute on.
         """
         with contextlib.ExitStack() as stack:
             ours, theirs = os.pipe()
@@ -93,7 +96,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs,),
-                env=server_environment(os.environ),
+                env=server_environment(os.environ, platform),
                 cwd="/",
                 # A terminal's Ctrl-C goes to the supervisor, which ends its children in order.
                 start_new_session=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from shared_pathways_service.constants import CPU
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.supervisor import ProcessEnded, ProcessGivenUp, SliceDisturbed
@@ -45,6 +46,7 @@ class Member:
         name: str,
         slice_id: str = "",
         hold: Hold | None = None,
+        platform: str = CPU,
     ) -> None:
         self.role = role
         self.name = name
@@ -54,11 +56,16 @@ class Member:
         self._command = command
         self._policy = policy
         self._hold = hold
+        self._platform = platform
 
     async def start(self, logs: ServiceLogs) -> Child:
         """Starts or restarts the process."""
         self.child = await Child.start(
-            self._command, role=self.role, name=self.name, log=logs.path(self.name)
+            self._command,
+            role=self.role,
+            name=self.name,
+            log=logs.path(self.name),
+            platform=self._platform,
         )
         if self._hold is not None:
             # A disturbance that began meanwhile did not find this process.
@@ -156,6 +163,7 @@ class Fleet:
             name=f"{host.slice_id}-{host.index}",
             slice_id=host.slice_id,
             hold=hold,
+            platform=options.platform,
         )
 
     @property

@@ -28,7 +28,7 @@ from shared_pathways_service.servers.worker.executor_output import ExecutorOutpu
 from shared_pathways_service.servers.worker.executor_usage import UsageMeter
 from shared_pathways_service.servers.worker.orphans import kill_orphans
 
-__all__ = ["Assignment", "Command", "ExecutorProcess", "executor_command"]
+__all__ = ["Assignment", "Command", "ExecutorProcess", "Launch", "executor_command"]
 
 _READY_LIMIT = 4096
 
@@ -48,9 +48,17 @@ class Assignment:
     memory_limit_bytes: int = 0
 
 
-#: Returns the command line of an executor, from its assignment and the numbers of the file
-#: descriptors with its token and for its report of readiness.
-Command: TypeAlias = Callable[[Assignment, int, int], Sequence[str]]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """The command line of a process, and its environment."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+
+
+#: Returns an executor's launch, from its assignment and the numbers of the file descriptors with
+#: its token and for its report of readiness.
+Command: TypeAlias = Callable[[Assignment, int, int], Launch]
 
 
 def executor_command(
@@ -63,9 +71,9 @@ def executor_command(
 ) -> Command:
     """Returns the function that builds the command lines of a host's executors."""
 
-    def command(assignment: Assignment, token_fd: int, ready_fd: int) -> list[str]:
+    def command(assignment: Assignment, token_fd: int, ready_fd: int) -> Launch:
         kind = assignment.instance_type
-        return [
+        arguments = [
             *(sys.executable, "-P", "-m", "shared_pathways_service.servers.executor"),
             f"--instance_type={kind}",
             f"--host_index={host_index}",
@@ -80,18 +88,9 @@ def executor_command(
             f"--memory_limit={assignment.memory_limit_bytes}",
             *(["--colocated_python=true"] if colocated_python else ()),
         ]
+        return Launch(arguments=arguments, environment=server_environment(os.environ, platform))
 
     return command
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns an executor's environment: with the variables by which libtpu knows its slice."""
-    of_libtpu = {
-        name: value
-        for name, value in environ.items()
-        if name.startswith("TPU_") or name == "LIBTPU_INIT_ARGS"
-    }
-    return {**server_environment(environ), **of_libtpu}
 
 
 class ExecutorProcess:
@@ -137,13 +136,14 @@ class ExecutorProcess:
             stack.callback(os.close, token)
             with os.fdopen(token_write, "wb") as file:
                 file.write(self.token.encode())
+            launch = command(assignment, token, ready)
             self._process = subprocess.Popen(
-                command(assignment, token, ready),
+                launch.arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=self.output.write_end,
                 stderr=self.output.write_end,
                 pass_fds=(token, ready),
-                env=_environment(os.environ),
+                env=launch.environment,
                 cwd="/",
                 start_new_session=True,
                 umask=0o077,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shared_pathways_service.errors import InvalidRequestError
@@ -12,6 +13,7 @@ from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.servers.supervisor.command_lines import hosts_of, worker_command
 from shared_pathways_service.servers.worker.flags import WorkerOptions
+from tests.servers.supervisor.support import embedded
 
 
 def test_each_worker_has_gpus_of_its_own() -> None:
@@ -44,3 +46,18 @@ def test_colocated_python_is_not_allowed_where_nothing_runs_it(arguments: list[s
     with pytest.raises(InvalidRequestError, match="SPS_ALLOW_COLOCATED_PYTHON") as caught:
         parse_flags(SupervisorOptions, arguments, {"SPS_ALLOW_COLOCATED_PYTHON": "true"})
     assert caught.value.field == "--allow-colocated-python"
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_only_workers_on_tpus_have_libtpus_variables(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_libtpu = {"TPU_VISIBLE_CHIPS": "0,1,2,3", "LIBTPU_INIT_ARGS": "--xla_a=1"}
+    for name, value in of_libtpu.items():
+        monkeypatch.setenv(name, value)
+    with embedded("--engine=distributed", f"--platform={platform}") as (_, client):
+        [worker], [manager] = client.processes("worker"), client.processes("rm")
+        environs = [psutil.Process(found.pid).environ() for found in (worker, manager)]
+    passed, others = (environ.items() & of_libtpu.items() for environ in environs)
+    assert dict(passed) == (of_libtpu if platform == "tpu" else {})
+    assert not others

@@ -40,10 +40,10 @@ def assigned(generation: int, tenant: str = "ada", memory: int = 0) -> Assignmen
 class Host:
     """A supervisor with stand-ins; what it says is in `news` and `unfit`."""
 
-    def __init__(self, root: Path, **options: Any) -> None:
+    def __init__(self, root: Path, platform: str = "cpu", **options: Any) -> None:
         self.news: queue.SimpleQueue[Serving | Ended] = queue.SimpleQueue()
         self.unfit: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.stand_in = StandIn(root, host_index=1)
+        self.stand_in = StandIn(root, host_index=1, platform=platform)
         self.supervisor = ExecutorSupervisor(
             self.stand_in.command,
             slice_id="slice-3",
@@ -94,8 +94,7 @@ def test_an_executor_is_known_by_its_flags_and_has_nothing_else(
     assert found["group"] == found["pid"] != os.getpid()
     assert found["directory"] == "/"
     assert "SPS_TOKEN_FILE" not in found["variables"]
-    # (libtpu knows its slice by such variables.)
-    assert "TPU_WORKER_ID" in found["variables"]
+    assert "TPU_WORKER_ID" not in found["variables"]
     assert (found["platform"], found["first_device"]) == ("cpu", "0")
     passed = {int(found["ready_fd"]), int(found["token_file"].removeprefix("/dev/fd/"))}
     # (One more is that of the listing itself.)
@@ -107,6 +106,18 @@ def test_an_executor_is_known_by_its_flags_and_has_nothing_else(
     host.supervisor.repeat_report()
     assert host.serving() == serving
     assert len(host.stand_in.started) == 1
+
+
+def test_an_executor_on_tpus_has_the_variables_by_which_libtpu_knows_its_slice(
+    make_host: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPU_WORKER_ID", "1")
+    host = make_host(platform="tpu")
+    host.supervisor.assign(assigned(5))
+    host.serving()
+    (found,) = host.stand_in.started
+    assert found["platform"] == "tpu"
+    assert "TPU_WORKER_ID" in found["variables"]
 
 
 def test_the_next_tenant_meets_nothing_of_the_last_one(make_host: Callable[..., Host]) -> None:
