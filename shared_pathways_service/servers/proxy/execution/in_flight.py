@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from shared_pathways_service.servers.serving.last_requests_file import Place
 
@@ -21,6 +20,8 @@ _MOST_BYTES: Final = 256 << 20
 #: The most seconds that several may take together, by their programs' last runs: what is in
 #: flight cannot be called back, and what comes later, also of other sessions, waits for it.
 _BRIEF_S: Final = 0.1
+#: Stands for all longer times.
+_LONG_S: Final = 1e9
 
 
 class _Started(Protocol):
@@ -43,13 +44,12 @@ class Pace:
         self.seconds = seconds
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     began: float
     nbytes: int
     pace: Pace
-    #: The pace at its start.
-    seconds: float
+    #: The pace at its start. (A sum of integers is exact, also after many were added and taken.)
+    nanoseconds: int
 
 
 class InFlight:
@@ -66,6 +66,9 @@ class InFlight:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._started: dict[_Started, _Entry] = {}
+        # The sums over these.
+        self._nbytes = 0
+        self._nanoseconds = 0
         self._last_end = -math.inf
         # How many may be left when those that wait for room go on; 0: none waits.
         self._enough_left = 0
@@ -100,7 +103,10 @@ class InFlight:
                 if not waits:
                     return False
                 self._await_room(nbytes, pace)
-            self._started[operation] = _Entry(time.monotonic(), nbytes, pace, pace.seconds)
+            entry = _Entry(time.monotonic(), nbytes, pace, _nanoseconds(pace))
+            self._started[operation] = entry
+            self._nbytes += nbytes
+            self._nanoseconds += entry.nanoseconds
             self._record()
         leave = functools.partial(self._leave, operation)
         if not operation.add_callback(leave):
@@ -123,11 +129,8 @@ class InFlight:
             return True
         if len(self._started) >= _MOST:
             return False
-        seconds = pace.seconds
-        for entry in self._started.values():
-            nbytes += entry.nbytes
-            seconds += entry.seconds
-        return nbytes <= _MOST_BYTES and seconds <= _BRIEF_S
+        is_brief = self._nanoseconds + _nanoseconds(pace) <= _BRIEF_S * 1e9
+        return is_brief and self._nbytes + nbytes <= _MOST_BYTES
 
     def _await_room(self, nbytes: int, pace: Pace) -> None:
         # Until half have settled: so many start together then, and none of them one by one.
@@ -153,9 +156,15 @@ class InFlight:
         now = time.monotonic()
         with self._changed:
             entry = self._started.pop(operation)
+            self._nbytes -= entry.nbytes
+            self._nanoseconds -= entry.nanoseconds
             # (They run one after the other.)
             entry.pace.seconds = now - max(entry.began, self._last_end)
             self._last_end = now
             self._record()
             if len(self._started) <= self._enough_left:
                 self._changed.notify_all()
+
+
+def _nanoseconds(pace: Pace) -> int:
+    return round(min(pace.seconds, _LONG_S) * 1e9)

@@ -324,8 +324,10 @@ def _unsettled(
 ) -> list[PendingWork | Opening]:
     """Returns what an operation waits for, except what its own executors run before it."""
     waiting_for: list[PendingWork | Opening] = [other for other in after if not other.done]
-    openings = (epoch.opening for epoch in operation.epochs)
-    waiting_for += [opening for opening in openings if opening is not None and not opening.done]
+    for epoch in operation.epochs:
+        opening = epoch.opening
+        if opening is not None and not opening.done:
+            waiting_for.append(opening)
     for value in operation.inputs:
         other = value.operation
         if other is None or other.done:

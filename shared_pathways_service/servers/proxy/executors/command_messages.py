@@ -11,6 +11,10 @@ __all__ = ["Freed", "framed", "joined", "size_of"]
 #: What a finalizer frees: the field of `Free`, and the number; and about its size.
 Freed = tuple[str, int]
 _FREED_BYTES = 8
+#: What a message of one command begins with, before the command's size.
+_TAG = (pb.ExecutorCommands.COMMANDS_FIELD_NUMBER << 3) | 2
+#: A size below this has one byte.
+_ONE_BYTE = 0x80
 
 
 def size_of(item: bytes | Freed) -> int:
@@ -20,6 +24,10 @@ def size_of(item: bytes | Freed) -> int:
 
 def framed(command: pb.ExecutorCommand) -> bytes:
     """Returns a message of one command. Such bytes, joined, are a message of all of them."""
+    data = command.SerializeToString()
+    if len(data) < _ONE_BYTE:
+        # (As protobuf does, in a third of the time: most commands are small.)
+        return bytes((_TAG, len(data))) + data
     return pb.ExecutorCommands(commands=[command]).SerializeToString()
 
 

@@ -237,9 +237,9 @@ class _Runs:
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """Runs the program on these arrays to its end; returns its results."""
-        compiled, body, made = self._prepare(arguments)
+        compiled, command, made = self._prepare(arguments)
         try:
-            self._client.ask(compiled.client, compiled.links, run=body)
+            self._client.ask(compiled.client, compiled.links, run=command.run)
         finally:
             self._donate(arguments)
         return made
@@ -248,22 +248,25 @@ class _Runs:
         self, arguments: list[Any], on_end: Callable[[StatusError | None], None]
     ) -> list[Any]:
         """Starts the program; `on_end` is called by the thread that reads reports, or now."""
-        compiled, body, made = self._prepare(arguments)
+        compiled, command, made = self._prepare(arguments)
         (link,) = compiled.links
-        link.start(pb.ExecutorCommand(client=compiled.client, run=body), on_end)
+        link.start(command, on_end)
         self._donate(arguments)
         return made
 
-    def _prepare(self, arguments: list[Any]) -> tuple[_Compiled, pb.RunProgram, list[RemoteArray]]:
+    def _prepare(
+        self, arguments: list[Any]
+    ) -> tuple[_Compiled, pb.ExecutorCommand, list[RemoteArray]]:
         runner = self.present()
         compiled = runner.compiled
         made = [RemoteArray(compiled.client, on, dtype, shape) for on, dtype, shape in runner.kinds]
-        body = pb.RunProgram(
-            runner=runner.number,
-            arguments=[argument.number for argument in arguments],
-            results=[array.number for array in made],
-        )
-        return compiled, body, made
+        command = pb.ExecutorCommand(client=compiled.client)
+        # (Filled in place: a message that is given to another is copied.)
+        run = command.run
+        run.runner = runner.number
+        run.arguments.extend([argument.number for argument in arguments])
+        run.results.extend([array.number for array in made])
+        return compiled, command, made
 
     def _donate(self, arguments: list[Any]) -> None:
         # (Also if it failed: it may have taken the memory before, or on another host.)
