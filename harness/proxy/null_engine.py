@@ -34,6 +34,7 @@ class _Program:
 class _Runner:
     program: _Program
     results: Sequence[_Pieces]
+    is_quick: bool
 
 
 class NullEngine:
@@ -121,9 +122,11 @@ class _NullClient:
         """Has none."""
         return None
 
-    def runner(self, program: _Program, results: Sequence[pb.ExecutorArraySpec]) -> _Runner:
+    def runner(
+        self, program: _Program, results: Sequence[pb.ExecutorArraySpec], *, is_quick: bool
+    ) -> _Runner:
         """Prepares the results of all runs."""
-        return _Runner(program, [_zeros(spec, program) for spec in results])
+        return _Runner(program, [_zeros(spec, program) for spec in results], is_quick)
 
     def run(self, runner: _Runner, _arguments: Sequence[_Pieces]) -> Sequence[_Pieces]:
         """Returns the results."""

@@ -800,8 +800,11 @@ class MakeRunner(_message.Message):
     PROGRAM_FIELD_NUMBER: _builtins.int
     RUNNER_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    IS_QUICK_FIELD_NUMBER: _builtins.int
     program: _builtins.int
     runner: _builtins.int
+    is_quick: _builtins.bool
+    """a run is sure to take next to no time"""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorArraySpec]: ...
     def __init__(
@@ -810,10 +813,11 @@ class MakeRunner(_message.Message):
         program: _builtins.int = ...,
         runner: _builtins.int = ...,
         results: _abc.Iterable[Global___ExecutorArraySpec] | None = ...,
+        is_quick: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["program", b"program", "results", b"results", "runner", b"runner"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_quick", b"is_quick", "program", b"program", "results", b"results", "runner", b"runner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

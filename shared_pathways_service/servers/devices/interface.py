@@ -140,8 +140,13 @@ class Executable(Protocol):
     def runner(self, results: Sequence[ArraySpec]) -> Callable[[list[Array]], list[Array]]:
         """Returns a function that runs the program to its end."""
 
-    def starter(self, results: Sequence[ArraySpec]) -> Start | None:
-        """Returns what starts the program; None if it only runs to its end."""
+    def starter(self, results: Sequence[ArraySpec], *, is_quick: bool) -> Start | None:
+        """Returns what starts the program; None if it only runs to its end.
+
+        Args:
+          results: What is known of the results.
+          is_quick: Whether a run is sure to take next to no time.
+        """
 
 
 class DeviceClient(Protocol):

@@ -1,7 +1,8 @@
 """The executor: owns the devices of one host for one tenant, and serves that tenant's proxy.
 
 - `flags`: its flags
-- `executor_service`: the streams of the proxy and of other executors
+- `executor_service`: what the calls of the proxy, and of other executors, do
+- `executor_server`: chooses their server: `core_calls`, or `public_calls`
 - `executor_commands`: decides what runs when
 - `executor_engine`: the interface of what computes
 - `opened_clients`: the engine of XLA's clients

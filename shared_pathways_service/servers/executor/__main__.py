@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import resource
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
-
-import grpc
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -23,9 +21,11 @@ from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
 from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_commands import Commands
 from shared_pathways_service.servers.executor.executor_engine import Engine
-from shared_pathways_service.servers.executor.executor_service import ExecutorService, TakersOnly
+from shared_pathways_service.servers.executor.executor_server import executor_server
+from shared_pathways_service.servers.executor.executor_service import ExecutorService
 from shared_pathways_service.servers.executor.flags import ExecutorOptions
 from shared_pathways_service.servers.executor.python_calls import PythonCalls
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, listen
 from shared_pathways_service.servers.serving.process import (
     StopSignals,
@@ -72,12 +72,10 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory_limit, options.memory_limit))
     # Only now: JAX is slow to load, and the limit holds for it as well.
     engine = load_engine(options)
+    # (What is loaded stays: a full collection would take tens of milliseconds, in the middle of
+    # programs.)
+    gc.freeze()
     offers = Offers()
-    server = grpc.server(
-        ThreadPoolExecutor(_CALLS),
-        interceptors=[TakersOnly(offers)],
-        options=(*_OPTIONS, *connections),
-    )
     process = f"the executor of host {options.host_index} at {options.bind_address}"
     service = ExecutorService(
         lambda report: Commands(
@@ -87,7 +85,9 @@ def _serve(options: ExecutorOptions, stop: threading.Event, load_engine: LoadEng
         token,
         stop.set,
     )
-    service.add_to(server)
+    # (It ends with the process.)
+    pool = CallThreads(_CALLS, "call")
+    server = executor_server(service, (*_OPTIONS, *connections), pool, options.transport)
     listening = listen(
         server,
         server_port=options.server_port,

@@ -22,6 +22,7 @@ from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_engine import (
     BrokenClientError,
     Engine,
+    Runner,
 )
 from shared_pathways_service.servers.executor.held import Held, when_settled
 from shared_pathways_service.servers.executor.job import Job
@@ -183,6 +184,9 @@ class Commands:
         if runs is None:
             # Its client could not be opened: it fails like that.
             self._do(job)
+        elif runs.is_idle and _is_quick(job):
+            # (To pass it on would take longer.)
+            self._do(job)
         else:
             # (Its thread waits for the arguments, so that the next program does not overtake it.)
             runs.put(functools.partial(self._run_in_order, job))
@@ -298,7 +302,8 @@ class Commands:
             report.description = described
 
     def _make_runner(self, job: Job, _report: pb.ExecutorReport) -> None:
-        made = job.opened.runner(job.uses[1].get(), job.body.results)
+        body: pb.MakeRunner = job.body
+        made = job.opened.runner(job.uses[1].get(), body.results, is_quick=body.is_quick)
         job.makes[0].fill(made)
 
     def _run(self, job: Job, _report: pb.ExecutorReport) -> None:
@@ -318,6 +323,14 @@ class Commands:
             raise BrokenClientError(failure.code, failure.message) from error
         for held, array in zip(job.makes, results, strict=True):
             held.fill(array)
+
+
+def _is_quick(job: Job) -> bool:
+    """Whether a program can run now, for next to no time, and waits for no other host."""
+    if not all(held.is_settled for held in job.uses):
+        return False
+    runner: Runner | None = job.uses[1].value
+    return runner is not None and runner.is_quick and not runner.program.spans_hosts
 
 
 def _no_thread(process: str, kind: str) -> StatusError:

@@ -30,6 +30,10 @@ class Runner(Protocol):
     """A program's way to run."""
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a run is sure to take next to no time."""
+
+    @property
     def program(self) -> Program:
         """The program."""
 
@@ -80,8 +84,10 @@ class Client(Protocol):
     def description(self, program: Any, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
         """Returns what the proxy rarely asks of a program; None: there is none."""
 
-    def runner(self, program: Any, results: Sequence[pb.ExecutorArraySpec]) -> Runner:
-        """Prepares a program for runs."""
+    def runner(
+        self, program: Any, results: Sequence[pb.ExecutorArraySpec], *, is_quick: bool
+    ) -> Runner:
+        """Prepares a program for runs, which are sure to take next to no time if it is quick."""
 
     def run(self, runner: Any, arguments: Sequence[Any]) -> Sequence[Array]:
         """Runs a program to its end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service.api.topology import InstanceType
-from shared_pathways_service.constants import CUDA, LOOPBACK, PLATFORMS, TPU
+from shared_pathways_service.constants import CUDA, LOOPBACK, PLATFORMS, TPU, TRANSPORTS
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import choice, count, flag, port
 from shared_pathways_service.flags.servers import ProcessOptions
@@ -51,6 +51,13 @@ class ExecutorOptions(ProcessOptions, ConnectionOptions):
         False,
         help="Run the proxy's functions of jax.experimental.colocated_python, in processes of this "
         "host, and have a CPU device beside each chip.",
+    )
+    transport: str = flag(
+        "auto",
+        parse=choice(*TRANSPORTS),
+        env="SPS_TRANSPORT",
+        help="Serve gRPC with grpcio's private core, which is fast, with its public API, or auto: "
+        "with the core if a check at the start succeeds.",
     )
     parent_pid: int = flag(0, help="End with the process of this pid; 0: none.")
     memory_limit: int = flag(

@@ -114,6 +114,7 @@ class Runner:
     program: Program
     run: Callable[[list[Any]], list[Any]]
     results: Sequence[_Spec]
+    is_quick: bool
 
 
 class OpenedClient:
@@ -234,10 +235,12 @@ class OpenedClient:
             return executable.memory_report().SerializeToString()
         return executable.serialized()
 
-    def runner(self, program: Program, results: Sequence[pb.ExecutorArraySpec]) -> Runner:
+    def runner(
+        self, program: Program, results: Sequence[pb.ExecutorArraySpec], *, is_quick: bool
+    ) -> Runner:
         """Prepares a program for runs."""
         specs = [self._spec(spec) for spec in results]
-        return Runner(program, program.executable.runner(specs), specs)
+        return Runner(program, program.executable.runner(specs), specs, is_quick)
 
     def run(self, runner: Runner, arguments: Sequence[PlacedArray]) -> list[PlacedArray]:
         """Runs a program to its end; arguments of other clients of the same devices are adopted.

@@ -21,6 +21,9 @@ class RunQueue:
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_cancelled = False
+        # How many were put, and have ended.
+        self._put = 0
+        self._ended = 0
         threading.Thread(target=self._loop, name=name, daemon=True).start()
 
     @property
@@ -28,8 +31,14 @@ class RunQueue:
         """Whether no function waits."""
         return self._queue.empty()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no function waits or runs; to be asked on the thread that puts them."""
+        return self._ended == self._put
+
     def put(self, function: Callable[[], None]) -> None:
-        """Calls a function, which raises nothing, after those before it."""
+        """Calls a function, which raises nothing, after those before it; on one thread."""
+        self._put += 1
         self._queue.put(function)
 
     def end(self, *, cancel: bool = False) -> None:
@@ -43,5 +52,6 @@ class RunQueue:
             if function is None or self._is_cancelled:
                 return
             function()
+            self._ended += 1
             # Keep nothing of it while waiting for the next.
             del function

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -72,6 +73,9 @@ def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = 
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     send_logging_to_glog(log_format=options.log_format)
     descriptors.raise_limit()
+    # (What is loaded stays: a full collection would take tens of milliseconds, in the middle of
+    # programs.)
+    gc.freeze()
     try:
         _exit(_serve(options, stop_signals, make_service))
     except SharedPathwaysError as error:

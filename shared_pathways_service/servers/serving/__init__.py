@@ -5,5 +5,7 @@
 - `admission`, `connections`: limits of calls and connections
 - `turns`: timeouts that ignore time in which the process was stopped
 - `batches`: queued items as messages of streams
+- `send_queue`, `flushing`: items and bytes that wait for their message
+- `call_threads`: threads for calls
 - `last_requests_file`: the record of requests that survives a crash
 """

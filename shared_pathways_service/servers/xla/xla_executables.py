@@ -113,7 +113,7 @@ class XlaExecutable:
 
         return run
 
-    def starter(self, results: Sequence[ArraySpec]) -> None:
+    def starter(self, results: Sequence[ArraySpec], *, is_quick: bool) -> None:
         """Has none: whoever computes in this process runs programs to their end."""
 
 

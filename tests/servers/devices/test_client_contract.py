@@ -235,7 +235,7 @@ def test_programs_run_after_one_has_failed_on_one_of_its_hosts(
 def test_a_failed_run_among_started_ones_fails_what_uses_its_results(placings: Placings) -> None:
     _, executable = compiled(placings, (0, 1))
     spec = floats(placings.hlo((0, 1), some(executable.result_shardings())[0]))
-    start = executable.starter([spec])
+    start = executable.starter([spec], is_quick=True)
     if start is None:  # it runs to its end
         return
     ends: list[tuple[str, StatusError | None]] = []
@@ -271,7 +271,7 @@ def test_what_takes_the_memory_of_a_started_program_comes_after_it(placings: Pla
     _, reading = compiled(placings, (0, 1))
     client, taking = compiled(placings, (0, 1), ", tf.aliasing_output = 0 : i32")
     spec = floats(placings.hlo((0, 1), some(reading.result_shardings())[0]))
-    read, take = reading.starter([spec]), taking.starter([spec])
+    read, take = reading.starter([spec], is_quick=True), taking.starter([spec], is_quick=True)
     if read is None or take is None:
         return
     errors: queue.SimpleQueue[StatusError | None] = queue.SimpleQueue()

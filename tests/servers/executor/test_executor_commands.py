@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -44,14 +44,18 @@ class Client:
     def facts(self, _program: SimpleNamespace) -> pb.ProgramFacts:
         return pb.ProgramFacts()
 
-    def runner(self, program: SimpleNamespace, _results: Any) -> SimpleNamespace:
-        return SimpleNamespace(program=program)
+    def runner(self, program: SimpleNamespace, _results: Any, *, is_quick: bool) -> SimpleNamespace:
+        return SimpleNamespace(program=program, is_quick=is_quick)
 
     #: Programs run while it is set.
     ready = threading.Event()
     ready.set()
 
+    #: The threads of the programs so far.
+    ran_on: ClassVar[list[int]] = []
+
     def run(self, _runner: SimpleNamespace, arguments: Sequence[bytes]) -> list[bytes]:
+        self.ran_on.append(threading.get_ident())
         assert self.ready.wait(DEADLINE_S)
         if arguments == [b"bad"]:
             raise StatusError(Code.UNKNOWN, "Gloo failed")
@@ -123,11 +127,12 @@ class Proxy:
             self.data[report.number] = b"".join(data)
         self._reports.put(report)
 
-    def prepare(self, text: bytes, coordinator: str = "") -> None:
+    def prepare(self, text: bytes, coordinator: str = "", *, is_quick: bool = False) -> None:
         """Opens a client, and compiles a program."""
         self.send(open=pb.OpenClient(coordinator=coordinator, collective_timeout_s=7))
         self.send(compile=pb.CompileProgram(program=PROGRAM, text=text))
-        self.send(make_runner=pb.MakeRunner(program=PROGRAM, runner=RUNNER))
+        made = pb.MakeRunner(program=PROGRAM, runner=RUNNER, is_quick=is_quick)
+        self.report(self.send(make_runner=made))
 
     def run(self, argument: int = ARRAY, result: int = RESULT) -> int:
         return self.send(run=pb.RunProgram(runner=RUNNER, arguments=[argument], results=[result]))
@@ -170,6 +175,41 @@ def test_the_report_of_a_program_may_wait_if_another_one_follows(proxy: Proxy) -
     assert proxy.report(failed).code == Code.INTERNAL.value
     assert proxy.report(last).code == 0
     assert proxy.patient == [first, second]
+
+
+def test_a_quick_program_runs_at_once_if_nothing_must_run_before(proxy: Proxy) -> None:
+    quick, here = 77, threading.get_ident()
+    proxy.prepare(b"one host")
+    made = proxy.send(make_runner=pb.MakeRunner(program=PROGRAM, runner=quick, is_quick=True))
+    stored = proxy.send(put=put(b"ab"))
+    assert [proxy.report(number).code for number in (made, stored)] == [0, 0]
+
+    def run_quickly(argument: int, result: int) -> int:
+        return proxy.send(run=pb.RunProgram(runner=quick, arguments=[argument], results=[result]))
+
+    Client.ran_on.clear()
+    assert proxy.report(run_quickly(ARRAY, RESULT)).code == 0
+    assert Client.ran_on == [here]
+    Client.ready.clear()
+    try:
+        # Behind one that runs, then behind one that waits for its argument.
+        proxy.run(result=81)
+        second = run_quickly(81, 82)
+    finally:
+        Client.ready.set()
+    assert proxy.report(second).code == 0
+    assert here not in Client.ran_on[1:]
+    fetched = proxy.report(proxy.send(fetch=pb.FetchArray(array=82)))
+    assert list(fetched.pieces) == [b"abababab"]
+
+
+def test_a_quick_program_over_several_hosts_runs_on_its_thread(proxy: Proxy) -> None:
+    proxy.prepare(b"two hosts", is_quick=True)
+    stored = proxy.send(put=put(b"ab"))
+    assert proxy.report(stored).code == 0
+    Client.ran_on.clear()
+    assert proxy.report(proxy.run()).code == 0
+    assert threading.get_ident() not in Client.ran_on
 
 
 def test_freed_numbers_remain_for_earlier_commands(proxy: Proxy) -> None:

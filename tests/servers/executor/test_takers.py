@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -16,26 +15,28 @@ from harness.proxy.executors import running_executors
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.servers.executor.exchange import Offers, taken
-from shared_pathways_service.servers.executor.executor_service import ExecutorService, TakersOnly
+from shared_pathways_service.servers.executor.executor_server import executor_server
+from shared_pathways_service.servers.executor.executor_service import ExecutorService
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 from shared_pathways_service.testing.attacks.peer import ENDED, HEADERS, RST_STREAM, SETTINGS, Peer
 
 DATA = np.arange(4.0)
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
+@pytest.fixture(params=["core", "public"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """An executor's server with one thread, which offers `DATA`."""
     offers = Offers()
     offers.announce(1, "a-token")
     offers.hold(1, [DATA])
-    with ThreadPoolExecutor(1) as threads:
-        server = grpc.server(threads, interceptors=[TakersOnly(offers)])
-        service = ExecutorService(lambda _report: None, offers, None, lambda: None)  # type: ignore[arg-type, return-value]
-        service.add_to(server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield f"127.0.0.1:{port}"
-        server.stop(None).wait(DEADLINE_S)
+    service = ExecutorService(lambda _report: None, offers, None, lambda: None)  # type: ignore[arg-type, return-value]
+    pool = CallThreads(1, "call")
+    server: Any = executor_server(service, (), pool, request.param)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(*[None] * (request.param == "public"))
+    pool.shutdown()
 
 
 def test_who_has_no_token_holds_no_thread(address: str) -> None:

@@ -128,8 +128,8 @@ class Compiler:
             parameters=parameters,
             extra_bytes=memory.temp_size_in_bytes - memory.alias_size_in_bytes,
             run=executable.runner(results),
-            start=executable.starter(results),
-            quick=quick,
+            start=executable.starter(results, is_quick=quick),
+            quick=quick and self.computes_here,
             callbacks=callbacks,
         )
 
@@ -140,7 +140,7 @@ class Compiler:
 
     def _is_quick(self, module: Any, device_ids: Sequence[int], mark: CallbackMark | None) -> bool:
         # Over several devices XLA waits on threads of its own.
-        if len(device_ids) > 1 or not self.computes_here:
+        if len(device_ids) > 1:
             return False
         return program_costs.is_quick(module, frozenset() if mark is None else CALLBACK_NAMES)
 

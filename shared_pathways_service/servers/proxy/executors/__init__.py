@@ -9,6 +9,5 @@
 - `remote_arrays`: arrays on executors
 - `gathering`: arrays made of parts on other executors
 - `executor_link`: commands to an executor, and its reports
-- `flushing`: sends what was freed when no command follows
 - `executor_streams`: chooses the streams of links: `core_stream`, `public_stream`
 """

@@ -12,6 +12,7 @@ from typing import Any
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
+from shared_pathways_service.servers.grpc_core.core_writer import CoreWriter
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
 
 __all__ = ["CoreStream"]
@@ -41,10 +42,7 @@ class CoreStream:
         options: Sequence[tuple[str, Any]],
         next_message: Callable[[], bytes | None],
     ) -> None:
-        self._next_message = next_message
-        # Held while a message is being written.
-        self._writing = threading.Lock()
-        self._is_wanted = False
+        self._writer = CoreWriter(next_message, self._send, self.cancel)
         # Held while an operation is begun.
         self._lock = threading.Lock()
         # Those of the call below, and those that have ended: these belong to the reader.
@@ -73,21 +71,7 @@ class CoreStream:
 
     def wake(self) -> None:
         """Sends messages, now or once the one before is written; does not wait for that."""
-        self._is_wanted = True
-        # (Whoever is writing looks at it again afterwards.)
-        while self._is_wanted and self._writing.acquire(blocking=False):
-            self._is_wanted = False
-            try:
-                message = self._next_message()
-                if message is not None:
-                    # (If the call has ended, nothing is written any more.)
-                    self._begin(_SENT, cygrpc.SendMessageOperation(message, _NO_FLAGS))
-                    return
-            except BaseException:
-                # (No other message is sent any more, as this one would be missing.)
-                self.cancel()
-                raise
-            self._writing.release()
+        self._writer.wake()
 
     def receive(self) -> Iterator[bytes]:
         """Yields the server's messages, always on the same thread.
@@ -117,6 +101,9 @@ class CoreStream:
         self._drain()
         self._channel.close(cygrpc.StatusCode.cancelled, "the stream was closed")
 
+    def _send(self, message: bytes) -> None:
+        self._begin(_SENT, cygrpc.SendMessageOperation(message, _NO_FLAGS))
+
     def _begin(self, tag: str, operation: Any) -> bool:
         with self._lock:
             if not self._call.operate((operation,), tag):
@@ -138,8 +125,7 @@ class CoreStream:
             if event.tag is _RECEIVED:
                 return event
             if event.tag is _SENT:
-                self._writing.release()
-                self.wake()
+                self._writer.sent()
             elif event.tag is _STATUS:
                 status = event.batch_operations[1]
                 self._status = (status.code(), status.details())

@@ -24,8 +24,8 @@ from shared_pathways_service.servers.proxy.executors.command_messages import (
     size_of,
 )
 from shared_pathways_service.servers.proxy.executors.executor_streams import OpenStream
-from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
+from shared_pathways_service.servers.serving.flushing import Flusher
 from shared_pathways_service.servers.serving.send_queue import SendQueue
 
 __all__ = ["PROGRAMS_ENOUGH", "PROGRAMS_TOGETHER", "ExecutorLink", "ask_all", "new_number"]

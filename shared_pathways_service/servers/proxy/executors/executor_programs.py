@@ -160,14 +160,16 @@ class RemoteExecutable:
         # (Else when it is first needed: a program of one executor is rather started.)
         return runs.run
 
-    def starter(self, results: Sequence[ArraySpec]) -> Start | None:
+    def starter(self, results: Sequence[ArraySpec], *, is_quick: bool) -> Start | None:
         """Returns what starts the program on its executor; None if it has several.
 
         (If a program fails on one of several hosts, those behind it would fail as well.)
         """
         if self._hosts > 1:
             return None
-        runs = _Runs(self._client, self._current, results, self.aliased_parameters())
+        runs = _Runs(
+            self._client, self._current, results, self.aliased_parameters(), is_quick=is_quick
+        )
         if self._compiled is not None:
             runs.present()
         return _Start(runs)
@@ -199,7 +201,9 @@ class _Runner:
       kinds: For each result the executor of each piece, its type, and the shape of a piece.
     """
 
-    def __init__(self, client: Client, compiled: _Compiled, results: Sequence[ArraySpec]) -> None:
+    def __init__(
+        self, client: Client, compiled: _Compiled, results: Sequence[ArraySpec], *, is_quick: bool
+    ) -> None:
         self.compiled = compiled
         self.number = new_number()
         self.kinds = [
@@ -210,6 +214,7 @@ class _Runner:
             program=compiled.number,
             runner=self.number,
             results=[spec_message(spec) for spec in results],
+            is_quick=is_quick,
         )
         client.ask(compiled.client, compiled.links, make_runner=make)
 
@@ -227,11 +232,14 @@ class _Runs:
         current: Callable[[], _Compiled],
         results: Sequence[ArraySpec],
         aliased: frozenset[int],
+        *,
+        is_quick: bool = False,
     ) -> None:
         self._client = client
         self._current = current
         self._results = results
         self._aliased = aliased
+        self._is_quick = is_quick
         self._lock = threading.Lock()
         self._runner: _Runner | None = None
 
@@ -287,7 +295,9 @@ class _Runs:
         with self._lock:
             runner = self._runner
             if runner is None or runner.compiled is not compiled:
-                runner = self._runner = _Runner(self._client, compiled, self._results)
+                runner = self._runner = _Runner(
+                    self._client, compiled, self._results, is_quick=self._is_quick
+                )
             return runner
 
 

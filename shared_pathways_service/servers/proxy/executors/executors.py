@@ -10,11 +10,14 @@ from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S, CPU
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.executor_streams import stream_opener
-from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.opened_sets import OpenedSets
 from shared_pathways_service.servers.proxy.executors.present_client import PresentClient
+from shared_pathways_service.servers.serving.flushing import Flusher
 
 __all__ = ["Executors", "hosts_of"]
+
+#: Seconds for which what was freed waits for a command that it can go with.
+_FREED_WAIT_S = 0.005
 
 #: Called with the devices of an executor that has ended, and the reason.
 OnLost = Callable[[Sequence[int], str], None]
@@ -48,7 +51,7 @@ class Executors:
         self._on_lost: OnLost | None = None
         self._sets = OpenedSets(collective_timeout_s)
         self._open_stream = stream_opener(transport)
-        self._flusher = Flusher()
+        self._flusher = Flusher(_FREED_WAIT_S)
         self._links = [self.connect(address, token, self._lose) for address in addresses]
         self._link_of = {i: self._links[host] for i, host in enumerate(host_of)}
 

@@ -238,7 +238,7 @@ class ColocatedFunction:
         """Returns what calls the function."""
         return self.call
 
-    def starter(self, _results: Sequence[Any]) -> None:
+    def starter(self, _results: Sequence[Any], *, is_quick: bool) -> None:
         """Returns none: it runs to its end."""
 
 

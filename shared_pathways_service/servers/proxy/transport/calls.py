@@ -13,9 +13,9 @@ from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.limits import LARGEST_MESSAGE, Limits
 from shared_pathways_service.servers.proxy.session.buffer_streams import Waiting
 from shared_pathways_service.servers.proxy.session.service import ProxyService
-from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.servers.proxy.transport.transfers import Transfers
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 
 __all__ = ["CALLBACKS", "DOWNLOAD", "SESSION", "UPLOAD", "Call", "Calls"]
 

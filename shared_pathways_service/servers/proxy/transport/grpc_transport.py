@@ -5,13 +5,14 @@ from __future__ import annotations
 import grpc
 
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.servers.grpc_core import core_check
+from shared_pathways_service.servers.grpc_core.core_server import CoreServer
 from shared_pathways_service.servers.proxy.session.service import ProxyService
-from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
 from shared_pathways_service.servers.proxy.transport.calls import Calls
-from shared_pathways_service.servers.proxy.transport.grpc_core import core_calls, core_check
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import CoreServer
+from shared_pathways_service.servers.proxy.transport.grpc_core import core_calls
 from shared_pathways_service.servers.proxy.transport.public_server import PublicServer
 from shared_pathways_service.servers.proxy.transport.transfers import Transfers
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 from shared_pathways_service.servers.serving.connections import ConnectionOptions
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS, Listening, listen
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 
 __all__ = ["Transfers"]
 

@@ -20,8 +20,8 @@ from shared_pathways_service.servers.proxy.executors.executor_link import (
     ExecutorLink,
     ask_all,
 )
-from shared_pathways_service.servers.proxy.executors.flushing import Flusher
 from shared_pathways_service.servers.proxy.executors.public_stream import StreamBrokenError
+from shared_pathways_service.servers.serving.flushing import Flusher
 
 ENOUGH, TOGETHER = PROGRAMS_ENOUGH, PROGRAMS_TOGETHER
 
@@ -76,7 +76,7 @@ def links() -> Iterator[tuple[list[ExecutorLink], list[Stream]]]:
         streams.append(Stream(arguments[-1]))
         return streams[-1]
 
-    flusher = Flusher()
+    flusher = Flusher(0.005)
     links = [
         ExecutorLink(
             f"host:{port}",
@@ -254,7 +254,7 @@ def test_a_lost_executor_drops_what_was_to_be_sent(links: Links) -> None:
 
 
 def test_the_flusher_ends_also_while_it_flushes() -> None:
-    flusher = Flusher()
+    flusher = Flusher(0.005)
     is_flushing, may_end = threading.Event(), threading.Event()
 
     class Link:
@@ -276,7 +276,7 @@ def test_the_flusher_ends_also_while_it_flushes() -> None:
 
 
 def test_the_flusher_goes_on_after_an_error_of_a_link() -> None:
-    flusher = Flusher()
+    flusher = Flusher(0.005)
     flushed = threading.Event()
 
     class Broken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.grpc_core.core_call import CoreCall
 
 
 def lost(*_arguments: Any, **_named: Any) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from harness.processes import DEADLINE_S
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
-from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import CoreServer, Route
+from shared_pathways_service.servers.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.grpc_core.core_server import CoreServer, Route
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 from tests.servers.proxy.conftest import wait_until
 from tests.servers.proxy.transport.calls import calls, ended
 

@@ -20,8 +20,8 @@ from harness.processes import DEADLINE_S
 from harness.proxy.raw import single
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
-from shared_pathways_service.servers.proxy.transport.grpc_core import core_check
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.grpc_core import core_check
+from shared_pathways_service.servers.grpc_core.core_call import CoreCall
 from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, StartProxy, wait_until
 from tests.servers.proxy.transport.calls import calls, ended, lost
 

@@ -1,8 +1,6 @@
-"""A gRPC server on grpcio's private core, isolated in this folder.
+"""The proxy's calls on the server of `servers.grpc_core`.
 
-- `core_server`: the server; `core_call`: one call of it
-- `core_calls`, `core_sessions`, `core_callbacks`: the proxy's calls
-- `core_check`: tests the installed grpcio's core before use
+- `core_calls`: the route of each method; `core_sessions`, `core_callbacks`: its streams
 
 `--transport=public` (or `SPS_TRANSPORT`) disables it.
 """

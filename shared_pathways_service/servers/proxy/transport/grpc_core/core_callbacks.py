@@ -6,13 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from shared_pathways_service.servers.proxy.memory import HostCharge
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import (
+from shared_pathways_service.servers.grpc_core.core_call import (
     RECEIVED,
     SENT,
     CoreCall,
     message_of,
 )
+from shared_pathways_service.servers.proxy.memory import HostCharge
 
 __all__ = ["CoreOutbox"]
 

@@ -11,6 +11,8 @@ from shared_pathways_service.servers.devices.status_errors import (
     from_exception,
     invalid_argument,
 )
+from shared_pathways_service.servers.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.grpc_core.core_server import Route
 from shared_pathways_service.servers.proxy.transport.calls import (
     CALLBACKS,
     DOWNLOAD,
@@ -19,9 +21,7 @@ from shared_pathways_service.servers.proxy.transport.calls import (
     Call,
     Calls,
 )
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_callbacks import CoreOutbox
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import Route
 from shared_pathways_service.servers.proxy.transport.grpc_core.core_sessions import CoreAnswers
 from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 

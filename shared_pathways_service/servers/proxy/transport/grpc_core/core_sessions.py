@@ -6,15 +6,15 @@ import threading
 from collections import deque
 from typing import Any
 
-from shared_pathways_service.servers.proxy.limits import Limits
-from shared_pathways_service.servers.proxy.session.answers import Answer, Answers
-from shared_pathways_service.servers.proxy.session.session import Session
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import (
+from shared_pathways_service.servers.grpc_core.core_call import (
     RECEIVED,
     SENT,
     CoreCall,
     message_of,
 )
+from shared_pathways_service.servers.proxy.limits import Limits
+from shared_pathways_service.servers.proxy.session.answers import Answer, Answers
+from shared_pathways_service.servers.proxy.session.session import Session
 
 __all__ = ["CoreAnswers"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 
 from shared_pathways_service.constants import LOOPBACK
-from shared_pathways_service.servers.proxy.transport.call_threads import CallThreads
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CoreCall
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_server import CoreServer, Route
+from shared_pathways_service.servers.grpc_core.core_call import CoreCall
+from shared_pathways_service.servers.grpc_core.core_server import CoreServer, Route
+from shared_pathways_service.servers.serving.call_threads import CallThreads
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS
 
 __all__ = ["fault"]

@@ -1,4 +1,4 @@
-"""Sends what finalizers have freed, for which no message is sent at once."""
+"""Sends what is not worth a message of its own, unless another one takes it along in time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["Flusher"]
 
-#: Seconds for which what was freed waits for a command that it can go with.
-_WAIT_S = 0.005
 #: Seconds for the thread to end.
 _END_S = 5.0
 
@@ -22,9 +20,14 @@ class _Link(Protocol):
 
 
 class Flusher:
-    """A thread that flushes links some milliseconds after they have asked for it."""
+    """A thread that flushes links soon after they have asked for it.
 
-    def __init__(self) -> None:
+    Args:
+      wait_s: The seconds for which what a link has to send waits for a message that it can go with.
+    """
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
         self._due: queue.SimpleQueue[_Link | None] = queue.SimpleQueue()
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="flusher", daemon=True)
@@ -43,7 +46,7 @@ class Flusher:
     def _loop(self) -> None:
         while (link := self._due.get()) is not None:
             # (Those that ask meanwhile have waited long enough, nearly.)
-            if self._is_closed.wait(_WAIT_S):
+            if self._is_closed.wait(self._wait_s):
                 return
             _flush(link)
             while not self._due.empty():
@@ -58,4 +61,4 @@ def _flush(link: _Link) -> None:
     try:
         link.flush()
     except Exception as error:  # noqa: BLE001 - the other links are flushed all the same
-        glog("E", f"what was freed on an executor cannot be sent: {type(error).__name__}: {error}")
+        glog("E", f"what has waited cannot be sent: {type(error).__name__}: {error}")

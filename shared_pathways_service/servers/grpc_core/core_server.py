@@ -20,8 +20,8 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError, from_exception
-from shared_pathways_service.servers.proxy.transport.grpc_core.core_call import CallOver, CoreCall
-from shared_pathways_service.servers.proxy.transport.slow_readers import SlowReaders
+from shared_pathways_service.servers.grpc_core.core_call import CallOver, CoreCall
+from shared_pathways_service.servers.grpc_core.slow_readers import SlowReaders
 from shared_pathways_service.servers.serving.listening import STOP_S
 
 __all__ = ["CoreServer", "Route"]
