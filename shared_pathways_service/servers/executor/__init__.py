@@ -2,7 +2,7 @@
 
 - `flags`: its flags
 - `executor_service`: what the calls of the proxy, and of other executors, do
-- `executor_server`: chooses their server: `core_calls`, or `public_calls`
+- `executor_server`: chooses their server: `core_service`, or `public_service`
 - `executor_commands`: decides what runs when
 - `executor_engine`: the interface of what computes
 - `opened_clients`: the engine of XLA's clients

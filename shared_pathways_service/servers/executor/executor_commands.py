@@ -22,7 +22,6 @@ from shared_pathways_service.servers.executor.exchange import Offers
 from shared_pathways_service.servers.executor.executor_engine import (
     BrokenClientError,
     Engine,
-    Runner,
 )
 from shared_pathways_service.servers.executor.held import Held, when_settled
 from shared_pathways_service.servers.executor.job import Job
@@ -181,11 +180,8 @@ class Commands:
 
     def _put_run(self, job: Job) -> None:
         runs = self._runs.get(job.client)
-        if runs is None:
-            # Its client could not be opened: it fails like that.
-            self._do(job)
-        elif runs.is_idle and _is_quick(job):
-            # (To pass it on would take longer.)
+        if runs is None or (runs.is_idle and job.is_quick):
+            # Its client could not be opened, and it fails like that; or to pass it on takes longer.
             self._do(job)
         else:
             # (Its thread waits for the arguments, so that the next program does not overtake it.)
@@ -302,7 +298,7 @@ class Commands:
             report.description = described
 
     def _make_runner(self, job: Job, _report: pb.ExecutorReport) -> None:
-        body: pb.MakeRunner = job.body
+        body = job.body
         made = job.opened.runner(job.uses[1].get(), body.results, is_quick=body.is_quick)
         job.makes[0].fill(made)
 
@@ -323,14 +319,6 @@ class Commands:
             raise BrokenClientError(failure.code, failure.message) from error
         for held, array in zip(job.makes, results, strict=True):
             held.fill(array)
-
-
-def _is_quick(job: Job) -> bool:
-    """Whether a program can run now, for next to no time, and waits for no other host."""
-    if not all(held.is_settled for held in job.uses):
-        return False
-    runner: Runner | None = job.uses[1].value
-    return runner is not None and runner.is_quick and not runner.program.spans_hosts
 
 
 def _no_thread(process: str, kind: str) -> StatusError:

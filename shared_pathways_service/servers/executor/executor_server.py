@@ -8,9 +8,9 @@ from typing import Protocol
 import grpc
 
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.servers.executor.core_calls import core_server
+from shared_pathways_service.servers.executor.core_service import core_server
 from shared_pathways_service.servers.executor.executor_service import ExecutorService
-from shared_pathways_service.servers.executor.public_calls import public_server
+from shared_pathways_service.servers.executor.public_service import public_server
 from shared_pathways_service.servers.grpc_core import core_check
 from shared_pathways_service.servers.serving.call_threads import CallThreads
 

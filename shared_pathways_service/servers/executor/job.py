@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from shared_pathways_service.servers.executor.executor_engine import Client
+from shared_pathways_service.servers.executor.executor_engine import Client, Runner
 from shared_pathways_service.servers.executor.held import Held
 
 __all__ = ["Job"]
@@ -31,3 +31,11 @@ class Job:
         """Its client, once that is settled; raises its error."""
         client: Client = self.uses[0].get()
         return client
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a program can run now, takes next to no time, and waits for no other host."""
+        if not all(held.is_settled for held in self.uses):
+            return False
+        runner: Runner | None = self.uses[1].value
+        return runner is not None and runner.is_quick and not runner.program.spans_hosts

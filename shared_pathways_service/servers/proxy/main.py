@@ -73,8 +73,7 @@ def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = 
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     send_logging_to_glog(log_format=options.log_format)
     descriptors.raise_limit()
-    # (What is loaded stays: a full collection would take tens of milliseconds, in the middle of
-    # programs.)
+    # (What is loaded stays: a full collection would look through it in the midst of programs.)
     gc.freeze()
     try:
         _exit(_serve(options, stop_signals, make_service))
