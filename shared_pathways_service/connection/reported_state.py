@@ -88,6 +88,7 @@ class ReportedState(RequestAttributes):
             placed=snapshot.placed and not snapshot.preempted,
             position=snapshot.position,
             slices={view.index: view.state for view in snapshot.slices},
+            starting={view.index: view.generation for view in snapshot.slices if view.starting},
             link=snapshot.link,
             agent_alive=self._agent is not None and self._agent.agent_alive,
             error=self._agent.failure if self._agent else None,

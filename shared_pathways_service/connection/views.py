@@ -53,6 +53,8 @@ class ConnectionStatus:
       placed: Whether all needed slices were placed, and were not taken since.
       position: Position in the queue, from 1; None if it is not queued.
       slices: State of each virtual slice, by index.
+      starting: Generations of the placements whose executors are yet to start, by the index of the
+        virtual slice: work for these waits.
       link: The resumable link to the proxy; None: it is not resumable, or was not lost yet.
       agent_alive: Whether the agent supervises the proxy.
       error: The connection's error; None if it did not fail.
@@ -63,6 +65,7 @@ class ConnectionStatus:
     placed: bool
     position: int | None
     slices: Mapping[int, str]
+    starting: Mapping[int, int]
     link: LinkView | None
     agent_alive: bool
     error: SharedPathwaysError | None

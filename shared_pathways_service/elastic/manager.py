@@ -1,7 +1,6 @@
 """The public manager of elastic training, with the names of pathwaysutils.
 
-Code for `pathwaysutils.elastic.manager` runs with a different import (docs/elastic.md has the
-table). `elastic_retry` and `run` share one loop.
+Code for `pathwaysutils.elastic.manager` runs with a different import, see docs/elastic.md.
 """
 
 from __future__ import annotations
@@ -22,10 +21,16 @@ from shared_pathways_service.elastic.errors import ElasticRuntimeError, ScaleUpS
 from shared_pathways_service.elastic.health.probes import Probe, add_one_everywhere
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.policy.options import Options, retrying
+from shared_pathways_service.elastic.reconnect import starting_of
 from shared_pathways_service.elastic.run_ledger import Ledger
 from shared_pathways_service.elastic.run_states import make_states
 from shared_pathways_service.elastic.sinks import Sinks, log_failure
-from shared_pathways_service.elastic.slices import SliceKey, group_by_slice, slice_index
+from shared_pathways_service.elastic.slices import (
+    SliceKey,
+    group_by_slice,
+    share_of,
+    slice_index,
+)
 from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory
 from shared_pathways_service.elastic.snapshots.peer_memory import PeerMemory
 from shared_pathways_service.elastic.snapshots.slots import SnapshotStore
@@ -59,7 +64,8 @@ class Manager:
       checkpoint_directory: Another directory for checkpoints: a path, ``gs://…`` or ``s3://…``.
       slice_key: Returns the slice of a device.
       reconnect: Called when the proxy has ended; returns new devices, as many slices as before.
-        `elastic.reconnect_with` makes one from a connection. None: training ends then.
+        `elastic.reconnect_with` makes one from a connection, which also knows the slices whose
+        executors start. None: training ends then.
       probe: Checks that the devices of a slice compute; raises if not.
       on_event: Called with each `Event`, on any thread; its errors are only logged.
       console: Whether to print the lines that scripts expect.
@@ -256,15 +262,7 @@ class Manager:
         Raises:
           ValueError: The share is not whole.
         """
-        active, total = self.active_slice_count, self.total_slice_count
-        if not isinstance(x, int):
-            return x * active / total
-        part, remainder = divmod(x * active, total)
-        if remainder:
-            raise ValueError(
-                f"{x} cannot be scaled to {active} of {total} slices: {remainder} would be left"
-            )
-        return part
+        return share_of(x, self.active_slice_count, self.total_slice_count)
 
     def start_monitoring(self, poll_interval: float = 10) -> None:
         """Probes missing slices periodically, also outside of a run, until `close`."""
@@ -282,7 +280,8 @@ class Manager:
 
     def _make_watch(self, devices: Sequence[jax.Device]) -> SliceWatch:
         slices = group_by_slice(devices, self._key)
-        return SliceWatch(slices, self.options, self._probe, self._sinks)
+        starting = starting_of(self._reconnect, slices)
+        return SliceWatch(slices, self.options, self._probe, self._sinks, starting)
 
     def _run(
         self,

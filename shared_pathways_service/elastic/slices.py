@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["SliceKey", "group_by_slice", "mesh_of", "slice_index"]
+__all__ = ["SliceKey", "group_by_slice", "mesh_of", "share_of", "slice_index"]
 
 #: Returns the slice of a device.
 SliceKey = Callable[[jax.Device], int]
@@ -43,3 +43,19 @@ def mesh_of(slices: Mapping[int, Sequence[jax.Device]]) -> Mesh:
     if len(sizes) > 1:
         raise InvalidRequestError("devices", sizes, "slices of one size, for a mesh of them")
     return Mesh(np.array(rows), ("slice", "device"))
+
+
+def share_of(x: float, part: int, total: int) -> int | float:
+    """Returns the share of `x` for `part` of `total` slices; that of a whole number is whole.
+
+    Raises:
+      ValueError: The share of a whole number is not whole.
+    """
+    if not isinstance(x, int):
+        return x * part / total
+    share, remainder = divmod(x * part, total)
+    if remainder:
+        raise ValueError(
+            f"{x} cannot be scaled to {part} of {total} slices: {remainder} would be left"
+        )
+    return share

@@ -225,8 +225,15 @@ class VirtualSliceEvent(TenantEvent):
     instance_type: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SlicePlaced(VirtualSliceEvent, name="slice.placed"):
-    """A virtual slice was placed on a physical one."""
+    """A virtual slice was placed on a physical one.
+
+    Attributes:
+      starting: True: its executors are yet to start, and work for it waits until `ExecutorStarted`.
+    """
+
+    starting: bool | None = None
 
 
 class SliceUnplaced(VirtualSliceEvent, name="slice.unplaced"):

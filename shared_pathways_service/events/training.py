@@ -22,6 +22,7 @@ __all__ = [
     "RunStarted",
     "SaveFailed",
     "SliceActive",
+    "SliceAwaited",
     "SliceDown",
     "SliceHealthEvent",
     "SliceLeftOut",
@@ -229,6 +230,10 @@ class SliceActive(SliceHealthEvent, name="slice.active"):
 
 class SliceSuspect(SliceHealthEvent, name="slice.suspect"):
     """An error occurred that may come from the slice."""
+
+
+class SliceAwaited(SliceHealthEvent, name="slice.awaited"):
+    """The executors of the slice start: it does not answer yet, and does not count as lost."""
 
 
 class SliceDown(SliceHealthEvent, name="slice.down"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from shared_pathways_service import constants
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.tenants import (
+    ExecutorStarted,
     SlicePlaced,
     SliceUnplaced,
     TenantEvent,
@@ -67,6 +69,8 @@ class TenantView:
         match event:
             case TenantPreempted() | TenantIdled():
                 self._running = False
+            case ExecutorStarted():
+                self._on_started(event)
             case SliceUnplaced():
                 is_new = self._placed.pop(event.virtual_index, None) is not None
             case TenantRunning():
@@ -87,7 +91,9 @@ class TenantView:
         if known is None:
             return [event]
         if known.generation == event.generation:
-            return []
+            # The start in between may not have been received.
+            has_started = known.starting and not event.starting
+            return [_start_of(event)] if has_started else []
         # The loss between the two was not received.
         lost = SliceUnplaced(
             reason="it was lost while the resource manager was away",
@@ -97,6 +103,11 @@ class TenantView:
             instance_type=known.instance_type,
         )
         return [lost, event]
+
+    def _on_started(self, event: ExecutorStarted) -> None:
+        known = self._placed.get(event.virtual_index)
+        if known is not None and known.generation == event.generation:
+            self._placed[event.virtual_index] = dataclasses.replace(known, starting=None)
 
 
 class ManagerNews:
@@ -246,3 +257,15 @@ def _watch_request(only: str) -> pb.WatchRequest:
     lowest = _TELLS_THAT_IT_HEARS if only else constants.PROTOCOL_MIN
     versions = pb.VersionRange(min=lowest, max=constants.PROTOCOL_MAX)
     return pb.WatchRequest(versions=versions, tenant=only)
+
+
+def _start_of(placed: SlicePlaced) -> ExecutorStarted:
+    """Returns the event that the executors of a placement serve, which was not received."""
+    return ExecutorStarted(
+        tenant=placed.tenant,
+        slice=placed.slice,
+        virtual_index=placed.virtual_index,
+        slice_id=placed.slice_id,
+        generation=placed.generation,
+        instance_type=placed.instance_type,
+    )

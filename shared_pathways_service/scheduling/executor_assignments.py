@@ -39,8 +39,6 @@ class ExecutorAssignments:
         self._speaker = speaker
         self._workers = workers
         self._unreachable = unreachable
-        #: Slices whose executors do not all serve yet, with the times of their assignment.
-        self._starting: dict[Slice, float] = {}
 
     # ---- events
 
@@ -92,14 +90,14 @@ class ExecutorAssignments:
         tenant = about.tenant
         generation = 0 if tenant is None else about.generation
         if tenant is None:
-            self._starting.pop(about, None)
+            self._ledger.starting.pop(about, None)
         for worker in about.workers:
             if worker is None or worker.assigned == generation:
                 continue
             worker.assigned = generation
             # (After a restart, workers report executors that serve before they are assigned.)
             if tenant is not None and worker.serves != generation:
-                self._starting[about] = self._ledger.now
+                self._ledger.starting[about] = self._ledger.now
             if tenant is None:
                 # What an earlier holder had there ends by this.
                 self._ledger.void(about, math.inf)
@@ -132,7 +130,7 @@ class ExecutorAssignments:
             )
 
     def _note_start(self, about: Slice) -> None:
-        since = self._starting.pop(about, None)
+        since = self._ledger.starting.pop(about, None)
         if since is not None:
             self._ledger.decide_held(about, DecisionKind.EXECUTOR_STARTED)
             self._speaker.announce(announcements.executor_started(about, self._ledger.now - since))

@@ -71,13 +71,14 @@ ENDING = (Phase.UNDO, Phase.DELETE, Phase.CLOSED, Phase.FAILED)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceView:
-    """A virtual slice as the session knows it."""
+    """A virtual slice as the session knows it; `starting`: its executors do not serve yet."""
 
     index: int
     instance_type: str
     state: str
     slice_id: str = ""
     generation: int = 0
+    starting: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

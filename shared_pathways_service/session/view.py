@@ -51,7 +51,7 @@ class SessionView:
         """Records that the session has no slices any more, and that `left` could not be deleted."""
         self.set(left=left, preempted=False, position=None, holders=(), link=None)
         self._slices = {
-            index: dataclasses.replace(view, state="unplaced", slice_id="")
+            index: dataclasses.replace(view, state="unplaced", slice_id="", starting=False)
             for index, view in self._slices.items()
         }
 
@@ -74,11 +74,15 @@ class SessionView:
             case tenants.TenantPreempted():
                 self.set(preempted=True)
             case tenants.SlicePlaced():
-                self._take_slice(event, "placed")
+                self._take_slice(event, "placed", starting=bool(event.starting))
+            case tenants.ExecutorStarted():
+                self._executors_started(event)
             case tenants.SliceUnplaced():
                 self._take_slice(event, "unplaced")
 
-    def _take_slice(self, event: tenants.VirtualSliceEvent, state: str) -> None:
+    def _take_slice(
+        self, event: tenants.VirtualSliceEvent, state: str, *, starting: bool = False
+    ) -> None:
         index = event.virtual_index
         if index is None:
             return
@@ -89,9 +93,15 @@ class SessionView:
             state=state,
             slice_id=event.slice_id,
             generation=event.generation or 0,
+            starting=starting,
         )
         if sum(view.state == "placed" for view in self._slices.values()) >= self._gang:
             self._gang_placed()
+
+    def _executors_started(self, event: tenants.ExecutorStarted) -> None:
+        for index, view in self._slices.items():
+            if (index, view.generation) == (event.virtual_index, event.generation):
+                self._slices[index] = dataclasses.replace(view, starting=False)
 
     def _gang_placed(self) -> None:
         self.set(placed=True, preempted=False)

@@ -91,6 +91,28 @@ def test_the_wait_for_placement_includes_lost_slices(bench: Bench) -> None:
         it.wait_until_placed(timeout=DEADLINE_S)
 
 
+def test_slices_whose_executors_start_are_known_until_they_serve(bench: Bench) -> None:
+    def told(generation: int, **more: Any) -> dict[str, Any]:
+        return {"virtual_index": 1, "slice_id": "slice-7", "generation": generation, **more}
+
+    with bench.connect() as it:
+        it.wait_until_placed(timeout=0)
+        assert it.status().starting == {}
+        bench.home.tell(bench.session, "slice.unplaced", "killed", **told(2))
+        bench.home.tell(bench.session, "slice.placed", **told(3, starting=True))
+        eventually(lambda: it.status().starting == {1: 3}, "the start")
+        # (One of the placement before comes late.)
+        bench.home.tell(bench.session, "executor.started", **told(2))
+        bench.home.tell(bench.session, "slice.unplaced", "killed", **told(3))
+        eventually(lambda: it.status().starting == {}, "the end of the placement")
+        bench.home.tell(bench.session, "slice.placed", **told(4, starting=True))
+        eventually(lambda: it.status().starting == {1: 4}, "the next start")
+        bench.home.tell(bench.session, "executor.started", **told(3))
+        bench.home.tell(bench.session, "executor.started", **told(4))
+        eventually(lambda: it.status().starting == {}, "the executors")
+        assert it.status().slices[1] == "placed"
+
+
 def test_a_refusal_after_ready_is_reported_once(bench: Bench) -> None:
     bench.script = {"place": False}
 

@@ -9,6 +9,7 @@ from tests.elastic import (
     checks_leaks,
     checks_loop,
     checks_restoring,
+    checks_starts,
     checks_waiting,
 )
 
@@ -19,5 +20,6 @@ MODULES = (
     checks_leaks,
     checks_loop,
     checks_restoring,
+    checks_starts,
     checks_waiting,
 )

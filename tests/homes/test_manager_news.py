@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared_pathways_service.events import Event
+from shared_pathways_service.events.tenants import ExecutorStarted
 from shared_pathways_service.homes.manager_news import TenantView
 from tests.homes.tenant_events import event, placed
 
@@ -30,6 +31,26 @@ def test_a_missed_loss_is_reported_before_the_new_placement() -> None:
     assert (again.kind, again.data["generation"]) == ("slice.placed", 6)
     assert kinds(view, event("slice.unplaced", virtual_index=0, generation=6)) == ["slice.unplaced"]
     assert kinds(view, event("slice.unplaced", virtual_index=0, generation=0)) == []
+
+
+def test_a_missed_start_of_executors_is_reported_once() -> None:
+    def told(*, starting: bool) -> Event:
+        return event("slice.placed", virtual_index=0, generation=5, starting=starting)
+
+    view = TenantView()
+    assert kinds(view, told(starting=True)) == ["slice.placed"]
+    assert kinds(view, told(starting=True)) == []
+    [started] = view.hear(told(starting=False))
+    assert isinstance(started, ExecutorStarted)
+    assert (started.tenant, started.virtual_index, started.generation) == ("t", 0, 5)
+    assert kinds(view, told(starting=False)) == []
+    # One that was not missed is not repeated.
+    view = TenantView()
+    view.hear(told(starting=True))
+    for generation in (4, 5):
+        news = event("executor.started", virtual_index=0, generation=generation)
+        assert kinds(view, news) == ["executor.started"]
+    assert kinds(view, told(starting=False)) == []
 
 
 def test_events_of_a_proxy_are_passed_on_and_those_for_operators_are_not() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from shared_pathways_service.events.tenants import (
     ExecutorLost,
     ExecutorStarted,
+    SlicePlaced,
     SliceUnplaced,
 )
 from shared_pathways_service.scheduling.book.persisted import Persist
@@ -48,6 +49,31 @@ def test_starts_and_losses_of_executors_are_announced_and_recorded() -> None:
         if one.kind.startswith("executor.")
     ]
     assert recorded == [("executor.started", PAIR, 1, ""), ("executor.lost", PAIR, 1, reason)]
+
+
+def test_a_placement_is_reported_as_starting_until_its_executors_serve() -> None:
+    rm = Rm({TWO_HOSTS: 2}, executors=True)
+    rm.ask("ada", (TWO_HOSTS, TWO_HOSTS))
+
+    def starting() -> list[bool]:
+        [ada] = rm.core.status(rm.now, "ada").tenants
+        return [one.starting for one in ada.slices]
+
+    assert [one.starting for one in events_of(rm.said) if isinstance(one, SlicePlaced)] == [
+        True
+    ] * 2
+    assert starting() == [True, True]
+    serve(rm, PAIR, 1, 0)
+    assert starting() == [True, True]
+    serve(rm, PAIR, 1, 1)
+    assert starting() == [False, True]
+    end(rm, PAIR, 1, host=1)
+    assert starting() == [True, True]
+    # Without executors, none start.
+    rm = Rm(1)
+    rm.ask("ada")
+    assert [one.starting for one in events_of(rm.said) if isinstance(one, SlicePlaced)] == [None]
+    assert starting() == [False]
 
 
 def test_executors_that_a_proxy_cannot_use_are_announced_and_recorded_as_lost() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -27,6 +27,8 @@ class Answers:
       good: Slices that answered correctly.
       bad: The problem of each other slice, in words.
       silent: Those of the others that did not answer at all.
+      starting: Slices that did not answer because their executors start; they are not among `bad`.
+      replaced: Those of them that answered before: they were lost since, and replaced.
       dead: Whether no slice answered because the proxy has ended or hangs.
       gone: The error if every slice reported that the proxy has ended; None: it may run.
     """
@@ -36,6 +38,25 @@ class Answers:
     silent: tuple[int, ...]
     dead: bool
     gone: str | None = None
+    starting: tuple[int, ...] = ()
+    replaced: tuple[int, ...] = ()
+
+    def excusing(self, starting: Collection[int], again: Collection[int] = ()) -> Answers:
+        """Returns the results, in which silent slices that start are neither bad nor silent.
+
+        Args:
+          starting: Slices that start.
+          again: Those of them that have answered before.
+        """
+        excused = tuple(i for i in self.silent if i in starting)
+        return dataclasses.replace(
+            self,
+            bad={i: why for i, why in self.bad.items() if i not in excused},
+            silent=tuple(i for i in self.silent if i not in excused),
+            starting=excused,
+            replaced=tuple(i for i in excused if i in again),
+            dead=self.dead and not excused,
+        )
 
 
 class Probes:

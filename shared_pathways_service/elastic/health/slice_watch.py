@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import jax
 
 from shared_pathways_service.elastic.health.probes import Answers, Probe, Probes
+from shared_pathways_service.elastic.health.starts import Starts, start_text
 from shared_pathways_service.elastic.policy.options import Options
 from shared_pathways_service.elastic.policy.slice_health import Health, SliceState, Transition
 from shared_pathways_service.elastic.waiting import Waiters
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import (
     SliceActive,
+    SliceAwaited,
     SliceDown,
     SliceHealthEvent,
     SliceLeftOut,
@@ -27,19 +29,27 @@ __all__ = ["SliceWatch"]
 _EVENTS: Mapping[SliceState, type[SliceHealthEvent]] = {
     SliceState.ACTIVE: SliceActive,
     SliceState.SUSPECT: SliceSuspect,
+    SliceState.AWAITED: SliceAwaited,
     SliceState.DOWN: SliceDown,
     SliceState.RETURNING: SliceReturning,
 }
 
 
+#: States in which the monitor probes a slice.
+_NOT_ANSWERING = (SliceState.DOWN, SliceState.SUSPECT, SliceState.AWAITED)
+
+
 class SliceWatch:
     """The health of slices. Thread-safe; its creator closes it. Emits each change.
+
+    `starting` returns the slices whose executors do not serve yet, as for `Starts`.
 
     Attributes:
       devices: The devices of each slice.
       dead: Whether the last probe of all slices got no answer: the proxy has ended, or hangs.
       gone: The error if all slices reported that the proxy has ended; else None.
       silent: The slices that did not answer the last probe.
+      starting: Those that did not answer it because their executors start; `silent` has the others.
       changes: The number of changes of state, of slices or the proxy.
     """
 
@@ -49,6 +59,7 @@ class SliceWatch:
         options: Options,
         probe: Probe,
         emit: Callable[[Event], None],
+        starting: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         self.devices = devices
         self._options = options
@@ -56,6 +67,7 @@ class SliceWatch:
         self._lock = threading.Lock()
         self._health = Health(devices, options)
         self._waiters = Waiters("sps-elastic-probe")
+        self._starts = Starts(starting)
         self._probes = Probes(devices, options.probe_timeout, self._waiters, probe)
         self._changed = threading.Condition(self._lock)
         self._wake = threading.Event()
@@ -65,6 +77,7 @@ class SliceWatch:
         self.dead = False
         self.gone: str | None = None
         self.silent: frozenset[int] = frozenset()
+        self.starting: frozenset[int] = frozenset()
         self.changes = 0
 
     @property
@@ -101,7 +114,12 @@ class SliceWatch:
 
     def look(self, indices: Iterable[int] | None = None) -> Answers:
         """Probes slices without updating their states."""
-        return self._probes.ask(self.devices if indices is None else indices)
+        # Also for those that will serve, but may not answer, when the probes end.
+        self._starts.look()
+        answers = self._probes.ask(self.devices if indices is None else indices)
+        self._starts.answered(answers.good)
+        self._starts.look()
+        return answers.excusing(self._starts.current, self._starts.again)
 
     def note(self, answers: Answers) -> None:
         """Updates the states from the results of probes."""
@@ -109,13 +127,16 @@ class SliceWatch:
             now = time.monotonic()
             moved = [t for i in answers.good for t in self._health.good(i)]
             moved += [t for i, why in answers.bad.items() for t in self._health.bad(i, now, why)]
-            if answers.good or len(answers.bad) == len(self.devices):
+            for index in answers.starting:
+                moved += self._health.starting(index, start_text([index]))
+            if answers.good or answers.starting or len(answers.bad) == len(self.devices):
                 self.changes += self.dead != answers.dead
                 self.dead = answers.dead
                 self.gone = answers.gone
                 self._changed.notify_all()
-            others = self.silent.difference(answers.good, answers.bad)
-            self.silent = others.union(answers.silent)
+            asked = {*answers.good, *answers.bad, *answers.starting}
+            self.silent = self.silent.difference(asked).union(answers.silent)
+            self.starting = self.starting.difference(asked).union(answers.starting)
         self._report(moved)
 
     def suspect(self, indices: Iterable[int], reason: str) -> None:
@@ -172,7 +193,7 @@ class SliceWatch:
                 return
             self._wake.clear()
             with self._lock:
-                asked: Collection[int] = self._health.in_state(SliceState.DOWN, SliceState.SUSPECT)
+                asked: Collection[int] = self._health.in_state(*_NOT_ANSWERING)
                 if self._waited_for:
                     asked = self.devices
                     self._waited_for = False

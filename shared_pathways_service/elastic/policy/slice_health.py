@@ -18,6 +18,8 @@ class SliceState(enum.StrEnum):
     ACTIVE = "active"
     #: Something failed on it; it has not been probed yet.
     SUSPECT = "suspect"
+    #: It does not answer, because its executors start; it is waited for.
+    AWAITED = "awaited"
     #: It did not answer correctly.
     DOWN = "down"
     #: It answers again, and training does not use it yet.
@@ -80,9 +82,17 @@ class Health:
         state = self._slices[index].state
         if state is SliceState.SUSPECT:
             return [self._move(index, SliceState.ACTIVE, "it answers")]
+        if state is SliceState.AWAITED:
+            return [self._move(index, SliceState.ACTIVE, "its executors serve")]
         if state is SliceState.DOWN:
             return [self._move(index, SliceState.RETURNING, "it answers again")]
         return []
+
+    def starting(self, index: int, reason: str) -> list[Transition]:
+        """Records that a slice does not answer because its executors start, which is no loss."""
+        if self._slices[index].state in {SliceState.AWAITED, SliceState.DOWN}:
+            return []
+        return [self._move(index, SliceState.AWAITED, reason)]
 
     def bad(self, index: int, now: float, reason: str) -> list[Transition]:
         """Records that a slice did not answer correctly."""

@@ -103,12 +103,12 @@ def decide(
     """Decides about an error that is not clearly the user's, after slices were probed.
 
     `red` slices did not answer correctly; `dead` means that none did, because the proxy has
-    ended.
+    ended or hangs.
     """
     which = ", ".join(str(index) for index in sorted(red))
     rules: tuple[tuple[bool, Action, Verdict, str], ...] = (
         (fault.verdict is Verdict.USER, Action.RAISE, Verdict.USER, "not caused by a slice"),
-        (dead and can_reconnect, Action.RECONNECT, Verdict.PROXY, "the proxy has ended"),
+        (dead and can_reconnect, Action.RECONNECT, Verdict.PROXY, "the proxy has ended, or hangs"),
         (
             dead and fault.verdict is Verdict.PROXY,
             Action.RAISE,

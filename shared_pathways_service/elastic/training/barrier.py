@@ -10,6 +10,7 @@ from typing import TypeVar
 import jax
 
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
+from shared_pathways_service.elastic.health.starts import start_text
 from shared_pathways_service.elastic.waiting import Waiters
 from shared_pathways_service.errors import SliceLost
 from shared_pathways_service.events import Event
@@ -74,10 +75,12 @@ class Barrier:
             hung = (
                 partly_silent >= looks if answers.good else now - answered_at >= self._busy_timeout
             )
-            lost = {i: why for i, why in answers.bad.items() if hung or i not in answers.silent}
+            bad = {i: why for i, why in answers.bad.items() if hung or i not in answers.silent}
+            lost = bad | dict.fromkeys(answers.replaced, "it was lost, and its replacement starts")
             if lost:
-                silent = tuple(i for i in answers.silent if i in lost)
-                self._watch.note(dataclasses.replace(answers, bad=lost, silent=silent))
+                silent = tuple(i for i in answers.silent if i in bad)
+                self._watch.note(dataclasses.replace(answers, bad=bad, silent=silent))
+                self._watch.note_losses(answers.replaced)
                 raise SliceLost(
                     f"{what} did not end within {now - began:.3g} s: "
                     + "; ".join(f"slice {i}: {why}" for i, why in lost.items()),
@@ -85,7 +88,9 @@ class Barrier:
                     reason=next(iter(lost.values())),
                 )
             how = "no slice answers, as all are busy with it"
-            if answers.good:
+            if answers.starting:
+                how = start_text(answers.starting)
+            elif answers.good:
                 how = "some slices are busy with it" if answers.silent else "all slices answer"
             reason = f"{what} takes longer than that; {how}"
             self._emit(BarrierSlow(duration_s=now - began, reason=reason))

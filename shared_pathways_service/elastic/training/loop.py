@@ -17,6 +17,7 @@ from shared_pathways_service.elastic.errors import (
     first_line,
 )
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
+from shared_pathways_service.elastic.health.starts import start_text
 from shared_pathways_service.elastic.policy.gate import Gate, Go, Late
 from shared_pathways_service.elastic.policy.options import Options
 from shared_pathways_service.elastic.policy.slice_health import SliceState
@@ -167,7 +168,7 @@ class Loop(Generic[T]):
         while True:
             changes = self.watch.changes
             if self.watch.dead and self._may_reconnect():
-                self._budget.count_failure(ElasticRuntimeError("the proxy has ended"))
+                self._budget.count_failure(self._without_proxy())
                 self._states.settle(hangs=True)
                 self._use_new_proxy()
                 self._report.retried("proxy")
@@ -185,12 +186,12 @@ class Loop(Generic[T]):
             if isinstance(found, Late):
                 raise ElasticRuntimeError(
                     f"{found.have} of {found.want} slices answer after "
-                    f"{self._options.elastic_timeout_seconds:g} s",
+                    f"{self._options.elastic_timeout_seconds:g} s{self._starting_text()}",
                     hint="elastic_timeout_seconds sets how long to wait for them, "
                     "elastic_min_slice_count with how many training continues",
                 )
             if not is_announced:
-                reason = f"{len(usable)} of {want} needed slices answer"
+                reason = f"{len(usable)} of {want} needed slices answer{self._starting_text()}"
                 self._emit(WaitStarted(reason=reason, have=len(usable), want=want))
                 is_announced = True
             self.watch.wait_for_change(found.at_most_s, changes)
@@ -225,6 +226,17 @@ class Loop(Generic[T]):
             self._use_new_proxy()
         self._report.retried("proxy" if decision.action is Action.RECONNECT else "slice_down")
 
+    def _starting_text(self) -> str:
+        """Returns the rest of a message about a wait: which slices start."""
+        starting = self.watch.starting
+        return f"; {start_text(starting)}" if starting else ""
+
+    def _without_proxy(self) -> ElasticRuntimeError:
+        """Returns the error of a proxy that has ended or hangs."""
+        if self.watch.gone is not None:
+            return ElasticRuntimeError(f"the proxy has ended: {self.watch.gone}")
+        return ElasticRuntimeError(f"no slice answers within {self._options.probe_timeout:g} s")
+
     def _may_reconnect(self) -> bool:
         """Returns whether a new proxy can be connected; raises if the proxy has certainly ended."""
         if self._reconnect is None and self.watch.gone is not None:
@@ -247,7 +259,7 @@ class Loop(Generic[T]):
         named = set(fault.slices) & set(self.watch.devices)
         self.watch.suspect(named or slices, fault.text)
         answers = self.watch.ask()
-        red = tuple(sorted(i for i in answers.bad if i in slices))
+        red = tuple(sorted(i for i in (*answers.bad, *answers.starting) if i in slices))
         # A spare has replaced it already: it answers, but its arrays are lost.
         self.watch.note_losses(set(fault.slices) - set(answers.bad))
         decision = decide(
@@ -263,13 +275,14 @@ class Loop(Generic[T]):
         assert self._reconnect is not None
         began = time.monotonic()
         missing = [i for i, state in self.watch.states.items() if state is not SliceState.ACTIVE]
+        before = self._without_proxy()
         self.watch.close()
         self._states.forget_devices()
         try:
             self.watch = self._reconnect()
         except Exception as again:
             raise ElasticRuntimeError(
-                f"the proxy has ended, and a new one could not be connected: {first_line(again)}"
+                f"{before}, and a new proxy could not be connected: {first_line(again)}"
             ) from again
         self._emit(Reconnected(duration_s=time.monotonic() - began))
         self._allowed = self._options.slice_range(len(self.watch.devices))

@@ -52,10 +52,11 @@ Make = Callable[[], Event]
 # ---- slices
 
 
-def placed(tenant: Tenant, index: int, onto: Slice) -> Make:
-    """A virtual slice was placed."""
+def placed(tenant: Tenant, index: int, onto: Slice, *, starting: bool) -> Make:
+    """A virtual slice was placed; `starting`: its executors are yet to start."""
     return partial(
         SlicePlaced,
+        starting=starting or None,
         tenant=tenant.name,
         slice=onto.id,
         virtual_index=index,

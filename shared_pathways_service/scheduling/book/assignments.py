@@ -37,6 +37,8 @@ class Assignments(Journal):
       held_generations: The generations of all held slices; claims of thousands of proxies are
         checked against it.
       has_unplaced: Whether a placement ended since the last batch of messages.
+      has_executors: Whether placements have executors.
+      starting: When the executors of slices were assigned, until they all serve.
       changes: Delivers what changes to its consumers.
     """
 
@@ -49,7 +51,8 @@ class Assignments(Journal):
         self.held_generations: set[int] = set()
         self.has_unplaced = False
         self.changes = Publisher(self.pools.values())
-        self._has_executors = config.executors
+        self.has_executors = config.executors
+        self.starting: dict[Slice, float] = {}
         #: Slices with another holder, or other workers, since they were last taken.
         self._changed_hosts: dict[Slice, None] = {}
 
@@ -107,7 +110,7 @@ class Assignments(Journal):
 
     def hosts_changed(self, about: Slice) -> None:
         """Notes that a slice's holder, its workers, or their executors changed."""
-        if self._has_executors:
+        if self.has_executors:
             self._changed_hosts[about] = None
 
     def take_changed_hosts(self) -> tuple[Slice, ...]:

@@ -83,13 +83,18 @@ class SliceStatus:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class VirtualSliceStatus:
-    """A virtual slice; without a placement, `slice_id` is empty and `generation` 0."""
+    """A virtual slice; without a placement, `slice_id` is empty and `generation` 0.
+
+    Attributes:
+      starting: Whether its executors do not all serve yet.
+    """
 
     index: int
     instance_type: str
     state: VirtualSliceState
     slice_id: str
     generation: int
+    starting: bool = False
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -221,7 +226,7 @@ def report(
         state=state,
         types=tuple(pool.name for pool in ledger.pools.values()),
         slices=tuple(slice_status(one, now) for one in slices),
-        tenants=tuple(_tenant(tenant, idle_of(tenant, now), now) for tenant in tenants),
+        tenants=tuple(_tenant(ledger, tenant, idle_of(tenant, now), now) for tenant in tenants),
         queue=tuple(_queue_entry(tenant, reason_of(tenant), now) for tenant in waiting),
         spares=spares,
         spares_kept={pool.name: pool.spares_kept for pool in ledger.pools.values()},
@@ -272,7 +277,7 @@ def slice_status(about: Slice, now: float) -> SliceStatus:
     )
 
 
-def _tenant(about: Tenant, idle: IdleStatus | None, now: float) -> TenantStatus:
+def _tenant(ledger: Ledger, about: Tenant, idle: IdleStatus | None, now: float) -> TenantStatus:
     notice = about.notice
     return TenantStatus(
         name=about.name,
@@ -282,7 +287,7 @@ def _tenant(about: Tenant, idle: IdleStatus | None, now: float) -> TenantStatus:
         team=about.request.team,
         priority=about.request.priority,
         state=about.state,
-        slices=tuple(_virtual_slice(about, index) for index in range(len(about.pools))),
+        slices=tuple(_virtual_slice(ledger, about, index) for index in range(len(about.pools))),
         since=about.since if about.running else about.waits_since,
         connected=about.connected,
         pid=about.pid,
@@ -302,7 +307,7 @@ def _name(owner: Tenant | Slice | None) -> str:
     return owner.name if owner else ""
 
 
-def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
+def _virtual_slice(ledger: Ledger, tenant: Tenant, index: int) -> VirtualSliceStatus:
     held = tenant.placed.get(index)
     if held is not None:
         state = VirtualSliceState.PLACED
@@ -314,6 +319,7 @@ def _virtual_slice(tenant: Tenant, index: int) -> VirtualSliceStatus:
         state=state,
         slice_id=held.id if held else "",
         generation=held.generation if held else 0,
+        starting=held in ledger.starting,
     )
 
 

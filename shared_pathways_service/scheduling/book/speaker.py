@@ -106,7 +106,8 @@ class Speaker:
     def placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Reports the placement of a virtual slice to its tenant and watchers."""
         self.notify_placed(tenant, index, onto)
-        self.announce(announcements.placed(tenant, index, onto))
+        starting = self._ledger.has_executors
+        self.announce(announcements.placed(tenant, index, onto, starting=starting))
 
     def notify_placed(self, tenant: Tenant, index: int, onto: Slice) -> None:
         """Reports a placement to its tenant alone."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from shared_pathways_service.events import Event, rfc3339
@@ -39,7 +40,7 @@ from shared_pathways_service.servers.resource_manager.executor_directory import 
 
 __all__ = ["reservation_message", "snapshot_events", "status_message"]
 
-_PLACEMENT_EVENTS: Mapping[str, type[VirtualSliceEvent]] = {
+_PLACEMENT_EVENTS: Mapping[str, Callable[..., VirtualSliceEvent]] = {
     VirtualSliceState.PLACED: SlicePlaced,
     VirtualSliceState.UNPLACED: SliceUnplaced,
 }
@@ -123,6 +124,8 @@ def snapshot_events(report: StatusReport) -> Iterator[Event]:
 def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
     for virtual in tenant.slices:
         change = _PLACEMENT_EVENTS.get(virtual.state)
+        if change is SlicePlaced:
+            change = partial(SlicePlaced, starting=virtual.starting or None)
         if change is not None:
             yield change(
                 tenant=tenant.name,

@@ -40,6 +40,32 @@ def test_a_suspect_that_answers_was_none() -> None:
     assert health.usable(0.0) == (0,)
 
 
+def test_a_slice_that_starts_is_not_usable_and_not_lost() -> None:
+    health = Health([0, 1], OPTIONS)
+    for now in range(5):
+        assert states(health.starting(1, "it starts")) == [(1, "awaited")]
+        assert health.starting(1, "it starts") == []
+        assert health.usable(now) == (0,)
+        assert states(health.good(1)) == [(1, "active")]
+        assert health.usable(now) == (0, 1)
+    # It does not come: that is a loss.
+    health.starting(1, "it starts")
+    assert states(health.bad(1, 5.0, "no answer")) == [(1, "down")]
+    # What is down stays so until it answers.
+    assert health.starting(1, "it starts") == []
+    assert states(health.good(1)) == [(1, "returning")]
+
+
+def test_a_lost_slice_whose_replacement_starts_counts_once() -> None:
+    health = Health([0, 1], OPTIONS)
+    for now in range(3):
+        health.suspect([1], "an error")
+        health.starting(1, "it starts")
+        told = health.lost(1, now)
+        health.good(1)
+    assert [(one.state, one.left_out_s) for one in told] == [(SliceState.AWAITED, 10)]
+
+
 def lose(health: Health, index: int, now: float) -> float:
     [transition] = health.bad(index, now, "gone")
     health.good(index)
@@ -88,6 +114,11 @@ class Slices(RuleBasedStateMachine):
     def is_good(self, index: int) -> None:
         self.health.good(index)
         self.down.discard(index)
+
+    @rule(index=st.integers(0, 2))
+    def starts(self, index: int) -> None:
+        self.health.starting(index, "it starts")
+        self.down.add(index)
 
     @rule(index=st.integers(0, 2))
     def joins(self, index: int) -> None:

@@ -1,0 +1,77 @@
+"""Slices whose executors start: they do not answer yet, and are not lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+__all__ = ["LONGEST_START_S", "Starts", "start_text"]
+
+#: Seconds after which a silent slice that starts counts as lost. The service gives a placement up
+#: if its executors cannot be used within 150 s, and then reports another one.
+LONGEST_START_S: Final = 180.0
+
+
+class Starts:
+    """Slices that start: each from the service's report until its first answer. Thread-safe.
+
+    Args:
+      starting: Returns the slices whose executors do not serve yet, as the service reports them,
+        each with a number of its placement.
+      clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        starting: Callable[[], Mapping[int, int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._starting = starting
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._reported: Mapping[int, int] = {}
+        self._since: dict[int, float] = {}
+        #: The last reported placements that have answered.
+        self._served: dict[int, int | None] = {}
+
+    def look(self) -> None:
+        """Reads the service's report."""
+        reported, now = self._starting(), self._clock()
+        with self._lock:
+            self._reported = reported
+            starting = {i for i, placement in reported.items() if self._served.get(i) != placement}
+            for index in starting:
+                self._since.setdefault(index, now)
+            for index in self._late(now).difference(starting):
+                del self._since[index]
+
+    def answered(self, slices: Iterable[int]) -> None:
+        """Ends the starts of slices, which have answered since the last look."""
+        with self._lock:
+            for index in slices:
+                self._since.pop(index, None)
+                self._served[index] = self._reported.get(index)
+
+    @property
+    def current(self) -> frozenset[int]:
+        """The slices that start, except those that have done so for too long."""
+        with self._lock:
+            return frozenset(self._since).difference(self._late(self._clock()))
+
+    @property
+    def again(self) -> frozenset[int]:
+        """Those of them that have answered before, so that an earlier placement is lost."""
+        return self.current.intersection(self._served)
+
+    def _late(self, now: float) -> set[int]:
+        return {i for i, since in self._since.items() if now - since >= LONGEST_START_S}
+
+
+def start_text(slices: Collection[int]) -> str:
+    """Returns a clause for messages: which slices start."""
+    which = ", ".join(map(str, sorted(slices)))
+    if len(slices) == 1:
+        return f"slice {which} starts: its executors do not serve yet"
+    return f"slices {which} start: their executors do not serve yet"

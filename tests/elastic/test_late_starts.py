@@ -1,0 +1,102 @@
+"""Training on executors that start later than a slice has time to answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness.embedded import embedded, nothing_left, status
+from harness.programs import program, wait_until
+
+pytestmark = pytest.mark.race
+
+#: Runs when Python starts: holds executors back while a file exists.
+HOLD = """
+import os, sys, time
+if "shared_pathways_service.servers.executor" in sys.orig_argv:
+    while os.path.exists({file!r}):
+        time.sleep(0.02)
+"""
+
+#: Trains on two slices, and reports when both are waited for; then loses an executor.
+TRAINING = """
+from shared_pathways_service import elastic
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
+    import jax.numpy as jnp
+    events, awaited = [], set()
+    say("connected", starting=sorted(connection.status().starting))
+
+    def hear(event):
+        events.append((event.kind, event.slice, event.reason))
+        print(events[-1], file=sys.stderr)
+        if event.kind == "slice.awaited":
+            awaited.add(event.slice)
+            say("awaited", slices=sorted(awaited))
+
+    def train(attempt):
+        state = attempt.restore({"x": jnp.zeros(4)})
+        while attempt.progress.step < 10:
+            if attempt.progress.step == 5 and attempt.number == 1:
+                awaited.clear()
+                say("trains", starting=sorted(connection.status().starting))
+                wait_for("killed")
+                # What JAX reports can be faster than the service.
+                while not connection.status().starting:
+                    time.sleep(0.01)
+            state = {"x": state["x"] + attempt.slice_count}
+            attempt.step_done(state, state["x"][0])
+        return float(state["x"][0])
+
+    options = elastic.Options(
+        probe_timeout=0.5, poll_interval=0.2, health_timeout=1.0, health_every=1,
+        snapshot_period=1, flap_limit=100,
+    )
+    with elastic.Manager(options=options, on_event=hear, console=False,
+                         reconnect=elastic.reconnect_with(connection)) as manager:
+        say("result", x=manager.run(train), events=events)
+say("left")
+"""
+
+
+def test_slices_whose_executors_start_late_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = tmp_path / "held"
+    (tmp_path / "sitecustomize.py").write_text(HOLD.format(file=str(held)))
+    path = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}" if path else str(tmp_path))
+    held.touch()
+    with embedded(2, 0, "--engine=distributed"):
+        with program(TRAINING) as running:
+            assert running.expect("connected")["starting"] == [0, 1]
+            while running.expect("awaited")["slices"] != [0, 1]:
+                pass
+            held.unlink()
+            assert running.expect("trains")["starting"] == []
+
+            # Its replacement is on the same host, and starts late as well.
+            held.touch()
+            told = status()
+            [slice_id] = [one["id"] for one in told["slices"] if one["virtual_index"] == 1]
+            [pid] = [one["pid"] for one in told["executors"] if one["slice"] == slice_id]
+            os.kill(pid, signal.SIGKILL)
+            running.tell("killed")
+            assert running.expect("awaited")["slices"] == [1]
+            held.unlink()
+            result = running.expect("result")
+            running.expect("left")
+            assert running.wait() == 0
+        wait_until("the slices to be free", nothing_left)
+    assert result["x"] == 20.0
+    kinds = [kind for kind, _, _ in result["events"]]
+    assert "slice.down" not in kinds
+    assert "elastic.reconnected" not in kinds
+    assert kinds.count("elastic.attempt.started") == 2
+    reasons = [reason for kind, _, reason in result["events"] if kind == "elastic.wait.started"]
+    assert reasons == [
+        "0 of 2 needed slices answer; slices 0, 1 start: their executors do not serve yet",
+        "1 of 2 needed slices answer; slice 1 starts: its executors do not serve yet",
+    ]

@@ -1,0 +1,58 @@
+"""Slices whose executors start are excused until they answer, for a limited time."""
+
+from __future__ import annotations
+
+from shared_pathways_service.elastic.health.starts import LONGEST_START_S, Starts, start_text
+
+
+def test_a_slice_starts_until_it_answers() -> None:
+    reported = {1: 7}
+    starts = Starts(lambda: reported, lambda: 0.0)
+    starts.look()
+    assert starts.current == {1}
+    assert starts.again == frozenset()
+    # Its executors serve; its first answer may take a moment more.
+    reported = {}
+    starts.look()
+    assert starts.current == {1}
+    starts.answered([0, 1])
+    starts.look()
+    assert starts.current == frozenset()
+
+
+def test_a_slice_that_has_answered_starts_again_only_if_it_is_placed_again() -> None:
+    reported = {1: 7}
+    starts = Starts(lambda: reported, lambda: 0.0)
+    starts.look()
+    # It answers before the service reports that.
+    starts.answered([0, 1])
+    starts.look()
+    assert starts.current == frozenset()
+    reported = {0: 9, 1: 8}
+    starts.look()
+    assert starts.current == starts.again == {0, 1}
+
+
+def test_a_start_is_excused_for_a_limited_time() -> None:
+    reported, now = {1: 1}, 0.0
+    starts = Starts(lambda: reported, lambda: now)
+    starts.look()
+    now = LONGEST_START_S - 1
+    reported = {1: 3, 2: 2}
+    starts.look()
+    assert starts.current == {1, 2}
+    now += 1
+    starts.look()
+    assert starts.current == {2}
+    reported = {2: 2}
+    starts.look()
+    assert starts.current == {2}
+    # It has another placement, which starts anew.
+    reported = {1: 4, 2: 2}
+    starts.look()
+    assert starts.current == {1, 2}
+
+
+def test_messages_name_what_starts() -> None:
+    assert start_text([1]) == "slice 1 starts: its executors do not serve yet"
+    assert start_text({2, 0}) == "slices 0, 2 start: their executors do not serve yet"
