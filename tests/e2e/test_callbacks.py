@@ -62,6 +62,9 @@ jax.jit(inspected)(jax.device_put(np.arange(8.0, dtype=np.float32), whole))
 
 #: The main thread waits for the callback, is interrupted, and goes on.
 INTERRUPTED = """
+from shared_pathways_service.jax_client.plugin import callback_barrier
+# (So long the end of the process waits for another call.)
+callback_barrier._QUIET_S = 0.2
 try:
     # (The signal may come while the program is still begun.)
     jax.jit(out)(jnp.ones(4)).block_until_ready()
@@ -75,7 +78,7 @@ def connected(block: str, options: str = "{}") -> str:
 
 
 def test_callbacks_of_connected_programs() -> None:
-    # One after the other, on one service: each finds all slices free.
+    # One after the other, on one service: but for `sps run`, each finds all slices free.
     with embedded(2):
         prints("{}")
         prints("{'local_devices': False}")
@@ -83,8 +86,6 @@ def test_callbacks_of_connected_programs() -> None:
         is_interrupted()
         is_killed_while_its_callback_is_out()
         is_killed_while_xla_waits_for_its_function()
-        sps_run_prints()
-        sps_run_is_strict()
 
 
 def prints(options: str) -> None:
@@ -116,6 +117,9 @@ def is_killed_while_its_callback_is_out() -> None:
     """It is named while it is out; and the slice is free once its client is gone."""
     with program(connected("jax.jit(out)(jnp.ones(4)).block_until_ready()")) as running:
         running.expect("called")
+        # (On the other slice, until it is out for long.)
+        sps_run_prints()
+        sps_run_is_strict()
         eventually(lambda: late() == ["jit_out"], "the callback to be named")
         [call] = json.loads(sps("status", "--json").stdout)["late_callbacks"]
         assert (call["program"], call["function"]) == ("jit_out", "waits")

@@ -107,7 +107,7 @@ def test_a_claim_that_cannot_be_served_is_named(namespace: Namespace, place: lis
     assert "is not of the service theirs" in done.stderr
     # What was created before it was refused is gone again.
     assert namespace.items(LEASES) == []
-    done = sps("deploy", "pw", *words, "--storage-class=none", "--timeout=30", *place, check=False)
+    done = sps("deploy", "pw", *words, "--storage-class=none", "--timeout=15", *place, check=False)
     assert done.returncode == 3
     assert "PersistentVolumeClaim" in done.stderr
     done = sps("undeploy", "pw", "--delete-state", *place)
