@@ -175,7 +175,7 @@ def _worker_template(
 ) -> dict[str, Any]:
     pod = {**_pod(inputs), **nodes.pod}
     container = _worker_container(inputs, kind, nodes)
-    containers, volumes = [container], []
+    containers, volumes = [container], [*pod.get("volumes", ())]
     if is_ours(inputs.image):
         # Tenants may run code here, and our workers need neither the API server nor capabilities.
         pod["automountServiceAccountToken"] = False

@@ -3,7 +3,8 @@
 Workers of the engine ``local`` are on hosts of TPUs. Executors compute on the service's platform,
 so their workers' pods request its chips: TPUs, GPUs, or none.
 
-Sources: the public documentation of GKE on TPUs and on GPUs, and that of NVIDIA's device plug-in.
+Sources: the public documentation of GKE on TPUs and on GPUs, of NVIDIA's device plug-in, and of
+NCCL.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ __all__ = ["WorkerNodes", "worker_nodes"]
 _GPU: Final = "nvidia.com/gpu"
 #: Where GKE mounts the driver's libraries. Elsewhere NVIDIA's container runtime makes them known.
 _DRIVER_FOLDERS: Final = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
+#: The volume of the shared memory through which NCCL copies between GPUs that cannot reach each
+#: other's memory. A container's own has 64 MiB.
+_SHARED_MEMORY: Final = "dshm"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,8 +69,14 @@ def _tpu_nodes(kind: InstanceType) -> WorkerNodes:
 def _gpu_nodes(kind: InstanceType) -> WorkerNodes:
     # Nodes with GPUs have no labels of topologies, and may have the GPUs of several hosts.
     return WorkerNodes(
-        pod={"tolerations": [toleration(f"{_GPU}:NoSchedule")]},
-        container={"resources": {"limits": {_GPU: str(kind.chips_per_host)}}},
+        pod={
+            "tolerations": [toleration(f"{_GPU}:NoSchedule")],
+            "volumes": [{"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}}],
+        },
+        container={
+            "resources": {"limits": {_GPU: str(kind.chips_per_host)}},
+            "volumeMounts": [{"name": _SHARED_MEMORY, "mountPath": "/dev/shm"}],  # noqa: S108
+        },
         variables=(env("LD_LIBRARY_PATH", _DRIVER_FOLDERS),),
     )
 

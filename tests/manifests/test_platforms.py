@@ -77,6 +77,21 @@ def test_workers_on_gpus_request_one_for_each_chip(number: int, chips: str) -> N
     assert "/usr/local/nvidia/lib64" in variables(container)["LD_LIBRARY_PATH"]
 
 
+@pytest.mark.parametrize("gcsfuse", [False, True])
+def test_only_workers_on_gpus_have_shared_memory_for_nccl(gcsfuse: bool) -> None:
+    for inputs in (ON_CPUS, ON_GPUS, ON_TPUS):
+        bucket = "gs://bucket" if gcsfuse else ""
+        pod, container = parts(dataclasses.replace(inputs, gcsfuse=gcsfuse, gcs_bucket=bucket))
+        kinds = {one["name"]: one.get("emptyDir") for one in pod.get("volumes", ())}
+        mounted = {
+            one["mountPath"]: kinds[one["name"]] for one in container.get("volumeMounts", ())
+        }
+        assert mounted.pop("/dev/shm", None) == (
+            {"medium": "Memory"} if inputs is ON_GPUS else None
+        )
+        assert list(mounted) == (["/gcs"] if gcsfuse else [])
+
+
 def test_workers_on_tpus_have_the_nodes_of_their_slice() -> None:
     (pod, container), (locals_pod, locals_container) = parts(ON_TPUS), parts(LOCAL)
     assert container["resources"] == {"limits": {"google.com/tpu": "4"}}
