@@ -108,6 +108,7 @@ class WorkerExecutor(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     address: _builtins.str
     """Where it serves: "host:port"; empty: it ended."""
@@ -118,6 +119,10 @@ class WorkerExecutor(_message.Message):
     """how it ended, after its subject: "was killed by signal 9"; one line"""
     exit_code: _builtins.int
     """once it ended; negative: the number of the signal"""
+    @_builtins.property
+    def usage(self) -> Global___ExecutorUsage:
+        """if it serves; absent: as in `WorkerBeat`"""
+
     def __init__(
         self,
         *,
@@ -127,10 +132,11 @@ class WorkerExecutor(_message.Message):
         pid: _builtins.int = ...,
         reason: _builtins.str = ...,
         exit_code: _builtins.int | None = ...,
+        usage: Global___ExecutorUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "exit_code", b"exit_code", "generation", b"generation", "pid", b"pid", "reason", b"reason", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "address", b"address", "exit_code", b"exit_code", "generation", b"generation", "pid", b"pid", "reason", b"reason", "token", b"token", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1224,7 +1230,7 @@ class WatchRequest(_message.Message):
 
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """With `after`: only these kinds; empty: all. Also without what stands before the dot."""
+        """With `after`: only these kinds; empty: all. Also the part before the dot, or after it."""
 
     def __init__(
         self,
@@ -2028,7 +2034,7 @@ class GetHistoryRequest(_message.Message):
     """Only those with a greater `sequence`."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these kinds, e.g. "slice.placed" or just "placed"; empty: all."""
+        """Only these kinds, e.g. "slice.placed", or just "slice" or "placed"; empty: all."""
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ def look_while_one_waits(holder: str, waiter: str) -> None:
     assert (mine["kind"], mine["source"], mine["sequence"] > 0) == ("tenant.queued", "rm", True)
     for words in (("events",), ("events", "-f")):
         code, err = sps_failing(*words, "--kind=place")
-        assert (code, "slice.placed" in err) == (2, True), err
+        assert (code, "--kind='place'" in err, "slice.placed" in err) == (2, True, True), err
     code, err = sps_failing("usage", "--since=2500-01-01")
     assert (code, "2500-01-01T00:00:00" in err) == (2, True), err
     [placed] = lines("events", "--kind=placed", "--since=1h")

@@ -297,16 +297,24 @@ def test_usage_is_that_of_the_executor_of_now_and_an_older_worker_reports_none(
     assert (found.state, found.pid, found.HasField("usage")) == ("serving", 7, False)
     assert not scrape(service.metrics_url())["sps_rm_executor_cpu_seconds"].samples
 
-    worker.send(_beat(3, generation=1, resident_bytes=5 << 20, cpu_seconds=1.5, cpu_percent=150))
+    worker.send(_beat(3, resident_bytes=5 << 20))
     eventually(lambda: _executor(service.status()).HasField("usage"), "the usage to be shown")
+    # A report that it serves has a newer one.
+    serving.usage.CopyFrom(_usage(resident_bytes=6 << 20, cpu_seconds=1.5, cpu_percent=150))
+    worker.send(pb.WorkerMessage(executor=serving))
+    tenant.expect("executors")
     usage = _executor(service.status()).usage
-    assert (usage.resident_bytes, usage.cpu_seconds, usage.cpu_percent) == (5 << 20, 1.5, 150)
+    assert (usage.resident_bytes, usage.cpu_seconds, usage.cpu_percent) == (6 << 20, 1.5, 150)
 
-    worker.send(_beat(4, generation=1, cpu_seconds=float("nan")))
+    worker.send(_beat(4, cpu_seconds=float("nan")))
     while worker.next() is not None:
         pass
-    assert "beat.usage.cpu_seconds" in worker.status()[1]
+    assert "usage.cpu_seconds" in worker.status()[1]
+
+
+def _usage(**fields: Any) -> pb.ExecutorUsage:
+    return pb.ExecutorUsage(**{"generation": 1, **fields})
 
 
 def _beat(sequence: int, **usage: Any) -> pb.WorkerMessage:
-    return pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence, usage=pb.ExecutorUsage(**usage)))
+    return pb.WorkerMessage(beat=pb.WorkerBeat(sequence=sequence, usage=_usage(**usage)))

@@ -73,6 +73,8 @@ class ExecutorDirectory:
             )
         address = check_text("executor.address", report.address)
         token = check_text("executor.token", report.token)
+        if report.HasField("usage"):
+            self.measured(joined, report.usage)
         self._entries[who[:2]] = _Entry(
             joined.incarnation,
             generation,
@@ -93,7 +95,7 @@ class ExecutorDirectory:
         Raises:
           InvalidRequestError: Naming the field.
         """
-        check_seconds("beat.usage.cpu_seconds", usage.cpu_seconds)
+        check_seconds("usage.cpu_seconds", usage.cpu_seconds)
         self._usages[joined.slice_id, joined.host_index] = joined.incarnation, usage
 
     def usages(self) -> Iterator[tuple[messages.AssignWorker, pb.ExecutorUsage]]:

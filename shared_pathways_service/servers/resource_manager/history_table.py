@@ -60,7 +60,7 @@ class Filter:
       since: Not before this time; None: from the first.
       until: Before this time; None: to the last.
       tenant: Only of this tenant; empty: of all.
-      kinds: Only these kinds, in full or the part after the dot; empty: all.
+      kinds: Only these kinds, in full or the part before or after the dot; empty: all.
     """
 
     since: float | None = None
@@ -78,7 +78,7 @@ class Filter:
         )
 
     def _takes_kind(self, kind: str) -> bool:
-        return not self.kinds or kind in self.kinds or kind.partition(".")[2] in self.kinds
+        return not self.kinds or not {kind, *kind.split(".", 1)}.isdisjoint(self.kinds)
 
 
 class HistoryClosed(Exception):  # noqa: N818 - the server ends; not an error of the reader

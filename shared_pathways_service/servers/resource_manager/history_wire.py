@@ -21,8 +21,8 @@ __all__ = [
     "window_of",
 ]
 
-#: In full, and the part after the dot.
-_KINDS = frozenset(name for kind in KINDS for name in (kind, kind.partition(".")[2]))
+#: In full, and the parts before and after the dot.
+_KINDS = frozenset(name for kind in KINDS for name in (kind, *kind.split(".", 1)))
 
 
 def decision_message(number: int, decision: Decision) -> pb.EventMessage:

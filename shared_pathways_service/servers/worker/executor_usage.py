@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ class Usage:
 
 
 class UsageMeter:
-    """Measures one executor.
+    """Measures one executor, on any thread.
 
     Args:
       identity: The executor's, which has just been started.
@@ -42,6 +43,7 @@ class UsageMeter:
     def __init__(self, identity: Identity, clock: Callable[[], float] = time.monotonic) -> None:
         self._identity = identity
         self._clock = clock
+        self._lock = threading.Lock()  # guards the three below
         self._measured_at = clock()
         self._seen_seconds = self._cpu_seconds = 0.0
 
@@ -49,6 +51,10 @@ class UsageMeter:
         """Measures it; None: it has ended."""
         if not self._identity.is_alive():
             return None
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> Usage | None:
         try:
             processes = _processes_of(self._identity.pid)
         except psutil.Error:

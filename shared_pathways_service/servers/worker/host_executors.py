@@ -76,7 +76,7 @@ class HostExecutors:
             self._supervisor.assign(_assignment(assigned) if assigned.generation else None)
 
     def usage(self) -> pb.ExecutorUsage | None:
-        """Measures the executor that runs, for a heartbeat; None: there is nothing to report."""
+        """Measures the executor that runs; None: there is nothing to report."""
         if not self._takes_reports or self._supervisor is None:
             return None
         measured = self._supervisor.measure()
@@ -111,6 +111,7 @@ class HostExecutors:
                 address=f"{self._host}:{news.port}",
                 token=news.token,
                 pid=news.pid,
+                usage=self.usage(),
             )
         else:
             report = pb.WorkerExecutor(

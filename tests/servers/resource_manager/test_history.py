@@ -131,6 +131,8 @@ def test_it_is_read_in_pages_with_filters(db: sqlite3.Connection) -> None:
     freed = [n for n in range(1, 21) if n // 2 % 2]
     assert _read(history, Filter(kinds=("slice.freed",))) == freed
     assert _read(history, Filter(kinds=("freed",))) == freed
+    assert _read(history, Filter(kinds=("slice",))) == list(range(1, 21))
+    assert _read(history, Filter(kinds=("tenant", "sli"))) == []
     assert _read(history, Filter(tenant="a", kinds=("freed",))) == [n for n in freed if n % 2 == 0]
     assert [one.generation for one in history.last_of("b", 2)] == [17, 19]
 

@@ -50,7 +50,7 @@ def events(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="Show only this kind, e.g. slice.placed or placed; repeatable."),
+        typer.Option(help="Show only this kind, e.g. slice.placed, placed or slice; repeatable."),
     ] = None,
     limit: Annotated[
         int,
@@ -73,7 +73,13 @@ def events(
     request = pb.GetHistoryRequest(
         since=parse_moment("--since", since), tenant=tenant, kinds=kind or (), limit=limit
     )
-    asyncio.run(_show(place, request, follow=follow, as_json=as_json))
+    try:
+        asyncio.run(_show(place, request, follow=follow, as_json=as_json))
+    except InvalidRequestError as error:
+        if error.field != "kinds":
+            raise
+        # (The resource manager knows the kinds.)
+        raise InvalidRequestError("--kind", error.value, error.expected) from None
 
 
 async def _show(

@@ -110,7 +110,7 @@ def _print_tables(data: Mapping[str, Any], links: Sequence[tuple[str, LinkView]]
     _print_unready(console, data["processes"])
     console.print(make_table(("SLICE", "TYPE", "STATE", "TENANT", "SINCE"), _slice_rows(data)))
     if data.get("executors"):
-        columns = ("EXECUTOR", "TENANT", "STATE", "MEMORY", "CPU", "PID", "ADDRESS")
+        columns = ("EXECUTOR", "TENANT", "STATE", "MEMORY", "CPU", "PID")
         console.print()
         console.print(make_table(columns, _executor_rows(data)))
     if data["tenants"]:
@@ -155,7 +155,6 @@ def _executor_rows(data: Mapping[str, Any]) -> Iterator[Sequence[str]]:
             shown_memory(item),
             shown_cpu(item),
             str(item["pid"] or "-"),
-            item["address"] or "-",
         )
 
 
