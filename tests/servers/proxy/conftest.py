@@ -40,7 +40,7 @@ class LocalProxy:
         **service: Any,
     ) -> None:
         slices = [InstanceType.parse(KIND)] * 2
-        placed = PlacedExecutors(slices) if places_executors else None
+        placed = PlacedExecutors(slices, with_cpus=runs_python) if places_executors else None
         self.engine = Engine(
             slices,
             memory_limit,

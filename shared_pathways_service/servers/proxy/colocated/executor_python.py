@@ -11,6 +11,7 @@ from typing import Any
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.dtypes import STRING
 from shared_pathways_service.servers.devices.interface import ArraySpec
+from shared_pathways_service.servers.proxy.executors.awaiting import result_of
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink, new_number
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
 
@@ -18,7 +19,7 @@ __all__ = ["ExecutorFunction", "ExecutorPython", "RemoteCall"]
 
 
 class ExecutorFunction:
-    """A function, as executors know it.
+    """A function, as executors know it; they drop it when nothing refers to this, or before.
 
     Args:
       body: What makes it a program there, without a number.
@@ -52,6 +53,10 @@ class ExecutorFunction:
         for link, number in numbers.items():
             link.free("programs", number)
 
+    def __del__(self) -> None:
+        # (A session that ends drops none of its functions.)
+        self.drop()
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RemoteCall:
@@ -72,7 +77,7 @@ class RemoteCall:
         Raises:
           StatusError: It has failed, or its executor is lost.
         """
-        strings = iter(self.report.result().pieces)
+        strings = iter(result_of(self.report).pieces)
         return [
             [next(strings) for _ in range(self.pieces)] if array is None else array
             for array in self.arrays

@@ -1,14 +1,33 @@
-"""Waits for what was asked of executors."""
+"""Waits for what was asked of executors and other processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, TypeVar
 
-from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.devices.status_errors import (
+    Code,
+    StatusError,
+    from_exception,
+)
 
-__all__ = ["first_error"]
+__all__ = ["first_error", "result_of"]
+
+_T = TypeVar("_T")
+
+
+def result_of(asked: futures.Future[_T]) -> _T:
+    """Waits for a result.
+
+    Raises:
+      StatusError: A copy of its error, so that the future does not refer to the frames of its user,
+        which refer to the future.
+    """
+    error = asked.exception()
+    if error is not None:
+        raise from_exception(error).copy()
+    return asked.result()
 
 
 def first_error(asked: Sequence[futures.Future[Any]], timeout_s: float | None = None) -> None:

@@ -16,7 +16,7 @@ from shared_pathways_service.servers.devices.status_errors import (
     StatusError,
     from_exception,
 )
-from shared_pathways_service.servers.proxy.executors.awaiting import first_error
+from shared_pathways_service.servers.proxy.executors.awaiting import first_error, result_of
 from shared_pathways_service.servers.proxy.executors.executor_link import new_number
 from shared_pathways_service.servers.proxy.executors.host_addresses import meeting_host
 from shared_pathways_service.servers.xla.coordination import JOIN_S, Coordinator
@@ -133,10 +133,7 @@ class OpenedSets:
         if is_first:
             self._open_for_all(slices, _devices_on(device_ids, link_of), opening)
         # (All waits of the thread that opens it have deadlines.)
-        error = opening.exception()
-        if error is not None:
-            raise from_exception(error).copy()
-        return opening.result()
+        return result_of(opening)
 
     def drop_broken(self, number: int) -> None:
         """Has the next user of a client's set open another one."""

@@ -29,6 +29,7 @@ from shared_pathways_service.servers.proxy.colocated.strings import STRINGS
 from shared_pathways_service.servers.proxy.engine.compiled_program import Parameter, Program
 from shared_pathways_service.servers.proxy.execution.operations import Operation
 from shared_pathways_service.servers.proxy.execution.values import Spec
+from shared_pathways_service.servers.proxy.executors.awaiting import result_of
 from shared_pathways_service.servers.proxy.executors.executor_client import ExecutorClient
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.session.other_programs import shown_name
@@ -70,7 +71,8 @@ class _CallHere:
 
     def results(self) -> list[Any]:
         """Puts the results on their devices."""
-        pieces = iter(self.made.result())
+        made = result_of(self.made)
+        pieces = iter(made)
         return [_array(s, [next(pieces) for _ in s.placing.device_ids]) for s in self.specs]
 
     def abandon(self) -> None:

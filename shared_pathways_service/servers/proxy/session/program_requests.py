@@ -313,6 +313,8 @@ def _destruct(
 ) -> None:
     program = session.programs.pop(request.loaded_executable_handle, None)
     if program is not None and program.drop is not None:
+        # (JAX lets go of a function once another one of the same object has been called: what
+        # executes that has to find the object, which the first one may keep alive.)
         session.when_idle(program.drop)
     call.response.loaded_executable_destruct_response.SetInParent()
 
