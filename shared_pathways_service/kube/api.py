@@ -42,10 +42,16 @@ _LINE_BYTES = 1 << 16
 
 
 class KubeApi:
-    """One API server, as one user. Use it in one event loop, and close it there."""
+    """One API server, as one user. Use it in one event loop, and close it there.
+
+    Attributes:
+      access: The server and the user.
+      trouble: Why a request is tried again; empty once one has succeeded.
+    """
 
     def __init__(self, access: ClusterAccess) -> None:
         self.access = access
+        self.trouble = ""
         self._transport = Transport(access)
 
     async def __aenter__(self) -> Self:
@@ -123,12 +129,11 @@ class KubeApi:
         for attempt in itertools.count():
             asked_at = time.monotonic()
             try:
-                return await once()
+                answer = await once()
             except (AccessDenied, ApiError, ApiUnreachable) as error:
+                cause = error.cause if isinstance(error, ApiUnreachable) else error.message
                 if not isinstance(error.__cause__, TimeoutError):
-                    causes.append(
-                        error.cause if isinstance(error, ApiUnreachable) else error.message
-                    )
+                    causes.append(cause)
                 is_settling = await self.is_settling(error, asked_at)
                 left_s = (limit.when() or 0) - asyncio.get_running_loop().time()
                 delay_s = retry_delay_s(
@@ -141,6 +146,10 @@ class KubeApi:
                     if isinstance(error, ApiError):
                         error.may_have_succeeded = attempt > 0
                     raise
+                self.trouble = cause
+            else:
+                self.trouble = ""
+                return answer
             await asyncio.sleep(delay_s)
         raise AssertionError("endless")
 

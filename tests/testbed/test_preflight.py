@@ -247,3 +247,4 @@ def test_a_server_that_is_not_there_is_one_failure(namespace: Namespace) -> None
     assert check.name == "API server"
     assert check.outcome is Outcome.FAILED
     assert "127.0.0.1:1" in check.found
+    assert "connection refused" in check.found

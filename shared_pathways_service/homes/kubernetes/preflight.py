@@ -129,10 +129,12 @@ class Preflight:
                 if self._view is not None:
                     await self._view.find_reasons()
         except TimeoutError:
+            trouble = self._api.trouble
+            also = f": {trouble}" if trouble else ""
             error = ApiUnreachable(
-                f"{self._api.access.server} did not answer within {within_s:g} s",
+                f"{self._api.access.server} did not answer within {within_s:g} s{also}",
                 server=self._api.access.server,
-                cause="timed out",
+                cause=trouble or "timed out",
             )
             examined = Examined()
             examined.add(Check.failed("API server", error))
