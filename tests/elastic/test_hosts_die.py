@@ -3,101 +3,145 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from harness.embedded import embedded, status
-from shared_pathways_service.elastic.run_ledger import read_ledger
-from tests.elastic.example_runs import train
+from harness.embedded import embedded, nothing_left, status
+from harness.programs import Program, program, wait_until
+from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race
 
-STEPS = 60
-ALL = ("--slices=3", f"--steps={STEPS}", "--checkpoint-period=10")
+WORKER = "shared_pathways_service.servers.worker"
+EXECUTOR = "shared_pathways_service.servers.executor"
+STEPS = 12
+
+#: Trains three times: undisturbed; waiting for the second slice, whose host is killed; and going on
+#: without it until it is back.
+TRAINING = """
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 3}) as connection:
+    import jax, numpy as np
+    from shared_pathways_service import elastic
+    from harness.elastic.example_training import dataset, initial_state, options, train_step
+
+    def run(steps, kept="", directory=None, **chosen):
+        events, used, is_kept = [], {}, threading.Event()
+
+        def hear(event):
+            events.append(event)
+            if event.kind == kept and event.step == 4:
+                is_kept.set()
+
+        def train(attempt):
+            state = attempt.restore(initial_state)
+            begun = attempt.progress.step
+            for batch in attempt.batches(dataset()):
+                step = attempt.progress.step
+                if step == steps:
+                    break
+                if kept and step == 6 and attempt.number == 1:
+                    assert is_kept.wait(150)
+                    say("kill")
+                    wait_for("killed")
+                if attempt.slice_count == 2 and step == begun + 2:
+                    say("shrunk")
+                    while not manager.available_inactive_slices:
+                        time.sleep(0.02)
+                given = jax.device_put(np.asarray(batch, np.float32), attempt.over_batch())
+                state, loss = train_step(state, given)
+                used[step] = [int(number) for number in batch]
+                attempt.step_done(state, loss)
+
+        with elastic.Manager(options=options(**chosen), directory=directory, on_event=hear,
+                             console=False) as manager:
+            manager.run(train)
+
+        def of(kind):
+            return [event for event in events if event.kind == kind]
+
+        say("ran", losses={event.step: event.loss for event in of("elastic.step")},
+            used=[used[step] for step in sorted(used)],
+            slices=[event.slices for event in of("elastic.attempt.started")],
+            causes=[event.cause for event in of("elastic.retry")],
+            origins=[event.origin for event in of("elastic.restored")])
+
+    run(STEPS, elastic_min_slice_count=-1)
+    run(STEPS, "checkpoint.saved", DIRECTORY, elastic_min_slice_count=-1, checkpoint_period=4)
+    run(STEPS + 4, "snapshot.taken", snapshot_period=2)
+say("left")
+"""
 
 
-class HostKiller:
-    """Kills the host of the tenant's second slice at one step of a run.
-
-    Attributes:
-      killed: The command lines of the processes that it killed.
-    """
-
-    def __init__(self, at: int) -> None:
-        self.killed: list[list[str]] = []
-        self._line = f"completed step: {at},"
-
-    def hear(self, line: str) -> bool:
-        """Kills the host when a line reports the step; never ends the run."""
-        if line.startswith(self._line) and not self.killed:
-            self._kill()
-        return False
-
-    def _kill(self) -> None:
-        told = status()
-        [slice_id] = [one["id"] for one in told["slices"] if one["virtual_index"] == 1]
-        [worker] = [
-            psutil.Process(process["pid"])
-            for process in told["processes"]
-            if (process["role"], process["slice"]) == ("worker", slice_id)
-        ]
-        host = [worker, *worker.children(recursive=True)]
-        self.killed = [process.cmdline() for process in host]
-        for process in host:
-            # (An executor may have seen its worker's end.)
-            with contextlib.suppress(ProcessLookupError):
-                # Each has a process group of its own.
-                os.killpg(process.pid, signal.SIGKILL)
-
-    def check(self) -> None:
-        """Checks that a worker was killed with its executor."""
-        modules = [command[command.index("-m") + 1] for command in self.killed]
-        assert modules == [
-            "shared_pathways_service.servers.worker",
-            "shared_pathways_service.servers.executor",
-        ]
+def kill_host() -> None:
+    """Kills the host of the tenant's second slice: its worker, and the worker's executor."""
+    told = status()
+    [slice_id] = [one["id"] for one in told["slices"] if one["virtual_index"] == 1]
+    [worker] = [
+        psutil.Process(process["pid"])
+        for process in told["processes"]
+        if (process["role"], process["slice"]) == ("worker", slice_id)
+    ]
+    host = [worker, *worker.children(recursive=True)]
+    commands = [process.cmdline() for process in host]
+    assert [command[command.index("-m") + 1] for command in commands] == [WORKER, EXECUTOR]
+    for process in host:
+        # (An executor may have seen its worker's end.)
+        with contextlib.suppress(ProcessLookupError):
+            # Each has a process group of its own.
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-def losses(lines: list[str]) -> dict[int, str]:
-    """Returns the loss of each step, of its last run."""
-    found = (re.match(r"completed step: (\d+),.* loss: (\S+)", line) for line in lines)
-    return {int(one[1]): one[2] for one in found if one}
+def check_losses(undisturbed: dict[str, Any], waited: dict[str, Any]) -> None:
+    """Checks that a run that waits for its host has the losses of an undisturbed run."""
+    assert undisturbed["causes"] == []
+    assert waited["causes"] == ["slice_down"]
+    assert waited["slices"] == [[0, 1, 2]] * 2
+    assert waited["origins"] == ["initial", "checkpoint"]
+    assert list(undisturbed["losses"]) == [str(step + 1) for step in range(STEPS)]
+    assert waited["losses"] == pytest.approx(undisturbed["losses"], rel=1e-4)
+    assert waited["used"] == undisturbed["used"]
 
 
-def origins(directory: Path) -> list[object]:
-    return [e.data["origin"] for e in read_ledger(directory) if e.kind == "elastic.restored"]
+def check_growth(shrunk: dict[str, Any]) -> None:
+    """Checks that a run went on on the remaining hosts, and used the lost one again."""
+    assert shrunk["causes"] == ["slice_down", "scale_up"]
+    assert shrunk["slices"] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+    assert shrunk["origins"] == ["initial", "snapshot", "live"]
+    # Four steps take an epoch of 96 examples, each of which is used once.
+    examples = list(itertools.chain(*shrunk["used"]))
+    assert len(examples) == 96 * (STEPS + 4) // 4
+    for begin in range(0, len(examples), 96):
+        assert sorted(examples[begin : begin + 96]) == list(range(96))
 
 
-def test_a_run_continues_on_the_remaining_hosts_and_uses_the_lost_one_again(
-    tmp_path: Path,
+def lose_host(running: Program) -> None:
+    running.expect("kill")
+    kill_host()
+    running.tell("killed")
+
+
+def test_training_goes_on_after_the_death_of_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killer = HostKiller(at=12)
+    workers = HeldProcesses(WORKER, tmp_path, monkeypatch)
+    source = TRAINING.replace("STEPS", str(STEPS)).replace("DIRECTORY", repr(str(tmp_path / "run")))
     with embedded(3, 0, "--engine=distributed"):
-        code, lines = train(tmp_path, "--steps=400", "--snapshot-period=5", until=killer.hear)
-    assert code == 0, "\n".join(lines)
-    killer.check()
-    causes = [e.data["cause"] for e in read_ledger(tmp_path) if e.kind == "elastic.retry"]
-    assert causes == ["slice_down", "scale_up"]
-    assert origins(tmp_path) == ["initial", "snapshot", "live"]
-    assert sorted(losses(lines)) == list(range(1, 401))
-    assert float(lines[-1].removeprefix("held-out accuracy: ")) > 0.9
-
-
-def test_a_run_that_waits_for_its_host_has_the_losses_of_an_undisturbed_run(
-    tmp_path: Path,
-) -> None:
-    killer = HostKiller(at=25)
-    with embedded(3, 0, "--engine=distributed"):
-        code, undisturbed = train(tmp_path / "undisturbed", *ALL)
-        assert code == 0, "\n".join(undisturbed)
-        code, lines = train(tmp_path / "run", *ALL, until=killer.hear)
-        assert code == 0, "\n".join(lines)
-    killer.check()
-    assert origins(tmp_path / "run") == ["initial", "checkpoint"]
-    assert sorted(losses(lines)) == list(range(1, STEPS + 1))
-    assert losses(lines) == losses(undisturbed)
+        with program(source) as running:
+            undisturbed = running.expect("ran")
+            lose_host(running)
+            check_losses(undisturbed, running.expect("ran"))
+            # Nothing takes the place of this one before training goes on without it.
+            workers.hold()
+            lose_host(running)
+            running.expect("shrunk")
+            workers.let_go()
+            check_growth(running.expect("ran"))
+            running.expect("left")
+            assert running.wait() == 0
+        wait_until("the slices to be free", nothing_left)

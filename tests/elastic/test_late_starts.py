@@ -10,16 +10,9 @@ import pytest
 
 from harness.embedded import embedded, nothing_left, status
 from harness.programs import program, wait_until
+from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race
-
-#: Runs when Python starts: holds executors back while a file exists.
-HOLD = """
-import os, sys, time
-if "shared_pathways_service.servers.executor" in sys.orig_argv:
-    while os.path.exists({file!r}):
-        time.sleep(0.02)
-"""
 
 #: Trains on two slices, and reports when both are waited for; then loses an executor.
 TRAINING = """
@@ -51,7 +44,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connectio
         return float(state["x"][0])
 
     options = elastic.Options(
-        probe_timeout=0.5, poll_interval=0.2, health_timeout=1.0, health_every=1,
+        probe_timeout=4.0, poll_interval=0.2, health_timeout=1.0, health_every=1,
         snapshot_period=1, flap_limit=100,
     )
     with elastic.Manager(options=options, on_event=hear, console=False,
@@ -64,28 +57,25 @@ say("left")
 def test_slices_whose_executors_start_late_are_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = tmp_path / "held"
-    (tmp_path / "sitecustomize.py").write_text(HOLD.format(file=str(held)))
-    path = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}" if path else str(tmp_path))
-    held.touch()
+    executors = HeldProcesses("shared_pathways_service.servers.executor", tmp_path, monkeypatch)
+    executors.hold()
     with embedded(2, 0, "--engine=distributed"):
         with program(TRAINING) as running:
             assert running.expect("connected")["starting"] == [0, 1]
             while running.expect("awaited")["slices"] != [0, 1]:
                 pass
-            held.unlink()
+            executors.let_go()
             assert running.expect("trains")["starting"] == []
 
             # Its replacement is on the same host, and starts late as well.
-            held.touch()
+            executors.hold()
             told = status()
             [slice_id] = [one["id"] for one in told["slices"] if one["virtual_index"] == 1]
             [pid] = [one["pid"] for one in told["executors"] if one["slice"] == slice_id]
             os.kill(pid, signal.SIGKILL)
             running.tell("killed")
             assert running.expect("awaited")["slices"] == [1]
-            held.unlink()
+            executors.let_go()
             result = running.expect("result")
             running.expect("left")
             assert running.wait() == 0
