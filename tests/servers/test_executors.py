@@ -234,8 +234,13 @@ def test_a_host_whose_executors_do_not_serve_ends(distributed: tuple[Service, Ho
     tenant = service.tenant("ada", virtual_slices=[_PAIR])
     assert placed(tenant) == ("slice-0", 1)
     assert broken.refused.wait(DEADLINE_S)
-    assert "the executor ended with exit code 7 before it served" in str(broken.session.error)
+    reason = "the executor ended with exit code 7 before it served; its last line: no GPU"
+    assert str(broken.session.error) == reason
     broken.session.close()
+    # The tenant learns of it as well.
+    lost = tenant.expect("placement")
+    assert (lost.state, lost.slice_id) == (pb.Placement.UNPLACED, "slice-0")
+    assert lost.reason.endswith(f"is gone: {reason}")
     assert placed(tenant) == ("slice-1", 2)
     check_told(tenant.expect("executors"), hosts.on("slice-1"), 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 
 from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.glog import is_json, write_text
@@ -14,6 +15,9 @@ _CHUNK = 1 << 16
 _CHUNKS_AT_END = 16
 #: The most bytes of a line; a longer one becomes several.
 _LINE_BYTES = 3000
+#: The most characters of a line in a message.
+_SHOWN = 300
+_GLOG = re.compile(r"[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 
 class ExecutorOutput:
@@ -22,11 +26,13 @@ class ExecutorOutput:
     Attributes:
       pipe: Readable when there is more, or at its end; None after its end.
       write_end: The file descriptor for the executor's output, which `started` closes here.
+      last_text: The text of its last line that is not empty, without time and place; or empty.
     """
 
     def __init__(self, tag: ExecutorTag) -> None:
         self._tag = tag
         self._rest = b""
+        self.last_text = ""
         self.pipe: int | None
         self.pipe, self.write_end = os.pipe()
         os.set_blocking(self.pipe, False)
@@ -51,7 +57,7 @@ class ExecutorOutput:
             lines.append(self._rest[:_LINE_BYTES])
             self._rest = self._rest[_LINE_BYTES:]
         for line in lines:
-            self._write(line)
+            self._write_own(line)
         return True
 
     def say(self, text: str) -> None:
@@ -68,10 +74,16 @@ class ExecutorOutput:
     def _end(self) -> None:
         if self.pipe is not None:
             if self._rest:
-                self._write(self._rest)
+                self._write_own(self._rest)
             with contextlib.suppress(OSError):
                 os.close(self.pipe)
             self.pipe = None
+
+    def _write_own(self, line: bytes) -> None:
+        text = "".join(filter(str.isprintable, line.decode(errors="replace"))).strip()
+        if text:
+            self.last_text = _GLOG.sub("", text, count=1)[:_SHOWN]
+        self._write(line)
 
     def _write(self, line: bytes) -> None:
         for start in range(0, max(1, len(line)), _LINE_BYTES):

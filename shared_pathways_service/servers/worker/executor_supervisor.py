@@ -197,7 +197,7 @@ class ExecutorSupervisor:
                 return False
             how = _how_ended(self._last_code)
             if not running.serves:
-                return self._give_up(f"the executor {how} before it served")
+                return self._give_up(f"the executor {how} before it served{_last(running)}")
             ended = Ended(
                 generation=running.assignment.generation, reason=how, exit_code=self._last_code
             )
@@ -216,7 +216,7 @@ class ExecutorSupervisor:
             )
         elif not running.serves and time.monotonic() >= self._serve_by:
             return self._end(running) and self._give_up(
-                f"the executor did not serve within {self._serve_within_s:g} s"
+                f"the executor did not serve within {self._serve_within_s:g} s{_last(running)}"
             )
         return True
 
@@ -233,9 +233,11 @@ class ExecutorSupervisor:
             code = running.kill(self._end_within_s)
             how = _how_ended(code) if by_itself else "was killed by its worker"
             running.output.say(f"Process {running.pid} {how}")
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as error:
+            # (The executor's own end is reported with its command line.)
+            left = error.cmd if isinstance(error.cmd, str) else f"process {running.pid}"
             return self._give_up(
-                f"executor {running.pid} was killed and did not end in {self._end_within_s:g} s"
+                f"the executor was killed, but {left} did not end in {self._end_within_s:g} s"
             )
         self._last_code = code
         return True
@@ -268,6 +270,11 @@ class ExecutorSupervisor:
         with self._lock, contextlib.suppress(BlockingIOError):
             if not self._closed:
                 os.write(self._wake_write, b".")
+
+
+def _last(running: ExecutorProcess) -> str:
+    text = running.output.last_text
+    return f"; its last line: {text}" if text else ""
 
 
 def _how_ended(code: int) -> str:

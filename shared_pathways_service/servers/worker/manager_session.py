@@ -63,7 +63,7 @@ class Session:
     def close(self) -> None:
         """Ends the executor, then deregisters the worker, or gives up if the RM does not answer."""
         self._executors.close()
-        bye = pb.WorkerBye(reason="the worker was told to stop")
+        bye = pb.WorkerBye(reason=str(self.error or "the worker was told to stop"))
         self._stream.close(pb.WorkerMessage(bye=bye))
 
     # ---- callbacks of the stream

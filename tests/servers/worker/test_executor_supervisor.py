@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from harness.embedded import eventually
 from harness.processes import DEADLINE_S, REPOSITORY, is_gone
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.runtime.executor_lines import ExecutorTag, read_tagged
-from shared_pathways_service.servers.worker.executor_process import Assignment
+from shared_pathways_service.servers.worker.executor_process import Assignment, ExecutorProcess
 from shared_pathways_service.servers.worker.executor_supervisor import (
     Ended,
     ExecutorSupervisor,
@@ -198,7 +199,7 @@ def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being
     ("mode", "reason"),
     [
         ("mute", "the executor did not serve within 0.5 s"),
-        ("end", "the executor ended with exit code 7 before it served"),
+        ("end", "the executor ended with exit code 7 before it served; its last line: no GPU"),
     ],
 )
 def test_a_host_whose_executor_does_not_serve_is_unfit(
@@ -213,6 +214,31 @@ def test_a_host_whose_executor_does_not_serve_is_unfit(
     assert host.unfit.empty()
     assert host.news.empty()
     assert all(is_gone(found["pid"]) for found in host.stand_in.started)
+
+
+@pytest.mark.parametrize(
+    ("left", "shown"),
+    [(["python", "-m"], r"process \d+"), ("processes [7, 8]", r"processes \[7, 8\]")],
+)
+def test_a_host_whose_processes_cannot_be_killed_is_unfit(
+    make_host: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+    left: list[str] | str,
+    shown: str,
+) -> None:
+    host = make_host(end_within_s=3.0)
+    host.supervisor.assign(assigned(1))
+    host.serving()
+    kill = ExecutorProcess.kill
+
+    def killed_late(process: ExecutorProcess, within_s: float) -> int:
+        kill(process, DEADLINE_S)
+        raise subprocess.TimeoutExpired(left, within_s)
+
+    monkeypatch.setattr(ExecutorProcess, "kill", killed_late)
+    host.supervisor.assign(None)
+    reason = host.unfit.get(timeout=DEADLINE_S)
+    assert re.fullmatch(rf"the executor was killed, but {shown} did not end in 3 s", reason)
 
 
 def test_what_executors_write_becomes_tagged_lines_of_the_workers_log(
