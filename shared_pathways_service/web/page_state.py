@@ -11,13 +11,14 @@ Row: TypeAlias = Mapping[str, Any]
 #: By collection, by key.
 State: TypeAlias = Mapping[str, Mapping[str, Row]]
 
-#: Collections with the field that is a row's key.
-_KEYS: Mapping[str, str] = {
-    "slices": "id",
-    "tenants": "name",
-    "queue": "tenant",
-    "reservations": "id",
-    "plans": "id",
+#: Collections with the fields whose values are a row's key, joined by slashes.
+_KEYS: Mapping[str, Sequence[str]] = {
+    "slices": ("id",),
+    "executors": ("slice", "host"),
+    "tenants": ("name",),
+    "queue": ("tenant",),
+    "reservations": ("id",),
+    "plans": ("id",),
 }
 COLLECTIONS = ("service", *_KEYS)
 #: Fields that change with each second although nothing happened: the page counts seconds itself.
@@ -41,8 +42,11 @@ def state_of(service: Row, occupancy: Mapping[str, Sequence[Row]]) -> State:
     """
     about = {**service, "unreachable_since": None, "error": None, "hint": None}
     rows = {
-        name: {row[key]: _steady(row) for row in occupancy.get(name, ())}
-        for name, key in _KEYS.items()
+        name: {
+            "/".join(str(row[field]) for field in fields): _steady(row)
+            for row in occupancy.get(name, ())
+        }
+        for name, fields in _KEYS.items()
     }
     return {"service": {"service": about}, **rows}
 

@@ -64,6 +64,38 @@ def test_a_connection_shows_its_state_counters_and_log(browser: Browser) -> None
         expect(page.get_by_text("The service has no connection of this name now.")).to_be_visible()
 
 
+def test_a_connections_executors_are_shown_with_what_they_use(browser: Browser) -> None:
+    script = Telling(answer=sample().answer)
+    used = pb.ExecutorUsage(
+        generation=1,
+        resident_bytes=512 << 20,
+        memory_limit_bytes=8 << 30,
+        cpu_seconds=90.25,
+        cpu_percent=150,
+    )
+    serving = pb.ExecutorStatus(generation=1, state="serving", pid=7, usage=used)
+    older = pb.ExecutorStatus(generation=1, state="starting")
+    held = next(one for one in script.answer.slices if one.tenant == "ada-job")
+    del held.workers[:]
+    held.workers.extend(
+        pb.WorkerStatus(host_index=host, executor=one) for host, one in ((0, serving), (1, older))
+    )
+    with browser.new_context() as context, page_of(script) as port:
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}#connection/ada-job")
+        rows = page.get_by_role("table", name="Executors").get_by_role("row")
+        expect(rows).to_have_count(3)
+        cells = rows.nth(1).locator("th, td")
+        shown = [held.id, "0", "serving", "512 MiB of 8.0 GiB", "150%", "90 s", "7"]
+        expect(cells).to_have_text(shown)
+        expect(rows.nth(2).locator("th, td")).to_have_text([held.id, "1", "starting", *"----"])
+        # Live, until the last one has ended.
+        held.workers[0].executor.usage.cpu_percent = 0
+        expect(cells.nth(4)).to_have_text("0%")
+        del held.workers[:]
+        expect(page.get_by_role("table", name="Executors")).to_be_hidden()
+
+
 def test_plans_are_drawn_and_told(browser: Browser) -> None:
     script, now = sample(), time.time()
     script.answer.slices.extend(

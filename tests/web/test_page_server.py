@@ -133,6 +133,7 @@ def test_a_stream_sends_the_state_and_then_what_changes(service: Service) -> Non
             assert first.keys() == {
                 "service",
                 "slices",
+                "executors",
                 "tenants",
                 "queue",
                 "reservations",

@@ -30,6 +30,15 @@ export class ConnectionView {
       ["Hosts", (row) => (store.rows.slices.get(row.slice_id)?.hosts ?? []).join(", ")],
       ["Held for", (row) => ago(store.rows.slices.get(row.slice_id)?.held_since).replace(" ago", "")],
     ]);
+    this.executors = new Table("Executors", [
+      ["Slice", (row) => row.slice],
+      ["Host", (row) => String(row.host), "number"],
+      ["State", (row) => row.state],
+      ["Memory", (row) => memoryOf(row), "number"],
+      ["CPU", (row) => (row.cpu_percent === null ? "-" : `${row.cpu_percent}%`), "number"],
+      ["CPU time", (row) => (row.cpu_seconds === null ? "-" : span(row.cpu_seconds)), "number"],
+      ["Process", (row) => String(row.pid ?? "-"), "number"],
+    ]);
     this.memory = new Table("Memory of the devices", [
       ["Device", (row) => row.device, "number"],
       ["Held", (row) => bytes(row.held), "number"],
@@ -48,7 +57,8 @@ export class ConnectionView {
     this.logText = make("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "Log of the proxy" });
     const end = make("button", { type: "button", onclick: () => actions.offer(name, [choiceFor(name)]) }, `Delete ${name}`);
     this.elements = [
-      make("p", { class: "subject" }, name), ...(actions.allowed ? [end] : []), this.told, this.facts, this.slices.element, this.decisions.element,
+      make("p", { class: "subject" }, name), ...(actions.allowed ? [end] : []), this.told, this.facts, this.slices.element, this.executors.element,
+      this.decisions.element,
       make("h3", {}, "Proxy"), this.countersTold, this.memory.element,
       make("details", {}, make("summary", {}, "All counters"), this.counters.element),
       make("h3", {}, "Log"), this.logTold, this.logText,
@@ -89,6 +99,9 @@ export class ConnectionView {
     this.factRows.show(facts.filter(([, text]) => text).map((fact) => [fact[0], fact]));
     this.slices.show((tenant?.slices ?? []).map((slice) => [String(slice.index), slice]));
     this.slices.element.hidden = !tenant?.slices.length;
+    const executors = [...this.store.rows.executors].filter(([, row]) => row.tenant === this.name);
+    this.executors.show(executors.sort(([a], [b]) => byName(a, b)));
+    this.executors.element.hidden = !executors.length;
     this.decisions.show(this.history.map((row, number) => [`${row.time} ${number - this.history.length}`, row]));
     this.decisions.element.hidden = !this.history.length;
     this.showCounters();
@@ -178,6 +191,12 @@ function linkText(link) {
   }
   const took = span(Math.max(0, (Date.parse(link.resumed_at) - Date.parse(link.lost_at)) / 1000));
   return `up; lost ${lost} ago, and resumed after ${took} and ${link.attempts} attempts${why ? `: ${why}` : ""}`;
+}
+
+/** Returns the memory of an executor, with its limit if it has one. */
+function memoryOf({ memory_bytes: used, memory_limit_bytes: limit }) {
+  if (used === null) return "-";
+  return limit === null ? bytes(used) : `${bytes(used)} of ${bytes(limit)}`;
 }
 
 function bytes(count) {

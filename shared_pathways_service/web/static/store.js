@@ -1,6 +1,6 @@
 // The state of the service as the server last sent it, and the stream that keeps it up to date.
 
-const NAMES = ["service", "slices", "tenants", "queue", "reservations", "plans"];
+const NAMES = ["service", "slices", "executors", "tenants", "queue", "reservations", "plans"];
 // The server sends a sign of life every 5 seconds.
 const SILENCE_MS = 15000;
 
