@@ -38,6 +38,7 @@ def test_a_connection_has_the_logs_of_its_own_executors(
         names = [one.expect("holds")["name"] for one in (ada, bob)]
         for name in names:
             [executor] = sps_json("status", name, *place)["executors"]
+            assert executor["memory_bytes"] > 0
             words = ("logs", name, "--component=executor", *place)
             lines = sps(*words).stdout.splitlines()
             source = f"{executor['slice']}-{executor['host']}: "
