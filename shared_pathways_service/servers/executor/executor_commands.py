@@ -231,6 +231,7 @@ class Commands:
     def _fail(self, job: Job, error: StatusError) -> None:
         for held in job.makes:
             held.fail(error)
+        self._python.forget(job.number)
         if job.number:
             report = pb.ExecutorReport(number=job.number, code=error.code.value)
             report.message = error.message

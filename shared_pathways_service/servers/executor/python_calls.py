@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent import futures
 
 from shared_pathways_service.protocol import executors_pb2 as pb
@@ -54,6 +54,8 @@ class PythonCalls:
         self._is_allowed = is_allowed
         self._lock = threading.Lock()
         self._processes: dict[int, PythonProcess] = {}
+        #: The numbers of sessions that have ended: their last functions may be made only then.
+        self._closed: set[int] = set()
         #: Calls by the numbers of their commands; None: it has not begun.
         self._calls: dict[int, tuple[PythonProcess, Results] | None] = {}
 
@@ -61,7 +63,7 @@ class PythonCalls:
         """Makes a function, which is unpickled when it is first called.
 
         Raises:
-          StatusError: No functions may run here.
+          StatusError: No functions may run here, or the session has ended.
         """
         body: pb.MakePython = job.body
         if not self._is_allowed:
@@ -69,6 +71,8 @@ class PythonCalls:
                 Code.UNIMPLEMENTED, f"{body.name}: this executor has no --colocated_python"
             )
         with self._lock:
+            if body.python in self._closed:
+                raise StatusError(Code.CANCELLED, f"{body.name}: its session has ended")
             process = self._processes.get(body.python)
             if process is None:
                 process = self._processes[body.python] = PythonProcess(body.device_count)
@@ -90,18 +94,14 @@ class PythonCalls:
         Raises:
           StatusError: It was abandoned, or has too many arrays; or its arguments have an error.
         """
-        try:
-            function: PythonFunction = job.uses[1].get()
-            client = job.opened
-            buffers = [piece for held in job.uses[2:] for piece in client.pieces(held.get())]
-            with self._lock:
-                if job.number not in self._calls:
-                    raise StatusError(Code.CANCELLED, f"{function.body.name} was not called")
-                made = function.call(buffers)
-                self._calls[job.number] = (function.process, made)
-        except Exception:
-            self._forget(job)
-            raise
+        function: PythonFunction = job.uses[1].get()
+        client = job.opened
+        buffers = [piece for held in job.uses[2:] for piece in client.pieces(held.get())]
+        with self._lock:
+            if job.number not in self._calls:
+                raise StatusError(Code.CANCELLED, f"{function.body.name} was not called")
+            made = function.call(buffers)
+            self._calls[job.number] = (function.process, made)
         ended = dataclasses.replace(job, kind="end_python", body=made)
         made.add_done_callback(lambda _made: then(ended))
 
@@ -111,7 +111,7 @@ class PythonCalls:
         Raises:
           StatusError: It has failed.
         """
-        self._forget(job)
+        self.forget(job.number)
         function: PythonFunction = job.uses[1].get()
         body = function.body
         try:
@@ -127,9 +127,10 @@ class PythonCalls:
                 held, spec = next(made)
                 held.fill(job.opened.put(spec, [memoryview(piece) for piece in own]))
 
-    def _forget(self, job: Job) -> None:
+    def forget(self, number: int) -> None:
+        """Forgets a call that has ended, or that failed and does not begin."""
         with self._lock:
-            self._calls.pop(job.number, None)
+            self._calls.pop(number, None)
 
     def abandon(self, number: int) -> None:
         """Ends a call, and the process if it runs the call; nothing if it has ended."""
@@ -139,9 +140,10 @@ class PythonCalls:
             process, made = call
             process.abandon(made)
 
-    def close(self, numbers: Iterable[int]) -> None:
+    def close(self, numbers: Collection[int]) -> None:
         """Kills the processes of sessions that have ended."""
         with self._lock:
+            self._closed.update(numbers)
             ended = [self._processes.pop(n) for n in numbers if n in self._processes]
         for process in ended:
             process.close()

@@ -70,6 +70,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self.offers = Offers()
+        self.python = PythonCalls(is_allowed=False)
         self._reports: queue.SimpleQueue[pb.ExecutorReport] = queue.SimpleQueue()
         # (Of an engine's methods.)
         engine: Any = SimpleNamespace(open=Client, bound_collectives=lambda _seconds: None)
@@ -78,7 +79,7 @@ class Proxy:
             self._take,
             self.offers,
             "the executor of host 3",
-            PythonCalls(is_allowed=False),
+            self.python,
         )
         self._sent = 0
         self._received: dict[int, pb.ExecutorReport] = {}
@@ -302,6 +303,17 @@ def test_a_client_without_a_thread_for_its_programs_is_not_opened(
         assert proxy.report(number).code == Code.RESOURCE_EXHAUSTED
     for number in (compiled, ran):
         assert proxy.report(number).code in {Code.RESOURCE_EXHAUSTED, Code.INTERNAL}
+
+
+def test_a_call_of_python_without_a_thread_is_forgotten(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.report(proxy.send(open=pb.OpenClient(collective_timeout_s=7)))
+    with proxy.without_threads(monkeypatch):
+        proxy.send(make_python=pb.MakePython(program=PROGRAM))
+        called = proxy.send(call_python=pb.CallPython(program=PROGRAM))
+    assert proxy.report(called).code == Code.RESOURCE_EXHAUSTED
+    assert not proxy.python._calls
 
 
 def test_an_executor_without_memory_names_its_host(proxy: Proxy) -> None:

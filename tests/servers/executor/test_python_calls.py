@@ -124,6 +124,14 @@ def test_a_call_can_be_abandoned_before_it_begins_and_while_it_runs(
     calls.abandon(3)  # it has ended: nothing happens
 
 
+def test_no_function_is_made_for_a_session_that_has_ended(calls: PythonCalls) -> None:
+    calls.close([1])
+    with pytest.raises(StatusError, match="function 1: its session has ended") as raised:
+        function(calls, lambda x: x, 1)
+    assert raised.value.code == Code.CANCELLED
+    function(calls, lambda x: x, 2, session=2)
+
+
 def test_without_permission_no_function_is_made() -> None:
     with pytest.raises(StatusError, match="function 1: this executor has no --colocated_python"):
         function(PythonCalls(is_allowed=False), lambda x: x, 1)

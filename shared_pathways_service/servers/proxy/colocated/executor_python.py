@@ -11,6 +11,7 @@ from typing import Any
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.dtypes import STRING
 from shared_pathways_service.servers.devices.interface import ArraySpec
+from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.awaiting import result_of
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink, new_number
 from shared_pathways_service.servers.proxy.executors.remote_arrays import RemoteArray, spec_message
@@ -97,6 +98,7 @@ class ExecutorPython:
         self._lock = threading.Lock()
         self._links: set[ExecutorLink] = set()
         self._outstanding = 0
+        self._is_closed = False
 
     @property
     def outstanding(self) -> int:
@@ -117,7 +119,11 @@ class ExecutorPython:
           link: The executor.
           client: The number of the client there that the results belong to.
           arguments: Arrays on this executor.
+
+        Raises:
+          StatusError: The session has ended.
         """
+        self._enter(link)
         pieces = len(function.results[0].placing.device_ids) if function.results else 0
         arrays = [
             None
@@ -132,9 +138,6 @@ class ExecutorPython:
             arguments=[array.number for array in arguments],
             results=[array.number for array in arrays if array is not None],
         )
-        with self._lock:
-            self._links.add(link)
-            self._outstanding += 1
         command = pb.ExecutorCommand(client=client, call_python=body)
         report = link.ask(command)
         report.add_done_callback(self._count_end)
@@ -143,9 +146,19 @@ class ExecutorPython:
     def close(self) -> None:
         """Ends the processes."""
         with self._lock:
+            self._is_closed = True
             links, self._links = self._links, set()
         for link in links:
             link.free("pythons", self.number)
+
+    def _enter(self, link: ExecutorLink) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise StatusError(Code.CANCELLED, "the session has ended")
+            if link not in self._links:
+                # (On those that are lost there is nothing to end.)
+                self._links = {link, *(k for k in self._links if k.lost is None)}
+            self._outstanding += 1
 
     def _count_end(self, _report: futures.Future[Any]) -> None:
         with self._lock:
