@@ -89,6 +89,7 @@ def test_a_function_that_failed_beside_the_proxy_is_freed(
     wait_until(lambda: function() is None)
 
 
+@pytest.mark.race
 def test_the_end_of_a_session_frees_its_functions(
     executor: LocalExecutor, proxy: LocalProxy, connect: MakeClient, make_waiting: MakeWaiting
 ) -> None:
