@@ -1,6 +1,7 @@
 """MaxText through `sps run`: the losses of a direct run, and elastic training across a lost slice.
 
-    scripts/maxtext [--only slices|elastic|bucket] [--out result.json]
+    scripts/maxtext [--engine local|distributed] [--only slices|hosts|elastic|bucket]
+        [--out result.json]
 
 Runs the recipe of docs/maxtext.md on a service of its own. The result lists what was checked; the
 exit code is 1 if a check fails. The smallest model that trains, on MaxText's synthetic data, in
@@ -10,20 +11,26 @@ float32:
 |---|---|---|
 | direct | 8 of this machine's CPU | losses to compare with |
 | slices | two slices of four chips, through `sps run` | equal losses, checkpoints, no dumps |
-| elastic | the same; slice 1 is lost, and later returns | steps on 8, 4 and 8 devices |
-| bucket | the same, checkpoints in an emulated bucket | the same without DECOUPLE_GCLOUD |
+| hosts | two slices of two hosts with four chips (`distributed`) | the same over several hosts |
+| elastic | as slices; slice 1 is lost, and later returns | steps on 8, 4 and 8 devices |
+| bucket | the same, checkpoints in an emulated bucket (`local`) | without DECOUPLE_GCLOUD |
+
+On the engine `distributed`, the direct runs are multi-controller JAX, with a process for each host:
+its processes exchange data by Gloo as executors do, so sums have the same order. One process adds
+in another order.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -31,6 +38,7 @@ from conformance.maxtext_runs import (
     DECOUPLED,
     DIRECT,
     ELASTIC,
+    HOSTS,
     SLICES,
     Run,
     clean_up,
@@ -38,28 +46,35 @@ from conformance.maxtext_runs import (
     elastic_run,
     proxy_log,
     train,
+    train_directly,
 )
+from harness.host_kills import HOST
 from harness.object_stores import BUCKET, object_store
 from harness.own_service import own_service, write_result
+
+#: A result, and whether each check of it passed.
+Outcome: TypeAlias = tuple[dict[str, Any], dict[str, bool]]
 
 STEPS = 20
 CHECKPOINT_PERIOD = 10
 #: A save into the bucket takes longer than one into a directory.
 BUCKET_STEPS = 400
 OUTPUT = f"gs://{BUCKET}/output"
-DEVICES_PER_SLICE = 4
+DEVICES_PER_HOST = 4
 NAMES = ("maxtext", "jax", "jaxlib", "flax", "orbax-checkpoint", "pathwaysutils")
-DIRECT_FLAGS = f"--xla_force_host_platform_device_count={2 * DEVICES_PER_SLICE}"
+LOCAL, DISTRIBUTED = "local", "distributed"
+TWO_SLICES, TWO_SLICES_OF_TWO_HOSTS = "tpuv6e:2x2=2", "tpuv6e:2x4=2"
 
 
-def direct_and_slices(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+def compared(direct: Run, slices: Run, hosts: int, engine: str) -> Outcome:
     """Compares a run on two slices with the same run on this machine's CPU."""
     steps = {"steps": STEPS, "checkpoint_period": CHECKPOINT_PERIOD}
-    direct = Run(scratch, "direct", {**DIRECT, **steps})
-    train(direct, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": DIRECT_FLAGS, **DECOUPLED})
-    slices = Run(scratch, "slices", {**SLICES, **steps})
+    direct = dataclasses.replace(direct, options={**direct.options, **steps})
+    slices = dataclasses.replace(slices, options={**slices.options, **steps})
+    processes = hosts if engine == DISTRIBUTED else 1
+    train_directly(direct, hosts * DEVICES_PER_HOST, processes)
     # XLA_FLAGS is unset, so MaxText asks for dumps.
-    train(slices, DECOUPLED, through_sps=True)
+    train(slices, DECOUPLED)
     log = proxy_log(slices.name)
     pairs = list(zip(direct.metrics(), slices.metrics(), strict=True))
     differing = sorted(
@@ -67,31 +82,37 @@ def direct_and_slices(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
     )
     saved = [*range(0, STEPS - 1, CHECKPOINT_PERIOD), STEPS - 1]
     result = {
+        "devices": hosts * DEVICES_PER_HOST,
+        "processes_of_the_direct_run": processes,
         "steps": len(pairs),
         "losses": [b["learning/loss"] for _, b in pairs],
         "differing_metrics": differing,
         "checkpoints": slices.checkpoints(),
-        "compiled_programs_kept": compiled_programs(),
     }
     checks = {
         "losses equal those of the direct run in every digit": all(
             a["learning/loss"] == b["learning/loss"] for a, b in pairs
         ),
         "every step was trained once": [m["step"] for m in slices.metrics()] == [*range(STEPS)],
+        "each step was done on all devices": set(slices.devices()) == {result["devices"]},
         "the loss falls": pairs[-1][1]["learning/loss"] < pairs[0][1]["learning/loss"],
         "both runs saved their checkpoints": direct.checkpoints() == slices.checkpoints() == saved,
         "the proxy names the dump flags that it ignores": "xla_dump_to" in log,
         "no dump is written": not slices.dumps.exists(),
-        "compiled programs are kept all the same": compiled_programs() > 0,
     }
+    if engine == LOCAL:
+        # Executors keep none: docs/distributed.md, "What does not exist yet".
+        result["compiled_programs_kept"] = compiled_programs()
+        checks["compiled programs are kept all the same"] = compiled_programs() > 0
     return result, checks
 
 
-def elastic(run: Run, environment: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, bool]]:
+def elastic(run: Run, environment: Mapping[str, str], engine: str) -> Outcome:
     """Loses a slice during training, and gives it back once steps on the other one were seen."""
-    seconds = elastic_run(run, environment)
+    on_executors = engine == DISTRIBUTED
+    seconds, killed = elastic_run(run, environment, on_executors=on_executors)
     phases = run.phases()
-    both, one = 2 * DEVICES_PER_SLICE, DEVICES_PER_SLICE
+    both, one = 2 * DEVICES_PER_HOST, DEVICES_PER_HOST
     done = {step for phase in phases for step in range(phase["first"], phase["last"] + 1)}
     counted = {
         f"steps_on_{count}_devices": sum(p["steps"] for p in phases if p["devices"] == count)
@@ -106,6 +127,9 @@ def elastic(run: Run, environment: Mapping[str, str]) -> tuple[dict[str, Any], d
         ),
     }
     result = {"phases": phases, **counted, **seconds}
+    if on_executors:
+        result["killed"] = killed
+        checks["a worker was killed with its executor"] = killed == HOST
     return result, {f"{run.name}: {name}": passed for name, passed in checks.items()}
 
 
@@ -139,46 +163,65 @@ def bucket_clean_ups(store: Mapping[str, str], name: str) -> dict[str, bool]:
     }
 
 
-def slices_part(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
-    """Trains directly and on two slices."""
-    result, checks = direct_and_slices(scratch)
-    return result, checks | local_clean_ups(scratch)
+def slices_part(scratch: Path, engine: str) -> Outcome:
+    """Trains directly and on two slices of one host."""
+    direct, slices = Run(scratch, "direct", DIRECT), Run(scratch, "slices", SLICES)
+    result, checks = compared(direct, slices, 2, engine)
+    return result, checks | (local_clean_ups(scratch) if engine == LOCAL else {})
 
 
-def elastic_part(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+def hosts_part(scratch: Path, engine: str) -> Outcome:
+    """Trains directly and on two slices of two hosts."""
+    sharded = {**DIRECT, "ici_fsdp_parallelism": HOSTS["ici_fsdp_parallelism"]}
+    direct = Run(scratch, "direct-hosts", sharded)
+    slices = Run(scratch, "hosts", HOSTS, slices=TWO_SLICES_OF_TWO_HOSTS)
+    result, checks = compared(direct, slices, 4, engine)
+    return result, {f"{slices.name}: {name}": passed for name, passed in checks.items()}
+
+
+def elastic_part(scratch: Path, engine: str) -> Outcome:
     """Loses a slice, with checkpoints in a local directory."""
     steps = {"steps": 400, "checkpoint_period": 20}
-    return elastic(Run(scratch, "elastic", {**ELASTIC, **steps}), DECOUPLED)
+    return elastic(Run(scratch, "elastic", {**ELASTIC, **steps}), DECOUPLED, engine)
 
 
-def bucket_part(scratch: Path) -> tuple[dict[str, Any], dict[str, bool]]:
+def bucket_part(scratch: Path, engine: str) -> Outcome:
     """Loses a slice, with checkpoints in a bucket."""
     steps = {"steps": BUCKET_STEPS, "checkpoint_period": 100}
     run = Run(scratch, "bucket", {**ELASTIC, **steps}, output=OUTPUT)
     with object_store("gs") as store:
-        result, checks = elastic(run, store)
+        result, checks = elastic(run, store, engine)
         return result, checks | bucket_clean_ups(store, run.name)
 
 
-PARTS = {"slices": slices_part, "elastic": elastic_part, "bucket": bucket_part}
+PARTS = {
+    LOCAL: {"slices": slices_part, "elastic": elastic_part, "bucket": bucket_part},
+    DISTRIBUTED: {"slices": slices_part, "hosts": hosts_part, "elastic": elastic_part},
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=PARTS, default=LOCAL)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", choices=PARTS, help="repeat a part; the others stay in --out")
+    parser.add_argument("--only", help="repeat a part; the others stay in --out")
     options = parser.parse_args()
+    engine, parts = options.engine, PARTS[options.engine]
+    if options.only not in (None, *parts):
+        known = ", ".join(parts)
+        parser.error(f"--only={options.only} is no part with --engine={engine}: it has {known}")
     result: dict[str, Any] = {"versions": {name: version(name) for name in NAMES}, "checks": {}}
     if options.only and options.out and options.out.exists():
         result = {**json.loads(options.out.read_text())["result"], "versions": result["versions"]}
     with tempfile.TemporaryDirectory(prefix="sps-maxtext-") as directory:
-        for name in [options.only] if options.only else PARTS:
-            with own_service("tpuv6e:2x2=2", 0):
-                result[name], checks = PARTS[name](Path(directory))
+        for name in [options.only] if options.only else parts:
+            slices = TWO_SLICES_OF_TWO_HOSTS if name == "hosts" else TWO_SLICES
+            with own_service(slices, 0, (f"--engine={engine}",)):
+                result[name], checks = parts[name](Path(directory), engine)
             result["checks"] |= checks
     for name, passed in result["checks"].items():
         print(f"{'ok' if passed else 'FAILED'}  {name}")
-    write_result("maxtext", result, options.out)
+    write_result("maxtext" if engine == LOCAL else f"maxtext_{engine}", result, options.out)
     return 0 if all(result["checks"].values()) else 1
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from harness.host_kills import kill_host
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.faults import EmbeddedSlices
 
@@ -20,6 +21,7 @@ __all__ = [
     "DECOUPLED",
     "DIRECT",
     "ELASTIC",
+    "HOSTS",
     "MODEL",
     "SLICES",
     "Run",
@@ -28,6 +30,7 @@ __all__ = [
     "elastic_run",
     "proxy_log",
     "train",
+    "train_directly",
 ]
 
 #: The smallest model that trains, on data that MaxText makes up. docs/maxtext.md shows the same.
@@ -48,7 +51,7 @@ MODEL: Final[Mapping[str, Any]] = {
     "enable_goodput_recording": "false",
     "enable_tensorboard": "false",
 }
-#: On eight devices of this machine's CPU, cut as two slices of four chips are.
+#: In one process on eight devices of this machine's CPU, cut as two slices of four chips are.
 DIRECT: Final = {
     **MODEL,
     "hardware": "cpu",
@@ -62,6 +65,8 @@ SLICES: Final = {
     "dcn_data_parallelism": 2,
     "ici_fsdp_parallelism": 4,
 }
+#: On slices of two hosts with four chips each: parameters are sharded over the hosts.
+HOSTS: Final = {**SLICES, "ici_fsdp_parallelism": 8}
 ELASTIC: Final = {
     **SLICES,
     "dcn_data_parallelism": -1,
@@ -72,6 +77,9 @@ ELASTIC: Final = {
 DECOUPLED: Final = {"DECOUPLE_GCLOUD": "TRUE"}
 
 _SPS: Final = (sys.executable, "-m", "shared_pathways_service.cli")
+#: The direct run's processes, as MaxText's launcher tells each; the coordinator's port is 1234.
+_COORDINATOR: Final = {"JAX_COORDINATOR_ADDRESS": "127.0.0.1", "JOB_INDEX": "0"}
+_OF_ONE_PROCESS: Final = "skip_jax_distributed_system"
 _TRAIN: Final = (sys.executable, "-m", "maxtext.trainers.pre_train.train")
 _CLEAN_UP: Final = (
     "import sys; from absl import logging; from maxtext.utils import elastic_utils;"
@@ -99,22 +107,26 @@ class Run:
       name: Of the run and of its connection.
       options: MaxText's, without those of directories.
       output: Where checkpoints go; None: below `scratch`.
+      slices: What it asks the service for.
+      process: Its index, if a run has several; the first one's metrics count.
     """
 
     scratch: Path
     name: str
     options: Mapping[str, Any]
     output: str | None = None
+    slices: str = "tpuv6e:2x2=2"
+    process: int = 0
 
     @property
     def log(self) -> Path:
         """What MaxText and JAX print."""
-        return self.scratch / f"{self.name}.log"
+        return self.scratch / f"{self._own_name}.log"
 
     @property
     def dumps(self) -> Path:
         """Where MaxText asks XLA to write dumps."""
-        return self.scratch / f"{self.name}-dumps"
+        return self.scratch / f"{self._own_name}-dumps"
 
     @property
     def arguments(self) -> list[str]:
@@ -129,7 +141,11 @@ class Run:
 
     @property
     def _metrics(self) -> Path:
-        return self.scratch / f"{self.name}.jsonl"
+        return self.scratch / f"{self._own_name}.jsonl"
+
+    @property
+    def _own_name(self) -> str:
+        return f"{self.name}-{self.process}" if self.process else self.name
 
     def metrics(self) -> list[dict[str, Any]]:
         """Returns MaxText's metrics of the steps so far, in the order in which they were done."""
@@ -167,7 +183,7 @@ def _running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     command = [*_TRAIN, *run.arguments]
     if through_sps:
-        slices = ("--slices", "tpuv6e:2x2=2", "--proxy-job-name", run.name)
+        slices = ("--slices", run.slices, "--proxy-job-name", run.name)
         command = [*_SPS, "run", *slices, "--", *command]
     with run.log.open("wb") as log:
         process = subprocess.Popen(
@@ -199,23 +215,66 @@ def _finish(run: Run, process: subprocess.Popen[bytes]) -> None:
         raise RuntimeError(f"{run.name} ended with {process.returncode}:\n{end}")
 
 
-def train(run: Run, environment: Mapping[str, str], *, through_sps: bool = False) -> None:
-    """Trains to the end.
+def train(run: Run, environment: Mapping[str, str]) -> None:
+    """Trains through `sps run` to the end.
 
     Raises:
       RuntimeError: MaxText failed; with the end of its log.
     """
     print(f"== {run.name}", flush=True)
-    with _running(run, environment, through_sps=through_sps) as process:
+    with _running(run, environment, through_sps=True) as process:
         _finish(run, process)
 
 
-def elastic_run(run: Run, environment: Mapping[str, str]) -> dict[str, float]:
+def train_directly(run: Run, devices: int, processes: int) -> None:
+    """Trains on this machine's CPU to the end, with JAX alone.
+
+    Args:
+      run: Its options are those of one process.
+      devices: All together.
+      processes: More than one share the devices, as multi-controller JAX.
+
+    Raises:
+      RuntimeError: MaxText failed; with the end of its log.
+    """
+    print(f"== {run.name}", flush=True)
+    own = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices // processes}",
+        **DECOUPLED,
+    }
+    options = {**run.options}
+    if processes > 1:
+        options.pop(_OF_ONE_PROCESS)
+        count = str(processes)
+        own |= {**_COORDINATOR, "PROCESSES_IN_JOB": count, "JAX_PROCESS_COUNT": count}
+    runs = [dataclasses.replace(run, options=options, process=index) for index in range(processes)]
+    with contextlib.ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                _running(one, {**own, "JOB_COMPLETION_INDEX": str(one.process)}, through_sps=False)
+            )
+            for one in runs
+        ]
+        for one, process in zip(runs, started, strict=True):
+            _finish(one, process)
+
+
+def elastic_run(
+    run: Run, environment: Mapping[str, str], *, on_executors: bool = False
+) -> tuple[dict[str, float], tuple[str, ...]]:
     """Trains to the end while a slice is lost and returns.
 
+    Args:
+      run: The training.
+      environment: Of MaxText.
+      on_executors: The slice is lost by a kill of its host from outside.
+
     Returns:
-      Seconds from the loss to the next step, and from the slice's start to the next step on both.
+      Seconds from the loss to the next step, and from the slice's start to the next step on both;
+      and the modules of the processes that were killed from outside.
     """
+    killed: tuple[str, ...] = ()
     print(f"== {run.name}", flush=True)
     with _running(run, environment, through_sps=True) as process:
 
@@ -241,12 +300,15 @@ def elastic_run(run: Run, environment: Mapping[str, str]) -> dict[str, float]:
         wait_until(is_saved, "checkpoint on both slices")
         before = run.devices()[-1]
         with EmbeddedSlices(run.name) as slices:
+            if on_executors:
+                killed = kill_host(_LOST_SLICE)
+            # The service starts no other workers meanwhile.
             slices.kill(_LOST_SLICE, _EVENT_S)
             lost = wait_until(lambda: run.devices()[-1] < before, "step on one slice")
             slices.revive(_LOST_SLICE)
             back = wait_until(lambda: run.devices()[-1] == before, "step on both slices again")
         _finish(run, process)
-    return {"loss_to_next_step_s": lost, "slice_back_to_next_step_s": back}
+    return {"loss_to_next_step_s": lost, "slice_back_to_next_step_s": back}, killed
 
 
 def clean_up(directory: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

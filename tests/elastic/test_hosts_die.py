@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from harness.embedded import embedded, nothing_left, status
+from harness.embedded import embedded, nothing_left
+from harness.host_kills import HOST, kill_host
 from harness.programs import Program, program, wait_until
 from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race
 
-WORKER = "shared_pathways_service.servers.worker"
-EXECUTOR = "shared_pathways_service.servers.executor"
 STEPS = 12
 
 #: Trains three times: undisturbed; waiting for the second slice, whose host is killed; and going on
@@ -78,25 +73,6 @@ say("left")
 """
 
 
-def kill_host() -> None:
-    """Kills the host of the tenant's second slice: its worker, and the worker's executor."""
-    told = status()
-    [slice_id] = [one["id"] for one in told["slices"] if one["virtual_index"] == 1]
-    [worker] = [
-        psutil.Process(process["pid"])
-        for process in told["processes"]
-        if (process["role"], process["slice"]) == ("worker", slice_id)
-    ]
-    host = [worker, *worker.children(recursive=True)]
-    commands = [process.cmdline() for process in host]
-    assert [command[command.index("-m") + 1] for command in commands] == [WORKER, EXECUTOR]
-    for process in host:
-        # (An executor may have seen its worker's end.)
-        with contextlib.suppress(ProcessLookupError):
-            # Each has a process group of its own.
-            os.killpg(process.pid, signal.SIGKILL)
-
-
 def check_losses(undisturbed: dict[str, Any], waited: dict[str, Any]) -> None:
     """Checks that a run that waits for its host has the losses of an undisturbed run."""
     assert undisturbed["causes"] == []
@@ -122,14 +98,14 @@ def check_growth(shrunk: dict[str, Any]) -> None:
 
 def lose_host(running: Program) -> None:
     running.expect("kill")
-    kill_host()
+    assert kill_host(1) == HOST
     running.tell("killed")
 
 
 def test_training_goes_on_after_the_death_of_a_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers = HeldProcesses(WORKER, tmp_path, monkeypatch)
+    workers = HeldProcesses(HOST[0], tmp_path, monkeypatch)
     source = TRAINING.replace("STEPS", str(STEPS)).replace("DIRECTORY", repr(str(tmp_path / "run")))
     with embedded(3, 0, "--engine=distributed"):
         with program(source) as running:
