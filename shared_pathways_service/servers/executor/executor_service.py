@@ -48,7 +48,8 @@ class ExecutorService:
     Attributes:
       make_commands: As above.
       offers: As above.
-      exit_code: The exit code of the process: not 0 if a command could not be read.
+      exit_code: The exit code of the process: not 0 if a command could not be read, or a report not
+        be sent.
     """
 
     def __init__(
@@ -88,6 +89,11 @@ class ExecutorService:
     def note_unreadable(self, error: Exception) -> None:
         """Notes that a command cannot be read, and so the stream ends."""
         glog("E", f"A command of the proxy cannot be read: {error!r}")
+        self.exit_code = 1
+
+    def note_unsent(self, error: BaseException) -> None:
+        """Notes that a report cannot be made or sent, and so the stream ends."""
+        glog("E", f"A report to the proxy cannot be sent: {error!r}")
         self.exit_code = 1
 
     def offered(self, request: bytes, header: str) -> Iterator[bytes]:

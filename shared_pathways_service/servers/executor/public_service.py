@@ -99,8 +99,12 @@ class _PublicCalls:
 
         threading.Thread(target=take_all, name="commands", daemon=True).start()
         # (The end of the stream ends this as well.)
-        for message in sending.messages():
-            yield serialized(message)
+        try:
+            for message in sending.messages():
+                yield serialized(message)
+        except Exception as error:
+            self._service.note_unsent(error)
+            raise
 
 
 class _TakersOnly(grpc.ServerInterceptor):

@@ -1,4 +1,4 @@
-"""gRPC on grpcio's private core: nearly all that knows it is in this folder (ADR 0056).
+"""A gRPC server on grpcio's private core, isolated in this folder (ADR 0056).
 
 - `core_server`: a server; `core_call`: one call of it
 - `core_writer`: sends the messages of a stream one at a time

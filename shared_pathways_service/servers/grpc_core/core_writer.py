@@ -17,18 +17,18 @@ class CoreWriter:
       next_message: Returns the next message, None if there is none; called by one thread at a time.
       send: Begins to send a message; `sent` is called once that has ended. (If the call has ended,
         it is not, and nothing is sent any more.)
-      cancel: Ends the call: a message could not be made or sent, and would be missing.
+      on_error: Ends the call: a message could not be made or sent, and would be missing.
     """
 
     def __init__(
         self,
         next_message: Callable[[], bytes | None],
         send: Callable[[bytes], object],
-        cancel: Callable[[], None],
+        on_error: Callable[[BaseException], None],
     ) -> None:
         self._next_message = next_message
         self._send = send
-        self._cancel = cancel
+        self._on_error = on_error
         # Held while a message is being written.
         self._writing = threading.Lock()
         self._is_wanted = False
@@ -44,8 +44,8 @@ class CoreWriter:
                 if message is not None:
                     self._send(message)
                     return
-            except BaseException:
-                self._cancel()
+            except BaseException as error:
+                self._on_error(error)
                 raise
             self._writing.release()
 

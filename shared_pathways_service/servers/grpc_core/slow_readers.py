@@ -91,6 +91,7 @@ class SlowReaders:
             glog(
                 "W",
                 f"{count} calls are ended: their clients did not read the end of them "
-                f"(--slow_reader_s={self._slow_reader_s:g}, --max_calls={self._most})",
+                f"in {self._slow_reader_s:g} s, or were more than {self._most} "
+                "(a proxy's --slow_reader_s and --max_calls)",
             )
         return remaining

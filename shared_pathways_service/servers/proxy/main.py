@@ -73,8 +73,6 @@ def main(argv: list[str], *, make_service: Callable[..., ProxyService] | None = 
     options = parse_or_exit(ProxyServerOptions, "proxy", argv)
     send_logging_to_glog(log_format=options.log_format)
     descriptors.raise_limit()
-    # (What is loaded stays: a full collection would look through it in the midst of programs.)
-    gc.freeze()
     try:
         _exit(_serve(options, stop_signals, make_service))
     except SharedPathwaysError as error:
@@ -170,6 +168,8 @@ def _serve(
         glog("I", f"Pathways Proxy serving on {listening.shown}")
         if link_server is not None:
             link_server.start(listening.address)
+        # (What is loaded stays: a full collection would look through it in the midst of programs.)
+        gc.freeze()
         report_ready(options.ready_fd, port=listening.port, socket=listening.socket)
         activity = Activity(engine, service, transport.transfers)
         reports = (activity.look, service.counters)

@@ -23,6 +23,8 @@ from shared_pathways_service.servers.executor.executor_service import DRIVE, Exe
 from shared_pathways_service.servers.serving.call_threads import CallThreads
 
 TOKEN = "a-token"
+#: The client whose reports cannot be sent.
+BAD = 9
 HALF = bytes(range(256)) * 512
 
 
@@ -34,7 +36,9 @@ class Echo:
         self.closed = threading.Event()
 
     def take(self, command: pb.ExecutorCommand, data: Sequence[memoryview] = ()) -> None:
-        report = pb.ExecutorReport(number=command.number)
+        report: Any = pb.ExecutorReport(number=command.number)
+        if command.client == BAD:
+            report = "not a report"
         self.report(report, iter(data) if data else None, may_wait=command.client == 1)
 
     def close(self) -> None:
@@ -167,4 +171,13 @@ def test_a_command_that_cannot_be_read_ends_the_executor(server: Server) -> None
         proxy.send(b"\xff\xff")
         assert server.ended.wait(DEADLINE_S)
     assert server.echoes[0].closed.wait(DEADLINE_S)
+    assert server.service.exit_code == 1
+
+
+def test_a_report_that_cannot_be_sent_ends_the_executor_with_an_error(server: Server) -> None:
+    with contextlib.closing(Proxy(server.address)) as proxy:
+        proxy.commands(1)
+        assert proxy.received(1) == [1]
+        proxy.commands(2, client=BAD)
+        assert server.ended.wait(DEADLINE_S)
     assert server.service.exit_code == 1

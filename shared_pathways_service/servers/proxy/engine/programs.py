@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shared_pathways_service.constants import CPU
 from shared_pathways_service.protocol.ifrt import core_pb2, xla_pb2
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.dtypes import (
@@ -54,7 +55,7 @@ class Compiler:
       place: Records what is compiled.
       ffi_names: Functions of the user's own libraries that programs may call.
       turns: Lets other programs compile while one waits for its client.
-      computes_here: Whether programs run in this process: elsewhere none is quick.
+      computes_here: Whether programs run in this process: no others run on a session's thread.
     """
 
     def __init__(
@@ -128,7 +129,8 @@ class Compiler:
             parameters=parameters,
             extra_bytes=memory.temp_size_in_bytes - memory.alias_size_in_bytes,
             run=executable.runner(results),
-            start=executable.starter(results, is_quick=quick),
+            # (On other platforms it may wait on its device for programs of other clients.)
+            start=executable.starter(results, is_quick=quick and client.platform == CPU),
             quick=quick and self.computes_here,
             callbacks=callbacks,
         )

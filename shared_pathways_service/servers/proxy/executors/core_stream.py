@@ -42,7 +42,7 @@ class CoreStream:
         options: Sequence[tuple[str, Any]],
         next_message: Callable[[], bytes | None],
     ) -> None:
-        self._writer = CoreWriter(next_message, self._send, self.cancel)
+        self._writer = CoreWriter(next_message, self._send, lambda _error: self.cancel())
         # Held while an operation is begun.
         self._lock = threading.Lock()
         # Those of the call below, and those that have ended: these belong to the reader.

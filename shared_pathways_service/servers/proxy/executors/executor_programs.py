@@ -156,7 +156,7 @@ class RemoteExecutable:
         """Returns a function that runs the program on all its executors, to its end."""
         runs = _Runs(self._client, self._current, results, self.aliased_parameters())
         if self._hosts > 1 and self._compiled is not None:
-            runs.present()
+            runs.prepare()
         # (Else when it is first needed: a program of one executor is rather started.)
         return runs.run
 
@@ -171,7 +171,7 @@ class RemoteExecutable:
             self._client, self._current, results, self.aliased_parameters(), is_quick=is_quick
         )
         if self._compiled is not None:
-            runs.present()
+            runs.prepare()
         return _Start(runs)
 
     def _described(self, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
@@ -286,6 +286,14 @@ class _Runs:
         """Whether there is a way to run it, on one executor that has all devices of the client."""
         runner = self._runner
         return runner is not None and self._client.is_on(runner.compiled.links)
+
+    def prepare(self) -> None:
+        """Makes the way to run it; if an executor is lost, not now: its first run says so."""
+        try:
+            self.present()
+        except StatusError as error:
+            if error.code is not Code.DATA_LOSS:
+                raise
 
     def present(self) -> _Runner:
         """Returns the way to run it with the present client."""
