@@ -1,4 +1,4 @@
-"""Checks single values, for requests and options: each function returns the value or raises.
+"""Checks single values, for requests and options: each check returns the value or raises.
 
 Unlike in Python, a bool is not a number here, nor a number a bool: ``count=True`` is a mistake.
 """
@@ -15,7 +15,6 @@ from typing import Any, Final
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = [
-    "TEXT_LIMIT",
     "check_bool",
     "check_dns_label",
     "check_duration",
@@ -25,6 +24,7 @@ __all__ = [
     "check_port",
     "check_seconds",
     "check_text",
+    "fitting_text",
 ]
 
 #: Maximum length of a text in a message, in characters.
@@ -114,6 +114,11 @@ def check_text(field: str, value: str) -> str:
             field, value[:TEXT_LIMIT], f"at most {TEXT_LIMIT} printable characters"
         )
     return value
+
+
+def fitting_text(text: str) -> str:
+    """Returns what `check_text` accepts of any text: cut, and with blanks for other characters."""
+    return "".join(one if one.isprintable() else " " for one in text[:TEXT_LIMIT])
 
 
 def check_dns_label(

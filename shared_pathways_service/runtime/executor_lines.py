@@ -12,12 +12,13 @@ import time
 
 from shared_pathways_service.events import rfc3339
 
-__all__ = ["ExecutorTag", "read_tagged"]
+__all__ = ["ExecutorTag", "message_of", "read_tagged"]
 
 _KEY = "executor"
 _TAG = re.compile(
     r"\[executor (?P<tenant>\S+) (?P<slice>\S+)/(?P<host>\d+) g(?P<generation>\d+)\] ?"
 )
+_GLOG = re.compile(r"[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,15 @@ def read_tagged(line: str) -> tuple[ExecutorTag, str] | None:
         generation=int(found["generation"]),
     )
     return tag, text
+
+
+def message_of(line: str) -> str:
+    """Returns the message of a line of a log, in glog's form or JSON; or the line if it has none.
+
+    It may have several lines.
+    """
+    message = _read(line).get("message") if line.startswith("{") else None
+    return message if isinstance(message, str) else _GLOG.sub("", line, count=1)
 
 
 def _object(text: str) -> dict[str, object]:

@@ -6,7 +6,11 @@ import json
 
 import pytest
 
-from shared_pathways_service.runtime.executor_lines import ExecutorTag, read_tagged
+from shared_pathways_service.runtime.executor_lines import (
+    ExecutorTag,
+    message_of,
+    read_tagged,
+)
 
 TAG = ExecutorTag(tenant="isc-proxy-ada", slice_id="tpuv6e-2x4-0", host=1, generation=12)
 
@@ -42,3 +46,15 @@ def test_an_executor_cannot_write_lines_of_another_tenant() -> None:
             found = read_tagged(TAG.line(forged, is_json=is_json))
             assert found is not None
             assert found[0] == TAG
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("E1126 20:10:04.992524      7 a.py:1] no: I1126 1 1 a] b", "no: I1126 1 1 a] b"),
+        ('{"severity": "ERROR", "message": "no\\ndriver", "pid": 7}', "no\ndriver"),
+        *((line, line) for line in ("plain", "", "{", "{}", '{"message": 3}', "[1]")),
+    ],
+)
+def test_the_message_of_a_line_is_without_its_time_and_place(line: str, message: str) -> None:
+    assert message_of(line) == message

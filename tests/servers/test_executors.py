@@ -21,6 +21,7 @@ from harness.openmetrics import scrape, value
 from harness.processes import DEADLINE_S, VERSIONS, Service, Stream, worker_hello
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.worker.manager_session import Session
+from shared_pathways_service.servers.xla.platforms import no_gpu
 from tests.servers.conftest import MakeService
 from tests.servers.standing_in import StandIn
 
@@ -227,20 +228,26 @@ def test_a_manager_without_executors_takes_no_report_of_them(make_service: MakeS
     assert "message" in tenant.status()[1]
 
 
-def test_a_host_whose_executors_do_not_serve_ends(distributed: tuple[Service, Hosts]) -> None:
+_NO_GPU = str(no_gpu("libcuda.so.1: cannot open shared object file: No such file or directory"))
+
+
+@pytest.mark.parametrize("said", ["no GPU", _NO_GPU], ids=["short", "long"])
+def test_a_host_whose_executors_do_not_serve_ends(
+    distributed: tuple[Service, Hosts], said: str
+) -> None:
     service, hosts = distributed
     broken: Any = hosts.workers["slice-0", 1]
-    broken.executors.mode = "end"
+    broken.executors.mode = f"end:E1127 03:00:00.000001 7 b.py:2] {said}"
     tenant = service.tenant("ada", virtual_slices=[_PAIR])
     assert placed(tenant) == ("slice-0", 1)
     assert broken.refused.wait(DEADLINE_S)
-    reason = "the executor ended with exit code 7 before it served; its last line: no GPU"
+    reason = f"the executor ended with exit code 7 before it served; its last line: {said}"
     assert str(broken.session.error) == reason
     broken.session.close()
-    # The tenant learns of it as well.
+    # The tenant learns of it as well, in the 256 characters of a reason.
     lost = tenant.expect("placement")
     assert (lost.state, lost.slice_id) == (pb.Placement.UNPLACED, "slice-0")
-    assert lost.reason.endswith(f"is gone: {reason}")
+    assert lost.reason.endswith(f"is gone: {reason[:256]}")
     assert placed(tenant) == ("slice-1", 2)
     check_told(tenant.expect("executors"), hosts.on("slice-1"), 2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from shared_pathways_service.api.validation import TEXT_LIMIT
+from shared_pathways_service.api.validation import fitting_text
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 __all__ = ["LossReports"]
@@ -22,9 +22,11 @@ class LossReports:
     def add(self, index: int, generation: int, reason: str, host_index: int | None) -> None:
         """Reports a placement of a virtual slice, on any thread; `host_index` as in the message."""
         # (The text of an error of gRPC may have any characters.)
-        text = "".join(one if one.isprintable() else " " for one in reason)[:TEXT_LIMIT]
         report = pb.PlacementLost(
-            virtual_index=index, generation=generation, host_index=host_index, reason=text
+            virtual_index=index,
+            generation=generation,
+            host_index=host_index,
+            reason=fitting_text(reason),
         )
         with self._lock:
             self._reports[index] = report

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import grpc.aio
 
-from shared_pathways_service.api.validation import TEXT_LIMIT
+from shared_pathways_service.api.validation import fitting_text
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -47,11 +47,11 @@ class ManagerLink:
     async def release(self, tenant: str, reason: str) -> None:
         """Releases a tenant's slices; retries until it is answered, or this is closed."""
         # (A reason that is too long or has several lines would be refused, and the slices kept.)
-        printable = "".join(c if c.isprintable() else " " for c in reason)[:TEXT_LIMIT]
+        fitting = fitting_text(reason)
         backoff = Backoff()
         while not self._closed:
             try:
-                await self._calls.release(tenant, printable, _CALL_S)
+                await self._calls.release(tenant, fitting, _CALL_S)
                 return
             except grpc.aio.AioRpcError as error:
                 if is_final(error):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 
-from shared_pathways_service.runtime.executor_lines import ExecutorTag
+from shared_pathways_service.api.validation import fitting_text
+from shared_pathways_service.runtime.executor_lines import ExecutorTag, message_of
 from shared_pathways_service.runtime.glog import is_json, write_text
 
 __all__ = ["ExecutorOutput"]
@@ -15,9 +15,6 @@ _CHUNK = 1 << 16
 _CHUNKS_AT_END = 16
 #: The most bytes of a line; a longer one becomes several.
 _LINE_BYTES = 3000
-#: The most characters of a line in a message.
-_SHOWN = 300
-_GLOG = re.compile(r"[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 
 class ExecutorOutput:
@@ -80,9 +77,9 @@ class ExecutorOutput:
             self.pipe = None
 
     def _write_own(self, line: bytes) -> None:
-        text = "".join(filter(str.isprintable, line.decode(errors="replace"))).strip()
+        text = fitting_text(message_of(line.decode(errors="replace").strip())).strip()
         if text:
-            self.last_text = _GLOG.sub("", text, count=1)[:_SHOWN]
+            self.last_text = text
         self._write(line)
 
     def _write(self, line: bytes) -> None:

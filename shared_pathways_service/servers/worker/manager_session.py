@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from shared_pathways_service.api.validation import fitting_text
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
@@ -63,8 +64,9 @@ class Session:
     def close(self) -> None:
         """Ends the executor, then deregisters the worker, or gives up if the RM does not answer."""
         self._executors.close()
-        bye = pb.WorkerBye(reason=str(self.error or "the worker was told to stop"))
-        self._stream.close(pb.WorkerMessage(bye=bye))
+        # (The RM refuses a longer reason, and tenants would not be told of it.)
+        reason = fitting_text(str(self.error or "the worker was told to stop"))
+        self._stream.close(pb.WorkerMessage(bye=pb.WorkerBye(reason=reason)))
 
     # ---- callbacks of the stream
 

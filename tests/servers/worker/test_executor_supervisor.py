@@ -21,6 +21,7 @@ from harness.embedded import eventually
 from harness.processes import DEADLINE_S, REPOSITORY, is_gone
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.runtime.executor_lines import ExecutorTag, read_tagged
+from shared_pathways_service.runtime.glog import json_line
 from shared_pathways_service.servers.worker.executor_process import Assignment, ExecutorProcess
 from shared_pathways_service.servers.worker.executor_supervisor import (
     Ended,
@@ -199,8 +200,16 @@ def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being
     ("mode", "reason"),
     [
         ("mute", "the executor did not serve within 0.5 s"),
-        ("end", "the executor ended with exit code 7 before it served; its last line: no GPU"),
+        (
+            "end:E1127 03:00:00.000001 7 b.py:2] no GPU",
+            "the executor ended with exit code 7 before it served; its last line: no GPU",
+        ),
+        (
+            "end:" + json_line("E", 0.0, "b.py:2", "no GPU\nhere"),
+            "the executor ended with exit code 7 before it served; its last line: no GPU here",
+        ),
     ],
+    ids=["mute", "end", "end with a line of JSON"],
 )
 def test_a_host_whose_executor_does_not_serve_is_unfit(
     make_host: Callable[..., Host], mode: str, reason: str
