@@ -127,7 +127,7 @@ class ExecutorSupervisor:
         self._wake()
 
     def measure(self) -> tuple[Assignment, Usage] | None:
-        """Measures the executor that runs, on any thread; None: none runs."""
+        """Measures the executor that runs, on any thread; None: there is none, or no result."""
         running = self._running
         usage = None if running is None else running.meter.read()
         return None if running is None or usage is None else (running.assignment, usage)

@@ -48,23 +48,23 @@ class UsageMeter:
         self._seen_seconds = self._cpu_seconds = 0.0
 
     def read(self) -> Usage | None:
-        """Measures it; None: it has ended."""
+        """Measures it; None: it has ended, or the system refuses, e.g. more open files."""
         if not self._identity.is_alive():
             return None
         with self._lock:
             return self._read()
 
     def _read(self) -> Usage | None:
-        try:
-            processes = _processes_of(self._identity.pid)
-        except psutil.Error:
-            return None
         resident, cpu = 0, 0.0
-        for process in processes:
-            # (One that has just ended counts nothing.)
-            with contextlib.suppress(psutil.Error), process.oneshot():
-                resident += process.memory_info().rss
-                cpu += sum(process.cpu_times()[:4])  # also of children that have ended
+        # (An error here would end the worker's stream to the resource manager, or its supervisor.)
+        try:
+            for process in _processes_of(self._identity.pid):
+                # (One that has just ended counts nothing.)
+                with contextlib.suppress(psutil.Error), process.oneshot():
+                    resident += process.memory_info().rss
+                    cpu += sum(process.cpu_times()[:4])  # also of children that have ended
+        except (psutil.Error, OSError):
+            return None
         return self._usage(resident, cpu)
 
     def _usage(self, resident: int, cpu: float) -> Usage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 
 import psutil
+import pytest
 
 from harness.processes import REPOSITORY
 from shared_pathways_service.runtime.processes import identity_of
@@ -131,6 +133,29 @@ def test_time_that_is_no_longer_known_does_not_count_backwards() -> None:
         running.do("here", "compute")
         now = 3.0
         assert _read(meter).cpu_seconds >= second.cpu_seconds + 0.3
+
+
+@pytest.mark.parametrize("function", ["children", "oneshot"])
+def test_a_measurement_that_the_system_refuses_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    now = 0.0
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with busy() as running:
+        meter = UsageMeter(identity_of(running.process.pid), lambda: now)
+        running.do("here", "compute")
+        now = 1.0
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil.Process, function, refuse)
+            assert meter.read() is None
+        # The next one is since the start, as that one changed nothing.
+        now = 10.0
+        usage = _read(meter)
+        assert usage.cpu_seconds >= 0.3
+        assert usage.cpu_percent == round(10 * usage.cpu_seconds)
 
 
 def test_orphans_of_a_worker_that_adopts_them_count() -> None:
