@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent import futures
 
@@ -17,6 +18,9 @@ from shared_pathways_service.servers.executor.job import Job
 __all__ = ["PythonCalls"]
 
 Results = futures.Future[list[bytearray]]
+
+#: Sessions that have ended whose numbers are remembered: their last functions come soon after.
+_REMEMBERED = 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +59,7 @@ class PythonCalls:
         self._lock = threading.Lock()
         self._processes: dict[int, PythonProcess] = {}
         #: The numbers of sessions that have ended: their last functions may be made only then.
-        self._closed: set[int] = set()
+        self._closed: deque[int] = deque(maxlen=_REMEMBERED)
         #: Calls by the numbers of their commands; None: it has not begun.
         self._calls: dict[int, tuple[PythonProcess, Results] | None] = {}
 
@@ -143,7 +147,7 @@ class PythonCalls:
     def close(self, numbers: Collection[int]) -> None:
         """Kills the processes of sessions that have ended."""
         with self._lock:
-            self._closed.update(numbers)
+            self._closed.extend(numbers)
             ended = [self._processes.pop(n) for n in numbers if n in self._processes]
         for process in ended:
             process.close()

@@ -132,6 +132,15 @@ def test_no_function_is_made_for_a_session_that_has_ended(calls: PythonCalls) ->
     function(calls, lambda x: x, 2, session=2)
 
 
+def test_the_sessions_that_ended_long_ago_are_forgotten(calls: PythonCalls) -> None:
+    for session in range(1, 3001):
+        calls.close([session])
+    for session in (1977, 3000):
+        with pytest.raises(StatusError, match="function 1: its session has ended"):
+            function(calls, lambda x: x, 1, session)
+    function(calls, lambda x: x, 1, session=1)
+
+
 def test_without_permission_no_function_is_made() -> None:
     with pytest.raises(StatusError, match="function 1: this executor has no --colocated_python"):
         function(PythonCalls(is_allowed=False), lambda x: x, 1)
