@@ -23,16 +23,20 @@ class ExecutorOutput:
     Attributes:
       pipe: Readable when there is more, or at its end; None after its end.
       write_end: The file descriptor for the executor's output, which `started` closes here.
-      last_text: The text of its last line that is not empty, without time and place; or empty.
     """
 
     def __init__(self, tag: ExecutorTag) -> None:
         self._tag = tag
         self._rest = b""
-        self.last_text = ""
+        self._last_line = b""
         self.pipe: int | None
         self.pipe, self.write_end = os.pipe()
         os.set_blocking(self.pipe, False)
+
+    @property
+    def last_text(self) -> str:
+        """The message of its last line that is not empty, cut; empty if there is none."""
+        return fitting_text(message_of(self._last_line.decode(errors="replace").strip())).strip()
 
     def started(self) -> None:
         """Leaves the write end to the executor."""
@@ -77,9 +81,8 @@ class ExecutorOutput:
             self.pipe = None
 
     def _write_own(self, line: bytes) -> None:
-        text = fitting_text(message_of(line.decode(errors="replace").strip())).strip()
-        if text:
-            self.last_text = text
+        if line.strip():
+            self._last_line = line
         self._write(line)
 
     def _write(self, line: bytes) -> None:
