@@ -16,6 +16,7 @@ from harness.elastic.example_training import STEPS, options, slice_of, train
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic import manager as manager_module
 from shared_pathways_service.elastic.health.probes import Answers
+from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import SimulatedSlices
 from tests.elastic.checks_waiting import Late
@@ -214,6 +215,41 @@ def silent_slices_that_do_not_start_are_not_called_the_end_of_the_proxy(director
 
 
 @check
+def a_slice_that_starts_does_not_hide_that_the_proxy_hangs(directory: Path) -> None:
+    del directory
+    gate = Gate()
+    connected: list[Sequence[jax.Device]] = []
+    events: list[Event] = []
+
+    def connect() -> Sequence[jax.Device]:
+        gate.open()
+        connected.append(jax.devices())
+        return connected[-1]
+
+    chosen = options(probe_timeout=0.5, elastic_max_retries=100, elastic_timeout_seconds=60.0)
+    try:
+        with mock.patch.object(manager_module, "starting_of", return_value=lambda: {1: 1}):
+            assert run(chosen, lambda _: gate.wait(), events.append, reconnect=connect) == 3
+    finally:
+        gate.open()
+    assert connected
+    kinds = [event.kind for event in events]
+    assert "slice.awaited" in kinds[: kinds.index("elastic.reconnected")]
+
+
+@check
+def a_slice_that_starts_alone_says_nothing_of_the_proxy(directory: Path) -> None:
+    del directory
+    silent = Answers(good=(), bad={0: "no answer", 1: "no answer"}, silent=(0, 1), dead=True)
+    watch = SliceWatch({0: [], 1: [], 2: []}, options(), lambda _: None, lambda _: None)
+    watch.note(silent.excusing([0]))
+    assert not watch.dead
+    assert watch.silent == {1}
+    assert watch.starting == {0}
+    watch.close()
+
+
+@check
 def only_silent_slices_are_excused(directory: Path) -> None:
     del directory
     found = Answers(
@@ -226,3 +262,7 @@ def only_silent_slices_are_excused(directory: Path) -> None:
     assert silent.excusing(()) == silent
     assert not silent.excusing((0,)).dead
     assert silent.excusing((0,), (0, 1)).replaced == (0,)
+    # Another one neither answers nor starts.
+    two = Answers(good=(), bad={0: "no answer", 1: "no answer"}, silent=(0, 1), dead=True)
+    assert two.excusing((0,)).dead
+    assert not two.excusing((0, 1)).dead

@@ -44,18 +44,21 @@ class Answers:
     def excusing(self, starting: Collection[int], again: Collection[int] = ()) -> Answers:
         """Returns the results, in which silent slices that start are neither bad nor silent.
 
+        They do not excuse others: if no slice answers, and not all start, the proxy is dead.
+
         Args:
           starting: Slices that start.
           again: Those of them that have answered before.
         """
         excused = tuple(i for i in self.silent if i in starting)
+        bad = {i: why for i, why in self.bad.items() if i not in excused}
         return dataclasses.replace(
             self,
-            bad={i: why for i, why in self.bad.items() if i not in excused},
+            bad=bad,
             silent=tuple(i for i in self.silent if i not in excused),
             starting=excused,
             replaced=tuple(i for i in excused if i in again),
-            dead=self.dead and not excused,
+            dead=self.dead and bool(bad),
         )
 
 

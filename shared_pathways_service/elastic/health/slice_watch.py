@@ -129,12 +129,12 @@ class SliceWatch:
             moved += [t for i, why in answers.bad.items() for t in self._health.bad(i, now, why)]
             for index in answers.starting:
                 moved += self._health.starting(index, start_text([index]))
-            if answers.good or answers.starting or len(answers.bad) == len(self.devices):
+            asked = {*answers.good, *answers.bad, *answers.starting}
+            if answers.good or len(asked) == len(self.devices):
                 self.changes += self.dead != answers.dead
                 self.dead = answers.dead
                 self.gone = answers.gone
                 self._changed.notify_all()
-            asked = {*answers.good, *answers.bad, *answers.starting}
             self.silent = self.silent.difference(asked).union(answers.silent)
             self.starting = self.starting.difference(asked).union(answers.starting)
         self._report(moved)
