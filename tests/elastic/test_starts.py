@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import jax
+
+from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.health.starts import LONGEST_START_S, Starts, start_text
+from shared_pathways_service.elastic.policy.options import Options
+from tests.elastic.gate import Gate
 
 
 def test_a_slice_starts_until_it_answers() -> None:
@@ -15,7 +22,7 @@ def test_a_slice_starts_until_it_answers() -> None:
     reported = {}
     starts.look()
     assert starts.current == {1}
-    starts.answered([0, 1])
+    starts.answered([0, 1], reported)
     starts.look()
     assert starts.current == frozenset()
 
@@ -23,14 +30,53 @@ def test_a_slice_starts_until_it_answers() -> None:
 def test_a_slice_that_has_answered_starts_again_only_if_it_is_placed_again() -> None:
     reported = {1: 7}
     starts = Starts(lambda: reported, lambda: 0.0)
-    starts.look()
     # It answers before the service reports that.
-    starts.answered([0, 1])
+    starts.answered([0, 1], starts.look())
     starts.look()
     assert starts.current == frozenset()
     reported = {0: 9, 1: 8}
     starts.look()
     assert starts.current == starts.again == {0, 1}
+
+
+def test_an_answer_is_not_of_a_placement_that_was_reported_after_the_probe() -> None:
+    reported = {1: 7}
+    starts = Starts(lambda: reported, lambda: 0.0)
+    before = starts.look()
+    # Another thread looks while the slice answers, and while it answers once more.
+    reported = {1: 8}
+    starts.look()
+    starts.answered([1], before)
+    assert starts.current == starts.again == {1}
+    starts.answered([1], reported)
+    starts.answered([1], before)
+    starts.look()
+    assert starts.current == frozenset()
+
+
+def test_a_slice_that_is_replaced_while_it_answers_starts_again() -> None:
+    reported = {1: 7}
+    gate = Gate()
+    is_replaced = False
+
+    def probe(_devices: Sequence[jax.Device]) -> None:
+        if is_replaced:
+            gate.wait()
+        reported[1] += 1
+        watch.look(())  # like another thread
+
+    watch = SliceWatch(
+        {1: []}, Options(probe_timeout=1.0), probe, lambda _: None, lambda: dict(reported)
+    )
+    try:
+        while not watch.look().good:
+            pass
+        is_replaced = True
+        answers = watch.look()
+        assert (answers.starting, answers.replaced) == ((1,), (1,))
+    finally:
+        gate.open()
+        watch.close()
 
 
 def test_a_start_is_excused_for_a_limited_time() -> None:

@@ -115,9 +115,9 @@ class SliceWatch:
     def look(self, indices: Iterable[int] | None = None) -> Answers:
         """Probes slices without updating their states."""
         # Also for those that will serve, but may not answer, when the probes end.
-        self._starts.look()
+        before = self._starts.look()
         answers = self._probes.ask(self.devices if indices is None else indices)
-        self._starts.answered(answers.good)
+        self._starts.answered(answers.good, before)
         self._starts.look()
         return answers.excusing(self._starts.current, self._starts.again)
 

@@ -36,8 +36,8 @@ class Starts:
         #: The last reported placements that have answered.
         self._served: dict[int, int | None] = {}
 
-    def look(self) -> None:
-        """Reads the service's report."""
+    def look(self) -> Mapping[int, int]:
+        """Reads the service's report, and returns it."""
         reported, now = self._starting(), self._clock()
         with self._lock:
             self._reported = reported
@@ -46,13 +46,24 @@ class Starts:
                 self._since.setdefault(index, now)
             for index in self._late(now).difference(starting):
                 del self._since[index]
+        return reported
 
-    def answered(self, slices: Iterable[int]) -> None:
-        """Ends the starts of slices, which have answered since the last look."""
+    def answered(self, slices: Iterable[int], before: Mapping[int, int]) -> None:
+        """Ends the starts of slices that answered.
+
+        Args:
+          slices: The slices.
+          before: The report that `look` returned before they were probed. A placement that was
+            reported later, to another thread, did not give the answer.
+        """
         with self._lock:
             for index in slices:
-                self._since.pop(index, None)
-                self._served[index] = self._reported.get(index)
+                placement = before.get(index)
+                if self._reported.get(index, placement) == placement:
+                    self._since.pop(index, None)
+                    self._served[index] = placement
+                else:
+                    self._served.setdefault(index, placement)
 
     @property
     def current(self) -> frozenset[int]:
