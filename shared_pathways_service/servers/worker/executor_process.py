@@ -168,7 +168,11 @@ class ExecutorProcess:
     @property
     def has_ended(self) -> bool:
         """Whether it has ended; `kill` is still to be called."""
-        return not self._identity.is_alive()
+        if sys.platform != "linux":
+            return not self._identity.is_alive()
+        # (A worker without a free file descriptor cannot read /proc.)
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, look) is not None
 
     def read_report(self) -> None:
         """Reads its report of readiness, as far as it has come."""
