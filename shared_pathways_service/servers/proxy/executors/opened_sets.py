@@ -61,10 +61,12 @@ class Service(Protocol):
         """Ends the service, once all its processes have ended."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Opened:
     number: int
     links: tuple[Link, ...]
+    #: The executors of all devices when it was last used.
+    used_with: Mapping[int, Link] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -110,14 +112,22 @@ class OpenedSets:
     def number(self, slices: Slices, device_ids: Sequence[int], link_of: Mapping[int, Link]) -> int:
         """Returns the number of a set's client; opens it if there is none.
 
+        Args:
+          slices: The set.
+          device_ids: Its devices.
+          link_of: The executor of each device; another mapping once one is replaced.
+
         Raises:
           StatusError: DATA_LOSS if an executor of the set is lost, RESOURCE_EXHAUSTED if one has
             too many clients, or what else went wrong.
         """
+        found = self._opened.get(slices)
+        if found is not None and found.used_with is link_of:
+            return found.number
         # What replaced executors have opened does not count.
         links = tuple(dict.fromkeys(link_of[i] for i in device_ids))
-        found = self._opened.get(slices)
         if found is not None and found.links == links:
+            found.used_with = link_of
             return found.number
         with self._lock:
             found = self._opened.get(slices)

@@ -176,7 +176,7 @@ def _operation(
             nbytes=sum(program.result_bytes) * len(program.device_ids),
             pace=program.pace,
             # (Other arguments are adopted first, which is waited for.)
-            quick=start.is_quick and all(value.client is program.client for value in arguments),
+            quick=start.is_quick and _are_at_home(program, arguments),
             **common,
         )
     work = _run(session, program, arguments, results, donated)
@@ -190,6 +190,14 @@ def _operation(
         **common,
     )
     return operation
+
+
+def _are_at_home(program: Program, arguments: Sequence[Value]) -> bool:
+    # (A loop, as a generator costs more than the few comparisons.)
+    for value in arguments:  # noqa: SIM110
+        if value.client is not program.client:
+            return False
+    return True
 
 
 def _describe_outputs(
