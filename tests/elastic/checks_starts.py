@@ -186,6 +186,51 @@ def a_step_does_not_wait_for_the_replacement_of_a_lost_slice(directory: Path) ->
 
 
 @check
+def slices_that_are_all_replaced_in_a_step_count_as_lost_once(directory: Path) -> None:
+    del directory
+    gate = Gate()
+    reported: dict[int, int] = {}
+    attempts: list[tuple[int, ...]] = []
+    events: list[Event] = []
+
+    def probe(_devices: Sequence[jax.Device]) -> None:
+        if reported:
+            gate.wait()
+
+    def hear(event: Event) -> None:
+        events.append(event)
+        if event.kind == "elastic.wait.started":
+            gate.open()
+
+    def train_once(attempt: elastic.Attempt) -> int:
+        state = attempt.restore({"x": np.zeros(4)})
+        attempts.append(attempt.slices)
+        if len(attempts) == 1:
+            reported.update({0: 2, 1: 2, 2: 2})
+            attempt.step_done(state, Late(gate))
+            attempt.settle()
+        return len(attempts)
+
+    chosen = options(
+        elastic_min_slice_count=-1, health_timeout=0.1, probe_timeout=2.0, flap_limit=2
+    )
+    with (
+        mock.patch.object(manager_module, "starting_of", return_value=lambda: reported),
+        elastic.Manager(
+            options=chosen, slice_key=slice_of, console=False, on_event=hear, probe=probe
+        ) as manager,
+    ):
+        try:
+            assert manager.run(train_once) == 2
+        finally:
+            gate.open()
+    assert attempts == [(0, 1, 2)] * 2
+    kinds = [event.kind for event in events]
+    assert kinds.count("slice.awaited") == 3
+    assert "slice.left_out" not in kinds
+
+
+@check
 def silent_slices_that_do_not_start_are_not_called_the_end_of_the_proxy(directory: Path) -> None:
     del directory
     gate = Gate()

@@ -43,6 +43,9 @@ class _Slice:
     losses: list[float] = dataclasses.field(default_factory=list)
     #: Excluded until this time.
     left_out_until: float = 0.0
+    #: Whether its last loss is counted, and may be reported again: by an error of the attempt that
+    #: it ended, or because its replacement does not answer in time.
+    is_counted: bool = False
 
 
 class Health:
@@ -90,8 +93,10 @@ class Health:
 
     def starting(self, index: int, reason: str) -> list[Transition]:
         """Records that a slice does not answer because its executors start, which is no loss."""
-        if self._slices[index].state in {SliceState.AWAITED, SliceState.DOWN}:
+        known = self._slices[index]
+        if known.state in {SliceState.AWAITED, SliceState.DOWN}:
             return []
+        known.is_counted = False
         return [self._move(index, SliceState.AWAITED, reason)]
 
     def bad(self, index: int, now: float, reason: str) -> list[Transition]:
@@ -99,15 +104,18 @@ class Health:
         known = self._slices[index]
         if known.state is SliceState.DOWN:
             return []
-        return [self._move(index, SliceState.DOWN, reason, self._count_loss(known, now))]
+        is_same = known.state is SliceState.AWAITED and known.is_counted
+        left_out_s = 0.0 if is_same else self._count_loss(known, now)
+        return [self._move(index, SliceState.DOWN, reason, left_out_s)]
 
     def lost(self, index: int, now: float) -> list[Transition]:
         """Records that a slice was lost and replaced at once: it answers, but went down.
 
-        A loss that was seen by a probe has been counted.
+        A loss counts once, also if a probe saw it, or it is reported again before training begins
+        on the slice.
         """
         known = self._slices[index]
-        if known.state in {SliceState.DOWN, SliceState.RETURNING}:
+        if known.is_counted:
             return []
         left_out_s = self._count_loss(known, now)
         reason = "it was lost and replaced"
@@ -115,6 +123,8 @@ class Health:
 
     def join(self, indices: Sequence[int]) -> list[Transition]:
         """Records that training begins on these slices."""
+        for index in indices:
+            self._slices[index].is_counted = False
         back = [i for i in indices if self._slices[i].state is SliceState.RETURNING]
         return [self._move(i, SliceState.ACTIVE, "training uses it again") for i in back]
 
@@ -129,6 +139,7 @@ class Health:
         options = self._options
         begin = now - options.flap_window_seconds
         known.losses = [*(t for t in known.losses if t > begin), now]
+        known.is_counted = True
         over = len(known.losses) - options.flap_limit
         if over < 0:
             return 0.0

@@ -66,6 +66,42 @@ def test_a_lost_slice_whose_replacement_starts_counts_once() -> None:
     assert [(one.state, one.left_out_s) for one in told] == [(SliceState.AWAITED, 10)]
 
 
+def test_a_loss_that_is_reported_again_counts_once() -> None:
+    # The barrier finds that all slices of an attempt were replaced. Then its error is judged:
+    # meanwhile the replacement answers, or it does not yet, or it never does.
+    for seen in ("good", "starting", "bad"):
+        health = Health([0, 1], OPTIONS)
+        told: list[Transition] = []
+        for now in range(3):
+            health.starting(1, "it starts")
+            told += health.lost(1, now)
+            if seen == "good":
+                health.good(1)
+            elif seen == "starting":
+                health.starting(1, "it starts")
+            else:
+                told += health.bad(1, now, "no answer")
+            told += health.lost(1, now)
+            health.good(1)
+            health.join([1])
+        left_out = [one.left_out_s for one in told]
+        assert [seconds for seconds in left_out if seconds] == [10], seen
+
+
+def test_a_replacement_that_is_lost_as_well_counts_too() -> None:
+    health = Health([0, 1], OPTIONS)
+    assert health.starting(1, "it starts")
+    assert health.lost(1, 0.0) == []
+    assert health.good(1)
+    # Training has not begun on it.
+    assert health.starting(1, "it starts")
+    [told] = health.bad(1, 1.0, "no answer")
+    assert (told.state, told.left_out_s) == (SliceState.DOWN, 0)
+    health.good(1)
+    [told] = health.bad(1, 2.0, "no answer")
+    assert (told.state, told.left_out_s) == (SliceState.DOWN, 10)
+
+
 def lose(health: Health, index: int, now: float) -> float:
     [transition] = health.bad(index, now, "gone")
     health.good(index)
@@ -84,7 +120,9 @@ def test_a_slice_that_flaps_is_left_out_for_a_growing_time() -> None:
 
 def test_a_loss_that_was_made_good_at_once_counts_too() -> None:
     health = Health([0, 1], OPTIONS)
-    assert [health.lost(1, now) for now in (0.0, 1.0)] == [[], []]
+    for now in (0.0, 1.0):
+        assert health.lost(1, now) == []
+        health.join([1])
     [told] = health.lost(1, 2.0)
     assert (told.state, told.left_out_s) == (SliceState.ACTIVE, 10)
     assert health.states[1] is SliceState.ACTIVE
