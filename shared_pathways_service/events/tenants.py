@@ -231,6 +231,7 @@ class SlicePlaced(VirtualSliceEvent, name="slice.placed"):
 
     Attributes:
       starting: True: its executors are yet to start, and work for it waits until `ExecutorStarted`.
+        False: they serve. None: the service has none, or recovers and does not know.
     """
 
     starting: bool | None = None

@@ -91,8 +91,11 @@ class TenantView:
         if known is None:
             return [event]
         if known.generation == event.generation:
+            if event.starting is None:
+                # After its restart, the resource manager does not know whether they serve.
+                self._placed[event.virtual_index] = known
             # The start in between may not have been received.
-            has_started = known.starting and not event.starting
+            has_started = known.starting and event.starting is False
             return [_start_of(event)] if has_started else []
         # The loss between the two was not received.
         lost = SliceUnplaced(

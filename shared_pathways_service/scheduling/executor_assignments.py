@@ -10,6 +10,7 @@ import math
 
 from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book import announcements
+from shared_pathways_service.scheduling.book.holdings import executors_serve
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     AssignWorker,
@@ -114,9 +115,7 @@ class ExecutorAssignments:
 
     def _notify(self, about: Slice) -> None:
         tenant = about.tenant
-        if tenant is None or not all(
-            worker and worker.serves == about.generation for worker in about.workers
-        ):
+        if tenant is None or not executors_serve(about):
             return
         self._note_start(about)
         if tenant.connected:

@@ -102,6 +102,7 @@ class Recovery:
         if not restored.grants and not self._state_lost:
             return
         self.active = True
+        ledger.knows_starting = False
         self._had_a_past = bool(restored.grants)
         self._until = ledger.now + self._recovering_s
         self._speaker.waits_for = "the resource manager is recovering"
@@ -304,6 +305,7 @@ class Recovery:
 
     def _end(self) -> None:
         self.active = False
+        self._ledger.knows_starting = True
         self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""

@@ -34,12 +34,14 @@ def test_a_missed_loss_is_reported_before_the_new_placement() -> None:
 
 
 def test_a_missed_start_of_executors_is_reported_once() -> None:
-    def told(*, starting: bool) -> Event:
+    def told(*, starting: bool | None) -> Event:
         return event("slice.placed", virtual_index=0, generation=5, starting=starting)
 
     view = TenantView()
     assert kinds(view, told(starting=True)) == ["slice.placed"]
     assert kinds(view, told(starting=True)) == []
+    # A resource manager that was restarted does not know at first.
+    assert kinds(view, told(starting=None)) == []
     [started] = view.hear(told(starting=False))
     assert isinstance(started, ExecutorStarted)
     assert (started.tenant, started.virtual_index, started.generation) == ("t", 0, 5)

@@ -55,7 +55,7 @@ def test_a_placement_is_reported_as_starting_until_its_executors_serve() -> None
     rm = Rm({TWO_HOSTS: 2}, executors=True)
     rm.ask("ada", (TWO_HOSTS, TWO_HOSTS))
 
-    def starting() -> list[bool]:
+    def starting() -> list[bool | None]:
         [ada] = rm.core.status(rm.now, "ada").tenants
         return [one.starting for one in ada.slices]
 
@@ -73,7 +73,28 @@ def test_a_placement_is_reported_as_starting_until_its_executors_serve() -> None
     rm = Rm(1)
     rm.ask("ada")
     assert [one.starting for one in events_of(rm.said) if isinstance(one, SlicePlaced)] == [None]
-    assert starting() == [False]
+    assert starting() == [None]
+
+
+def test_which_placements_start_is_unknown_after_a_restart() -> None:
+    rm = Rm(2, executors=True)
+    rm.ask("ada", 2)
+    rm = rm.restarted()
+
+    def starting() -> list[bool | None]:
+        return [one.starting for one in rm.tenant("ada").slices]
+
+    assert starting() == [None, None]
+    for slice_id in ("slice-0", "slice-1"):
+        rm.join(slice_id)
+    assert starting() == [None, None]
+    serve(rm, "slice-1", 2)
+    assert starting() == [None, False]
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    assert rm.state == "serving"
+    assert starting() == [True, False]
+    serve(rm, "slice-0", 1)
+    assert starting() == [False, False]
 
 
 def test_executors_that_a_proxy_cannot_use_are_announced_and_recorded_as_lost() -> None:

@@ -39,6 +39,7 @@ class Assignments(Journal):
       has_unplaced: Whether a placement ended since the last batch of messages.
       has_executors: Whether placements have executors.
       starting: When the executors of slices were assigned, until they all serve.
+      knows_starting: Whether `starting` is complete: not during a recovery.
       changes: Delivers what changes to its consumers.
     """
 
@@ -53,6 +54,7 @@ class Assignments(Journal):
         self.changes = Publisher(self.pools.values())
         self.has_executors = config.executors
         self.starting: dict[Slice, float] = {}
+        self.knows_starting = True
         #: Slices with another holder, or other workers, since they were last taken.
         self._changed_hosts: dict[Slice, None] = {}
 

@@ -28,6 +28,7 @@ __all__ = [
     "TenantStatus",
     "VirtualSliceStatus",
     "WorkerStatus",
+    "executors_serve",
     "report",
     "reservations",
     "slice_status",
@@ -86,7 +87,7 @@ class VirtualSliceStatus:
     """A virtual slice; without a placement, `slice_id` is empty and `generation` 0.
 
     Attributes:
-      starting: Whether its executors do not all serve yet.
+      starting: Whether its executors do not all serve yet; None: unknown, as after a restart.
     """
 
     index: int
@@ -94,7 +95,7 @@ class VirtualSliceStatus:
     state: VirtualSliceState
     slice_id: str
     generation: int
-    starting: bool = False
+    starting: bool | None = None
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -319,8 +320,18 @@ def _virtual_slice(ledger: Ledger, tenant: Tenant, index: int) -> VirtualSliceSt
         state=state,
         slice_id=held.id if held else "",
         generation=held.generation if held else 0,
-        starting=held in ledger.starting,
+        starting=_is_starting(ledger, held) if held and ledger.has_executors else None,
     )
+
+
+def _is_starting(ledger: Ledger, held: Slice) -> bool | None:
+    is_known = ledger.knows_starting or executors_serve(held)
+    return held in ledger.starting if is_known else None
+
+
+def executors_serve(held: Slice) -> bool:
+    """Returns whether the executors of a placement all serve."""
+    return all(worker and worker.serves == held.generation for worker in held.workers)
 
 
 def _queue_entry(tenant: Tenant, reason: str, now: float) -> QueueEntry:

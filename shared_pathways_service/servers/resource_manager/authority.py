@@ -16,7 +16,6 @@ from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
-from shared_pathways_service.protocol.event_messages import event_message
 from shared_pathways_service.scheduling.book import holdings, messages
 from shared_pathways_service.scheduling.book.census import Census
 from shared_pathways_service.scheduling.book.persisted import Persist
@@ -26,7 +25,7 @@ from shared_pathways_service.scheduling.history.expectation import HoldingTimes,
 from shared_pathways_service.servers.resource_manager import status_report
 from shared_pathways_service.servers.resource_manager.core_timer import CoreTimer
 from shared_pathways_service.servers.resource_manager.executor_directory import ExecutorDirectory
-from shared_pathways_service.servers.resource_manager.followers import Followers
+from shared_pathways_service.servers.resource_manager.followers import Followers, Watchers
 from shared_pathways_service.servers.resource_manager.history_table import Filter, History, Numbered
 from shared_pathways_service.servers.resource_manager.meter import Meter
 from shared_pathways_service.servers.resource_manager.operator_requests import OperatorRequests
@@ -78,14 +77,13 @@ class Authority:
         self._workers = workers
         self._tenants = tenants
         self._clock = clock
-        self._watcher_limit = watcher_limit
         self._on_event = on_event
         self._on_fatal = on_fatal
         self.check_term = check_term
         self.recording = recording
         self.meter = Meter()
         self.operators = OperatorRequests(core, clock, self.handle, self.check_open)
-        self._watchers: dict[Outbox[pb.EventMessage], str] = {}
+        self._watchers = Watchers(self.report, watcher_limit)
         self._followers = Followers(watcher_limit)
         self._timer = CoreTimer(clock, core.next_deadline, lambda: self.handle(messages.Tick()))
         self._closed = False
@@ -116,6 +114,7 @@ class Authority:
             for instruction in self._decide(event):
                 self.check_term()
                 self._carry_out(instruction)
+            self._watchers.catch_up()
         except sqlite3.Error as error:
             self._fail(error)
         except Exception as error:
@@ -277,17 +276,11 @@ class Authority:
         Args:
           tenant: Only events of this tenant; empty: all events.
         """
-        events = status_report.snapshot_events(self.report(tenant))
-        snapshot = [
-            event_message(event, snapshot=True) for event in events if tenant in {"", event.tenant}
-        ]
-        outbox = Outbox(self._watcher_limit, snapshot)
-        self._watchers[outbox] = tenant
-        return outbox
+        return self._watchers.add(tenant)
 
     def unwatch(self, outbox: Outbox[pb.EventMessage]) -> None:
         """Removes a watcher."""
-        self._watchers.pop(outbox, None)
+        self._watchers.remove(outbox)
 
     # ---- instructions
 
@@ -331,9 +324,4 @@ class Authority:
         self._timer.patience.announced(event)
         self.meter.announced(event)
         self._on_event(event)
-        takers = [box for box, who in self._watchers.items() if who in {"", event.tenant}]
-        if takers:
-            # Creating the message is the costliest step here, and usually there are no watchers.
-            message = event_message(event)
-            for outbox in takers:
-                outbox.put(message)
+        self._watchers.announce(event)

@@ -125,7 +125,7 @@ def _tenant_events(tenant: TenantStatus) -> Iterator[Event]:
     for virtual in tenant.slices:
         change = _PLACEMENT_EVENTS.get(virtual.state)
         if change is SlicePlaced:
-            change = partial(SlicePlaced, starting=virtual.starting or None)
+            change = partial(SlicePlaced, starting=virtual.starting)
         if change is not None:
             yield change(
                 tenant=tenant.name,
