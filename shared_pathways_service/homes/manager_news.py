@@ -70,7 +70,7 @@ class TenantView:
             case TenantPreempted() | TenantIdled():
                 self._running = False
             case ExecutorStarted():
-                self._on_started(event)
+                is_new = self._on_started(event)
             case SliceUnplaced():
                 is_new = self._placed.pop(event.virtual_index, None) is not None
             case TenantRunning():
@@ -91,8 +91,8 @@ class TenantView:
         if known is None:
             return [event]
         if known.generation == event.generation:
-            if event.starting is None:
-                # After its restart, the resource manager does not know whether they serve.
+            if event.starting is None or known.starting is False:
+                # After its restart, the resource manager does not know at first that they serve.
                 self._placed[event.virtual_index] = known
             # The start in between may not have been received.
             has_started = known.starting and event.starting is False
@@ -107,10 +107,12 @@ class TenantView:
         )
         return [lost, event]
 
-    def _on_started(self, event: ExecutorStarted) -> None:
+    def _on_started(self, event: ExecutorStarted) -> bool:
         known = self._placed.get(event.virtual_index)
-        if known is not None and known.generation == event.generation:
-            self._placed[event.virtual_index] = dataclasses.replace(known, starting=None)
+        if known is None or known.generation != event.generation:
+            return True
+        self._placed[event.virtual_index] = dataclasses.replace(known, starting=False)
+        return known.starting is not False
 
 
 class ManagerNews:

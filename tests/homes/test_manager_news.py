@@ -46,12 +46,18 @@ def test_a_missed_start_of_executors_is_reported_once() -> None:
     assert isinstance(started, ExecutorStarted)
     assert (started.tenant, started.virtual_index, started.generation) == ("t", 0, 5)
     assert kinds(view, told(starting=False)) == []
+    # It is not reported again by a resource manager that took note of it after its restart.
+    assert kinds(view, told(starting=True)) == []
+    again = event("executor.started", virtual_index=0, generation=5)
+    assert kinds(view, again) == []
+    assert kinds(view, told(starting=False)) == []
     # One that was not missed is not repeated.
     view = TenantView()
     view.hear(told(starting=True))
     for generation in (4, 5):
         news = event("executor.started", virtual_index=0, generation=generation)
         assert kinds(view, news) == ["executor.started"]
+    assert kinds(view, news) == []
     assert kinds(view, told(starting=False)) == []
 
 

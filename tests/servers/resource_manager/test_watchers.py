@@ -39,6 +39,29 @@ def sent(outbox: Outbox[pb.EventMessage]) -> list[Event]:
     return [event_of(message) for message in messages]
 
 
+def test_executors_that_served_before_a_restart_are_not_reported_again() -> None:
+    rm = Rm(1, executors=True)
+    rm.ask("ada")
+    watchers = watchers_of(rm)
+    own = watchers.add("ada")
+    serve(rm, "slice-0", 1)
+    announce(rm, watchers)
+    view = TenantView()
+    before = [new.kind for event in sent(own) for new in view.hear(event)]
+    assert before.count("executor.started") == 1
+
+    rm = rm.restarted()
+    watchers = watchers_of(rm)
+    own = watchers.add("ada")
+    rm.come_back("ada", (0, "slice-0", 1))
+    # The last one to come back reports its executor when the recovery is over.
+    rm.join("slice-0")
+    announce(rm, watchers)
+    serve(rm, "slice-0", 1)
+    announce(rm, watchers)
+    assert [new.kind for event in sent(own) for new in view.hear(event)] == []
+
+
 def test_starts_across_a_restart_are_reported_once() -> None:
     rm = Rm(2, executors=True)
     rm.ask("ada", 2)
