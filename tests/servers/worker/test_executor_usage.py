@@ -92,7 +92,7 @@ def test_memory_and_processor_time_are_those_of_the_whole_tree() -> None:
         running.do("here", "compute")
         now = 10.0
         first = _read(meter)
-        assert first.cpu_seconds >= 0.3
+        assert first.cpu_seconds >= 0.25
         assert first.cpu_percent == round(10 * first.cpu_seconds)
         assert 0 < first.resident_bytes < 64 * _MIB
 
@@ -103,7 +103,7 @@ def test_memory_and_processor_time_are_those_of_the_whole_tree() -> None:
         second = _read(meter)
         assert second.resident_bytes >= first.resident_bytes + 128 * _MIB
         grown = second.cpu_seconds - first.cpu_seconds
-        assert grown >= 0.3
+        assert grown >= 0.25
         assert second.cpu_percent == round(200 * grown)
 
         # What the child used is not lost with it; its memory is free.
@@ -124,7 +124,7 @@ def test_time_that_is_no_longer_known_does_not_count_backwards() -> None:
         now = 1.0
         first = _read(meter)
         [child] = psutil.Process(running.process.pid).children()
-        assert first.cpu_seconds >= 0.3
+        assert first.cpu_seconds >= 0.25
         child.kill()
         child.wait()
         now = 2.0
@@ -132,7 +132,7 @@ def test_time_that_is_no_longer_known_does_not_count_backwards() -> None:
         assert second.cpu_seconds >= first.cpu_seconds
         running.do("here", "compute")
         now = 3.0
-        assert _read(meter).cpu_seconds >= second.cpu_seconds + 0.3
+        assert _read(meter).cpu_seconds >= second.cpu_seconds + 0.25
 
 
 @pytest.mark.parametrize("function", ["children", "oneshot"])
@@ -154,7 +154,7 @@ def test_a_measurement_that_the_system_refuses_is_left_out(
         # The next one is since the start, as that one changed nothing.
         now = 10.0
         usage = _read(meter)
-        assert usage.cpu_seconds >= 0.3
+        assert usage.cpu_seconds >= 0.25
         assert usage.cpu_percent == round(10 * usage.cpu_seconds)
 
 

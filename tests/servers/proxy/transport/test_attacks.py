@@ -214,7 +214,7 @@ def test_answers_that_are_never_read_are_broken_off(
 
     def is_said() -> bool:
         said.append(capfd.readouterr().err)
-        return "did not read the end of them (--slow_reader_s=0.3" in "".join(said)
+        return "did not read the end of them in 0.3 s" in "".join(said)
 
     wait_until(is_said)
 
