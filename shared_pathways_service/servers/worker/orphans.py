@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+
+import psutil
 
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -95,14 +96,5 @@ def reap_orphans(executor: int) -> None:
 
 
 def _children() -> set[int]:
-    """Returns the children of this process, also those that are not reaped.
-
-    (Not every kernel has a list of them: CONFIG_PROC_CHILDREN.)
-    """
-    found: set[int] = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # The state and the parent come after the program's name, which is in parentheses.
-            if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.add(int(stat.parent.name))
-    return found
+    """Returns the children of this process, also those that are not reaped."""
+    return {child.pid for child in psutil.Process().children()}
