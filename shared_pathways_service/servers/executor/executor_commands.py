@@ -203,7 +203,7 @@ class Commands:
                 self._fail(job, _no_thread(self._process, job.kind))
 
     def _run_in_order(self, job: Job) -> None:
-        if not all(held.is_settled for held in job.uses):
+        if not job.can_run:
             settled = threading.Event()
             when_settled(job.uses, settled.set)
             # Without a deadline: it ends when earlier commands do, or with this process.

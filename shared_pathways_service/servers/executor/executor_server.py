@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import grpc
-
-from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.executor.core_service import core_server
 from shared_pathways_service.servers.executor.executor_service import ExecutorService
 from shared_pathways_service.servers.executor.public_service import public_server
@@ -39,10 +36,5 @@ def executor_server(
       pool: A thread for each call; more calls wait.
       transport: One of `TRANSPORTS`.
     """
-    if transport == "auto":
-        fault = core_check.fault()
-        if fault:
-            glog("W", f"Not using the core of grpcio {grpc.__version__} directly: {fault}")
-        transport = "public" if fault else "core"
-    make = core_server if transport == "core" else public_server
+    make = core_server if core_check.use_core(transport) else public_server
     return make(service, options, pool)

@@ -33,9 +33,14 @@ class Job:
         return client
 
     @property
+    def can_run(self) -> bool:
+        """Whether all that it uses is settled."""
+        return all(held.is_settled for held in self.uses)
+
+    @property
     def is_quick(self) -> bool:
         """Whether a program can run now, takes next to no time, and waits for no other host."""
-        if not all(held.is_settled for held in self.uses):
+        if not self.can_run:
             return False
         runner: Runner | None = self.uses[1].value
         return runner is not None and runner.is_quick and not runner.program.spans_hosts

@@ -12,12 +12,13 @@ from typing import Any
 import grpc
 
 from shared_pathways_service.constants import LOOPBACK
+from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.grpc_core.core_call import CoreCall
 from shared_pathways_service.servers.grpc_core.core_server import CoreServer, Route
 from shared_pathways_service.servers.serving.call_threads import CallThreads
 from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS
 
-__all__ = ["fault"]
+__all__ = ["fault", "use_core"]
 
 #: The time for one call of the test, in seconds.
 _DEADLINE_S = 5.0
@@ -37,6 +38,16 @@ def fault() -> str:
     finally:
         # Not waited for: the failure may be that a call never ends.
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def use_core(transport: str) -> bool:
+    """Whether to serve with the core, for one of `TRANSPORTS`; the log says why `auto` does not."""
+    if transport != "auto":
+        return transport == "core"
+    found = fault()
+    if found:
+        glog("W", f"Not using the core of grpcio {grpc.__version__} directly: {found}")
+    return not found
 
 
 def _try(pool: futures.Executor) -> str:

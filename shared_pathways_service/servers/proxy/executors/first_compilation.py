@@ -46,7 +46,7 @@ def compiled(
         if error.code is not Code.DATA_LOSS or compile_here is None:
             raise
         links = [link_of().get(i) for i in body.devices]
-        # (Nobody knows how many executors a slice has whose own have never come.)
+        # (The number of executors of a slice is not known before they have come.)
         if None in links or len(body.text) > _MOST_BYTES:
             raise
     return RemoteExecutable(client, body, KnownProgram(facts_of(compile_here()), len({*links})))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import grpc
-
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.grpc_core import core_check
 from shared_pathways_service.servers.grpc_core.core_server import CoreServer
@@ -58,7 +56,7 @@ class GrpcTransport:
             *_PATIENCE,
         )
         self._server: CoreServer | PublicServer
-        if kind == "core" or (kind == "auto" and _core_is_fit()):
+        if core_check.use_core(kind):
             self._server = CoreServer(
                 options,
                 core_calls.routes(self._calls, self._sessions, self._plain, self._callbacks),
@@ -105,10 +103,3 @@ class GrpcTransport:
 def warm_up() -> None:
     """Tries grpcio's core before it is needed, as that takes some milliseconds."""
     core_check.fault()
-
-
-def _core_is_fit() -> bool:
-    fault = core_check.fault()
-    if fault:
-        glog("W", f"Not using the core of grpcio {grpc.__version__} directly: {fault}")
-    return not fault
