@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+from shared_pathways_service.testing.testbed.node_agent.output_pipe import OutputPipe
 from shared_pathways_service.testing.testbed.patches import ENDED_SUFFIX
 
 __all__ = ["Container", "Isolation", "LogFile", "find_isolation", "now"]
@@ -101,15 +102,22 @@ class Container:
     """A running container, created by `start`."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, isolation: Isolation, log: LogFile
+        self,
+        process: asyncio.subprocess.Process,
+        isolation: Isolation,
+        log: LogFile,
+        output: Mapping[str, OutputPipe],
     ) -> None:
         self.started_at = now()
         self._log = log
         self._process = process
         self._isolation = isolation
+        self._output = output
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._pump: asyncio.Task[None] | None = None
         self._is_killed = False
+        # Whether it was to be killed before its process 1 existed.
+        self._is_doomed = False
 
     @classmethod
     async def start(
@@ -128,19 +136,26 @@ class Container:
         """
         if shutil.which(argv[0], path=env.get("PATH")) is None:
             raise FileNotFoundError(f"{argv[0]}: executable file not found in $PATH")
-        process = await asyncio.create_subprocess_exec(
-            *TIED_TO_PARENT,
-            *isolation.prefix,
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=env,
-            cwd=directory,
-            start_new_session=True,
-            limit=_LINE_LIMIT,
-        )
-        container = cls(process, isolation, log)
+        with contextlib.ExitStack() as pipes:
+            output = {name: OutputPipe(_LINE_LIMIT) for name in ("stdout", "stderr")}
+            for pipe in output.values():
+                pipes.callback(pipe.close)
+                await pipe.open()
+            process = await asyncio.create_subprocess_exec(
+                *TIED_TO_PARENT,
+                *isolation.prefix,
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output["stdout"].writing_end,
+                stderr=output["stderr"].writing_end,
+                env=env,
+                cwd=directory,
+                start_new_session=True,
+            )
+            pipes.pop_all()
+        for pipe in output.values():
+            pipe.close_writing_end()
+        container = cls(process, isolation, log, output)
         log.begin()
         container._pump = asyncio.create_task(container._write_log())
         return container
@@ -175,6 +190,8 @@ class Container:
                 await asyncio.shield(self._pump)
         except TimeoutError:
             self._pump.cancel()
+        for pipe in self._output.values():
+            pipe.close()
         self._log.end()
         if self._is_killed:
             return 128 + signal.SIGKILL
@@ -186,6 +203,10 @@ class Container:
             async with asyncio.timeout(_BEGIN_S):
                 while self.pid is None and self._process.returncode is None:  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_S)  # (a fork sends no notification)
+        if self._is_doomed and self._process.returncode is None:
+            self.kill()
+            if self.pid is None:
+                self._process.kill()
 
     def terminate(self) -> None:
         """Sends SIGTERM to its process 1."""
@@ -194,33 +215,29 @@ class Container:
                 os.kill(pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kills it, with all its descendants."""
+        """Kills it, with all its descendants; at the latest once its process 1 exists."""
         if self._process.returncode is not None:
             return
         if not self._isolation.prefix:
             self._signal_group(signal.SIGKILL)
             return
-        # Killing the program that created the namespaces would kill process 1 and all others, but
-        # the exit code would be that program's; so kill process 1 itself first, if it exists.
+        # Not the program that creates the namespaces: the exit code would be that program's, and
+        # a process 1 that was just forked, and is not tied to that program yet, would live on.
+        pid = self.pid
+        if pid is None:
+            self._is_doomed = True
+            return
         with contextlib.suppress(ProcessLookupError):
-            pid = self.pid
-            if pid is None:
-                self._process.kill()
-            else:
-                os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
     async def _write_log(self) -> None:
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         with self._log.path.open("wb", buffering=0) as file:
-            await asyncio.gather(
-                self._copy(self._process.stdout, "stdout", file),
-                self._copy(self._process.stderr, "stderr", file),
-            )
+            copies = (self._copy(pipe.reader, name, file) for name, pipe in self._output.items())
+            await asyncio.gather(*copies)
 
     async def _copy(self, stream: asyncio.StreamReader, name: str, file: BinaryIO) -> None:
         while data := await _read_line(stream):
