@@ -113,13 +113,21 @@ def claim(paths: RuntimePaths) -> Iterator[None]:
 
 def _already_running(paths: RuntimePaths) -> PreflightError:
     state = read_state(paths)
-    if state is None:
+    # (A service that starts may not have replaced the file of one that was killed.)
+    if state is None or not state.supervisor.is_alive():
         return PreflightError(f"another service is just starting or ending in {paths.directory}")
+    pid = state.supervisor.pid
+    how = (
+        f"end it with `kill {pid}` (it also ends by itself soon after its last user)"
+        if state.detached
+        else f"end it with Ctrl-C in its terminal or `kill {pid}`"
+    )
     slices = ", ".join(f"{kind}={count}" for kind, count in state.slices.items())
     return PreflightError(
-        f"you already have a running service: process {state.supervisor.pid} with {slices}, "
+        f"you already have a running service: process {pid} with {slices}, "
         f"since {state.since}, in {paths.directory}",
-        hint="use it, end it first, or set SPS_RUNTIME_DIR for a second service",
+        hint=f"use it (`sps status` shows its users), {how}, or set SPS_RUNTIME_DIR for a second "
+        "service",
     )
 
 

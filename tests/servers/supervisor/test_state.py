@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def paths(tmp_path: Path) -> RuntimePaths:
     return RuntimePaths(tmp_path)
 
 
-def state_of(*children: Identity) -> ServiceState:
+def state_of(*children: Identity, detached: bool = False) -> ServiceState:
     myself = identity_of(os.getpid())
     return ServiceState(
         supervisor=myself,
@@ -37,7 +38,7 @@ def state_of(*children: Identity) -> ServiceState:
         slices={"tpuv6e:2x2": 2},
         spares=1,
         since="2026-01-01T00:00:00.000Z",
-        detached=False,
+        detached=detached,
         log_dir="/nowhere",
         children=children,
     )
@@ -69,6 +70,32 @@ def test_a_second_claim_is_refused_naming_the_first(paths: RuntimePaths) -> None
     assert_clean(paths)
     with claim(paths):
         pass
+
+
+@pytest.mark.parametrize(
+    ("detached", "how"),
+    [
+        (False, "end it with Ctrl-C in its terminal or `kill {pid}`, or"),
+        (True, "end it with `kill {pid}` (it also ends by itself soon after its last user), or"),
+    ],
+    ids=["in a terminal", "detached"],
+)
+def test_a_refused_claim_says_how_to_end_the_first(
+    paths: RuntimePaths, *, detached: bool, how: str
+) -> None:
+    with claim(paths):
+        write_state(paths, state_of(detached=detached))
+        with pytest.raises(PreflightError) as caught, claim(paths):
+            pass
+    assert how.format(pid=os.getpid()) in str(caught.value.hint)
+
+
+def test_a_refused_claim_does_not_name_a_service_that_was_killed(paths: RuntimePaths) -> None:
+    with claim(paths):
+        killed = dataclasses.replace(state_of(), supervisor=Identity(pid=os.getpid(), start="1"))
+        write_state(paths, killed)
+        with pytest.raises(PreflightError, match="is just starting or ending"), claim(paths):
+            pass
 
 
 @pytest.mark.race

@@ -69,7 +69,8 @@ def _common_protocol(link: ServiceLink) -> str:
             f"the service supports versions {theirs}, and this client {ours}",
             client=ours,
             service=theirs,
-            hint="end the service when it is not in use; the next one has your version",
+            hint=f"end the service with `kill {state.supervisor.pid}` when it is not in use; "
+            "the next one has your version",
         )
     return f"the service supports versions {theirs}, this client {ours}"
 
