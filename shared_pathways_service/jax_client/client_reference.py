@@ -104,11 +104,14 @@ def _warn(arrays: list[jax.Array]) -> None:
             "a device, Mesh, sharding or compiled function references it"
         )
         return
+    one = len(arrays) == 1
     shapes = ", ".join(a.aval.str_short() for a in arrays[:_LISTED])
     _log.warning(
-        "%d arrays on the service (%s%s) are still referenced and can no longer be read; "
-        "copy them with jax.device_get before the connection ends",
-        len(arrays),
+        "%s on the service (%s%s) %s still referenced and can no longer be read; "
+        "copy %s with jax.device_get before the connection ends",
+        "1 array" if one else f"{len(arrays)} arrays",
         shapes,
         ", ..." if len(arrays) > _LISTED else "",
+        "is" if one else "are",
+        "it" if one else "them",
     )

@@ -114,6 +114,11 @@ except jax.errors.JaxRuntimeError as error:
     assert "UNAVAILABLE" in str(error)
 else:
     raise AssertionError("could be read")
+del array
+
+attachment = attach(target, timeout=60)
+arrays = [jnp.arange(n + 1.0) + 1 for n in range(4)]
+attachment.detach()
 
 try:
     attachment = attach(target, timeout=60)
@@ -127,8 +132,11 @@ assert jnp.arange(2).tolist() == [0, 1]
     )
     before, _, after = done.stderr.partition("a mesh was held\n")
     assert before == ""
-    assert "(float32[3])" in after
-    assert "jax.device_get" in after
+    assert "1 array on the service (float32[3]) is still referenced" in after
+    assert "copy it with jax.device_get" in after
+    assert "4 arrays on the service (" in after
+    assert ", ...) are still referenced" in after
+    assert "copy them with jax.device_get" in after
     assert "float32[5]" not in after, "an exception on its way is told of already"
 
 
