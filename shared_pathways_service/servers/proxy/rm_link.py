@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from shared_pathways_service.api.validation import fitting_text
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.events import Event
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -103,7 +104,8 @@ class ResourceManagerLink:
         for reporter in (self._reporter, self._counters):
             if reporter is not None:
                 reporter.close()
-        self._stream.close(pb.TenantMessage(bye=pb.TenantBye(reason=reason)))
+        # (A reason that is too long or has several lines would be refused, and the slices kept.)
+        self._stream.close(pb.TenantMessage(bye=pb.TenantBye(reason=fitting_text(reason))))
 
     # ---- called by the stream
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from harness.carriers import hello
-from harness.processes import DEADLINE_S
+from harness.processes import DEADLINE_S, KIND, Service
 from shared_pathways_service.events.proxy import MemoryNearLimit
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
@@ -71,6 +71,31 @@ def test_a_proxy_reports_its_last_message_and_its_remaining_life(
     assert (first.last_generation, again.last_generation) == (0, 7)
     assert not again.claims, "it holds nothing, and knows of it all the same"
     assert 0 < again.tenant.max_lifetime_s < first.tenant.max_lifetime_s <= 1000.0
+
+
+@pytest.mark.parametrize(
+    ("reason", "received"),
+    [("the proxy ends", "the proxy ends"), ("two\nlines", "two lines"), ("x" * 1000, "x" * 256)],
+    ids=["short", "two lines", "long"],
+)
+def test_a_proxy_that_ends_gives_its_slices_back_for_any_reason(
+    service: Service, reason: str, received: str
+) -> None:
+    service.start_ready_workers("slice-0")
+    watch = service.watch("ada")
+    asks = hello(name="ada", incarnation="1", virtual_slices=[KIND])
+    slices = SliceTable((KIND,), idle_executor)
+    link = ResourceManagerLink(service.address, asks, slices, Ending(""), None)
+    link.start()
+    try:
+        assert slices.granted.wait(DEADLINE_S)
+    finally:
+        link.close(reason)
+        slices.close()
+    while (message := watch.next()).kind != "tenant.gone":
+        pass
+    assert message.reason == received
+    service.wait_for_states({"slice-0": "ready"})
 
 
 _RELEASED = pb.TenantUpdate(idle=pb.TenantIdle(released=True, count=5))
