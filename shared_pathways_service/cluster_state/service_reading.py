@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from shared_pathways_service.manifests.lease_parts import LEASE_VARIABLE
 from shared_pathways_service.manifests.service_inputs import OWN_FLAGS, ServiceInputs
 from shared_pathways_service.manifests.sidecar_parts import SIDECAR_CONTAINER
 
-__all__ = ["difference", "read_inputs"]
+__all__ = ["difference", "read_inputs", "recorded_spec"]
 
 Object = Mapping[str, Any]
 
@@ -71,6 +72,16 @@ def read_inputs(jobset: Object, service: Service) -> ServiceInputs:
         allow_colocated_python=service.allows_python,
         labels=labels,
     )
+
+
+def recorded_spec(jobset: Object) -> Object | None:
+    """Returns the spec that `record_spec` recorded; None if there is none, or it is invalid."""
+    annotations = jobset["metadata"].get("annotations") or {}
+    try:
+        spec = json.loads(annotations.get(names.ANNOTATION_SENT_SPEC, ""))
+    except ValueError:
+        return None
+    return spec if isinstance(spec, dict) else None
 
 
 def difference(made: object, found: object, path: str = "spec") -> str:

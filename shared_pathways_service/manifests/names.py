@@ -30,6 +30,8 @@ ANNOTATION_WORKDIR: Final = "sps.dev/workdir"
 ANNOTATION_CANCELLED: Final = "sps.dev/cancelled"
 #: On a proxy's Job: seconds by which it outlives the last sign of life of its session.
 ANNOTATION_KEEP_FOR: Final = "sps.dev/keep-for-s"
+#: On a service's JobSet: its spec as it was sent to the cluster, in JSON.
+ANNOTATION_SENT_SPEC: Final = "sps.dev/sent-spec"
 #: On a service's JobSet: why it refuses new connections.
 ANNOTATION_DRAINING: Final = "sps.dev/draining"
 #: On a service's JobSet: the longest ``keep_for`` of its proxies, in seconds.

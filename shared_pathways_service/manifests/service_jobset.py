@@ -9,6 +9,7 @@ resource manager.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from shared_pathways_service.manifests.verified_users import account_parts as ac
 from shared_pathways_service.manifests.verified_users.program_parts import programs_claim
 from shared_pathways_service.manifests.worker_nodes import WorkerNodes, worker_nodes
 
-__all__ = ["service_address", "service_jobset", "service_objects"]
+__all__ = ["record_spec", "service_address", "service_jobset", "service_objects"]
 
 #: Tolerated failures of the head, whose failure ends the whole service: practically unlimited.
 _HEAD_FAILURES: Final = 1_000_000
@@ -88,6 +89,13 @@ def service_jobset(inputs: ServiceInputs) -> dict[str, Any]:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def record_spec(jobset: dict[str, Any]) -> None:
+    """Records the spec in an annotation, so that later changes of the JobSet can be recognized."""
+    annotations = jobset["metadata"].setdefault("annotations", {})
+    spec = json.dumps(jobset["spec"], separators=(",", ":"), sort_keys=True)
+    annotations[names.ANNOTATION_SENT_SPEC] = spec
 
 
 def _annotations(inputs: ServiceInputs) -> dict[str, str]:

@@ -29,7 +29,11 @@ from shared_pathways_service.manifests.image_names import is_ours
 from shared_pathways_service.manifests.priority_classes import priority_of
 from shared_pathways_service.manifests.rbac import HEAD_ROLE, VERIFICATION
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.service_jobset import (
+    record_spec,
+    service_address,
+    service_jobset,
+)
 from shared_pathways_service.manifests.verified_users.user_policies import POLICIES
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.manager_link import link_to_manager
@@ -110,6 +114,7 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
     # A unique label identifies our JobSet if the answer to the request was lost.
     labels = {**inputs.labels, names.LABEL_SESSION: str(uuid.uuid4())}
     body = service_jobset(dataclasses.replace(inputs, labels=labels))
+    record_spec(body)
     try:
         return await cluster.api.create(collection("jobsets", cluster.namespace), body)
     except ApiError as error:
@@ -125,12 +130,22 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
         ) from error
 
 
-async def try_to_create(cluster: Cluster, inputs: ServiceInputs) -> Object:
+async def try_to_create(
+    cluster: Cluster, inputs: ServiceInputs, spec: Object | None = None
+) -> Object:
     """Validates a JobSet in the cluster, under a free name, without creating it.
 
-    Returns it with the defaults of the cluster's webhooks.
+    Args:
+      cluster: The cluster.
+      inputs: The service's inputs.
+      spec: The spec of its JobSet; None: the one that this release makes of the inputs.
+
+    Returns:
+      The JobSet, with the defaults of the cluster's webhooks.
     """
     body = service_jobset(inputs)
+    if spec is not None:
+        body["spec"] = spec
     # (The name of the claim in its spec remains.)
     body["metadata"]["name"] = f"try-{uuid.uuid4().hex[:12]}"
     path = collection("jobsets", cluster.namespace)

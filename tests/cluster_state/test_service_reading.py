@@ -9,15 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
+from shared_pathways_service.cluster_state.service_reading import (
+    difference,
+    read_inputs,
+    recorded_spec,
+)
 from shared_pathways_service.cluster_state.services import read_service
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.manifests.names import ANNOTATION_SENT_SPEC
 from shared_pathways_service.manifests.service_inputs import (
     ServiceInputs,
     parse_slices,
     server_image,
 )
-from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.manifests.service_jobset import record_spec, service_jobset
 
 OURS = "r.io/shared-pathways-service/server:1"
 ARGUMENTS = st.lists(
@@ -65,6 +70,16 @@ def test_what_was_put_in_comes_out(wanted: ServiceInputs) -> None:
     assert service is not None
     assert read_inputs(jobset, service) == wanted
     assert not difference(jobset["spec"], copy.deepcopy(jobset["spec"]))
+    assert recorded_spec(jobset) is None
+    record_spec(jobset)
+    assert not difference(jobset["spec"], recorded_spec(jobset))
+    assert read_inputs(jobset, service) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null"])
+def test_an_invalid_recorded_spec_is_none(text: str) -> None:
+    metadata = {"name": "pw", "annotations": {ANNOTATION_SENT_SPEC: text}}
+    assert recorded_spec({"metadata": metadata}) is None
 
 
 def test_a_difference_is_named_by_its_path() -> None:

@@ -17,13 +17,17 @@ from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, PRELUDE, nothing_left
 from shared_pathways_service.cli.commands.clusters import upgrade
 from shared_pathways_service.cli.options.cluster_options import Place
-from shared_pathways_service.cluster_state.service_reading import difference
+from shared_pathways_service.cluster_state.service_reading import difference, recorded_spec
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.manifests.lease_parts import LEASE_VARIABLE
 from shared_pathways_service.manifests.names import ANNOTATION_AUDIENCE, ANNOTATION_DRAINING
 from shared_pathways_service.manifests.proxy_job import proxy_job
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_address, service_jobset
+from shared_pathways_service.manifests.service_jobset import (
+    record_spec,
+    service_address,
+    service_jobset,
+)
 from shared_pathways_service.operations import deployment
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
@@ -37,6 +41,7 @@ from tests.testbed.roles import prepare_verification, rendered_user
 pytestmark = pytest.mark.race
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
+RACK = "spec.replicatedJobs[worker].template.spec.template.spec.nodeSelector.rack"
 HOLDER = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
     import jax, jax.numpy as jnp
@@ -134,6 +139,54 @@ def test_a_service_comes_serves_is_upgraded_and_goes(
     assert sps_failing("upgrade", "pw", *place)[0] == 3
 
 
+def on_rack(changed: Mapping[str, Any]) -> None:
+    """Changes the JobSet, as an operator may by hand."""
+    workers = changed["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    workers["nodeSelector"]["rack"] = "7"
+
+
+def test_a_manifest_of_another_release_is_replaced_and_a_manual_change_is_not(
+    namespace: Namespace, place: list[str]
+) -> None:
+    # A head has its node to itself.
+    namespace.add_nodes({}, cpu_nodes=1)
+    policy = "spec.template.spec.containers[pathways-rm].terminationMessagePolicy"
+    for name in ("earlier", "edited"):
+        inputs = ServiceInputs(
+            name=name, namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
+        )
+        made = service_jobset(inputs)
+        head = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        del head["containers"][0]["terminationMessagePolicy"]
+        record_spec(made)
+        if name == "edited":
+            on_rack(made)
+        namespace.create(JOBSETS, made)
+
+    code, err = sps_failing("upgrade", "edited", *place)
+    assert code == 2
+    assert f"the JobSet edited was changed at {RACK} after it was deployed" in err
+    assert "rack" in json.dumps(jobset(namespace, "edited")["spec"])
+
+    shown = sps("upgrade", "earlier", "--dry-run", *place)
+    assert "this release deploys earlier with another manifest" in shown.stderr
+    assert policy in shown.stderr
+    uid = jobset(namespace, "earlier")["metadata"]["uid"]
+    with sps_running("upgrade", "earlier", "--json", *place) as upgrading:
+        out, err = upgrading.communicate(timeout=DEADLINE_S)
+    assert json.loads(out)["changed"] is True, err
+    assert policy in err
+    now = jobset(namespace, "earlier")
+    assert now["metadata"]["uid"] != uid
+    assert "terminationMessagePolicy" in json.dumps(recorded_spec(now))
+    again = sps("upgrade", "earlier", *place)
+    assert again.stdout == "earlier already has these settings\n"
+    assert "another manifest" not in again.stderr
+
+    assert sps_json("upgrade", "edited", "--discard-changes", *place)["changed"]
+    assert "rack" not in json.dumps(jobset(namespace, "edited")["spec"])
+
+
 def test_an_unready_service_is_reported_and_stays(namespace: Namespace, place: list[str]) -> None:
     image = f"--server-image={OUR_SERVER_IMAGE}"
     code, err = sps_failing("deploy", "big", f"--slices={KIND}=3", image, "--timeout=8", *place)
@@ -163,12 +216,13 @@ def test_manual_changes_are_kept_and_tenants_end_on_request(
         name="pw", namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
     )
     changed = service_jobset(inputs)
-    workers = changed["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
-    workers["nodeSelector"]["rack"] = "7"
+    on_rack(changed)
     uid = namespace.create(JOBSETS, changed)["metadata"]["uid"]
     code, err = sps_failing("upgrade", "pw", "--max-slice-restarts=3", *place)
     assert code == 2
-    assert "spec.replicatedJobs[worker].template.spec.template.spec.nodeSelector.rack" in err
+    assert f"the JobSet pw differs at {RACK} from what this release deploys" in err
+    assert "by hand" in err
+    assert "another release" in err
     words = ("upgrade", "pw", "--max-slice-restarts=3", "--discard-changes", "--dry-run")
     told = sps(*words, *place).stdout
     assert "backoffLimit: 3" in told

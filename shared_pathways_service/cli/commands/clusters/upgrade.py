@@ -25,7 +25,11 @@ from shared_pathways_service.cli.options.draining_options import DrainTimeout, E
 from shared_pathways_service.cli.options.service_options import ServiceOptions, takes_service
 from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
-from shared_pathways_service.cluster_state.service_reading import difference, read_inputs
+from shared_pathways_service.cluster_state.service_reading import (
+    difference,
+    read_inputs,
+    recorded_spec,
+)
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset, service_objects
@@ -70,7 +74,8 @@ def upgrade(
     discard_changes: Annotated[
         bool,
         typer.Option(
-            "--discard-changes", help="Discard changes that were made to the JobSet by hand."
+            "--discard-changes",
+            help="Recreate the JobSet even if it was changed after it was deployed.",
         ),
     ] = False,
     timeout: Timeout = 900,
@@ -121,9 +126,18 @@ async def _upgrade(
         jobset, service = await deployment.jobset_of(cluster, name)
         before = read_inputs(jobset, service)
         after = dataclasses.replace(before, **fields)
-        if not options.discard_changes:
-            await _check_unchanged(cluster, jobset, before)
-        if options.dry_run or after == before:
+        where = ""
+        if after == before or not options.discard_changes:
+            # A dry run under a free name, so that the cluster's webhooks add their defaults.
+            made = await deployment.try_to_create(cluster, before)
+            where = difference(made["spec"], jobset["spec"])
+        if where and not options.discard_changes:
+            await _check_unchanged(cluster, jobset, before, where)
+            print_note(
+                f"this release deploys {name} with another manifest, which differs at {where}; "
+                "the upgrade brings it"
+            )
+        if options.dry_run or (after == before and not where):
             return _Upgraded(inputs=after)
         await deployment.check_priority_class(cluster, after.priority_class)
         async with _undone_if_kept(cluster, jobset, before) as new:
@@ -173,21 +187,40 @@ async def _undone_if_kept(
         raise
 
 
-async def _check_unchanged(cluster: Cluster, jobset: Object, before: ServiceInputs) -> None:
-    """Refuses an upgrade that would lose manual changes of the JobSet."""
+async def _check_unchanged(
+    cluster: Cluster, jobset: Object, before: ServiceInputs, where: str
+) -> None:
+    """Refuses an upgrade that would lose manual changes of the JobSet.
+
+    Args:
+      cluster: The cluster.
+      jobset: The service's JobSet.
+      before: Its inputs.
+      where: Where it differs from the JobSet that this release makes of them.
+    """
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
 
-    # A dry run under a free name, so that the cluster's webhooks add their defaults.
-    made = await deployment.try_to_create(cluster, before)
-    where = difference(made["spec"], jobset["spec"])
-    if where:
-        raise InvalidRequestError(
-            "NAME",
-            before.name,
-            "a service as `sps deploy` creates it",
-            message=f"the JobSet {before.name} was changed by hand at {where}, which would be lost",
-            hint="--discard-changes recreates it nevertheless",
+    name = before.name
+    if (sent := recorded_spec(jobset)) is None:
+        message = (
+            f"the JobSet {name} differs at {where} from what this release deploys: it was changed "
+            "by hand, which would be lost, or deployed by another release"
         )
+    else:
+        deployed = await deployment.try_to_create(cluster, before, sent)
+        changed = difference(deployed["spec"], jobset["spec"])
+        if not changed:
+            return
+        message = (
+            f"the JobSet {name} was changed at {changed} after it was deployed, which would be lost"
+        )
+    raise InvalidRequestError(
+        "NAME",
+        name,
+        "a service as `sps deploy` creates it",
+        message=message,
+        hint="--discard-changes recreates it nevertheless",
+    )
 
 
 async def _replace(
