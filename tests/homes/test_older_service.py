@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,9 @@ from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import ignore_event
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
+from shared_pathways_service.operations.service_readers.embedded.embedded_checks import (
+    embedded_checks,
+)
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, write_state
 from shared_pathways_service.runtime.processes import identity_of
@@ -198,6 +202,18 @@ def test_a_foreign_version_is_named_before_anything_is_created(
 
     run_async(life())
     assert "CreateProxy" not in service.asked
+
+
+@pytest.mark.usefixtures("own_directories")
+def test_the_check_of_a_foreign_version_says_how_to_end_the_service() -> None:
+    service = OldService((9, 9), (1, 1))
+    try:
+        checks = run_async(embedded_checks(Settings.load(), (), DEADLINE_S))
+        [check] = [check for check in checks if check.name == "protocol"]
+    finally:
+        service.close()
+    assert check.found == "the service supports versions 9 to 9, and this client 1 to 2"
+    assert f"`kill {os.getpid()}`" in check.fix
 
 
 class FullService(OldService):
