@@ -245,7 +245,10 @@ class SliceUnplaced(VirtualSliceEvent, name="slice.unplaced"):
 
 
 class ExecutorStarted(VirtualSliceEvent, name="executor.started"):
-    """The executors of a placement serve on all its hosts; `duration_s` from their assignment."""
+    """The executors of a placement serve on all its hosts; `duration_s` from their assignment.
+
+    If the resource manager was away meanwhile, `duration_s` is until it received their reports.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

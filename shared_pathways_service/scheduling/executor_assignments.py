@@ -90,15 +90,10 @@ class ExecutorAssignments:
     def _assign(self, about: Slice) -> None:
         tenant = about.tenant
         generation = 0 if tenant is None else about.generation
-        if tenant is None:
-            self._ledger.starting.pop(about, None)
         for worker in about.workers:
             if worker is None or worker.assigned == generation:
                 continue
             worker.assigned = generation
-            # (After a restart, workers report executors that serve before they are assigned.)
-            if tenant is not None and worker.serves != generation:
-                self._ledger.starting[about] = self._ledger.now
             if tenant is None:
                 # What an earlier holder had there ends by this.
                 self._ledger.void(about, math.inf)
@@ -129,7 +124,8 @@ class ExecutorAssignments:
             )
 
     def _note_start(self, about: Slice) -> None:
-        since = self._ledger.starting.pop(about, None)
-        if since is not None:
+        if about in self._ledger.starting:
+            self._ledger.note_start(about)
             self._ledger.decide_held(about, DecisionKind.EXECUTOR_STARTED)
-            self._speaker.announce(announcements.executor_started(about, self._ledger.now - since))
+            seconds = self._ledger.now - about.held_since
+            self._speaker.announce(announcements.executor_started(about, seconds))

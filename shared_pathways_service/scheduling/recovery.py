@@ -22,6 +22,7 @@ from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.decisions import Decision
+from shared_pathways_service.scheduling.book.holdings import executors_serve
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import (
     Claim,
@@ -77,6 +78,7 @@ class Recovery:
         self._missing_slices: list[Slice] = []
         self._moves_at: dict[str, float | None] = {}
         self._had_a_past = False
+        self._knows_starts = True
         self.active = False
 
     def begin(self, restored: Restored) -> None:
@@ -89,12 +91,14 @@ class Recovery:
         for grant in sorted(restored.grants, key=lambda grant: grant.order):
             # A forgotten tenant that comes back is refused as a new request of its kind would be.
             if not all(kind in ledger.pools for kind in grant.request.virtual_slices):
-                self._forget(grant, "the service has no such slices any more")
+                _forget(ledger, grant, "the service has no such slices any more")
             elif not grant.running and not self._tenants.could_fit(grant.request):
-                self._forget(grant, "the service has fewer slices than it wants")
+                _forget(ledger, grant, "the service has fewer slices than it wants")
             else:
                 self._restore(grant)
         self._state_lost |= restored.state_lost
+        has_starts = all(grant.starting is not None for grant in restored.grants)
+        self._knows_starts = has_starts and not self._state_lost
         if self._state_lost:
             ledger.set_state_lost(True)
             floor = int(ledger.now * _GENERATIONS_PER_S)
@@ -178,34 +182,6 @@ class Recovery:
 
     # ---- the disk
 
-    def _forget(self, grant: PersistedGrant, why: str) -> None:
-        """Ends a tenant that the service can no longer give slices."""
-        ledger, request = self._ledger, grant.request
-        ended = Decision(
-            time=ledger.now,
-            kind=DecisionKind.FORGOTTEN,
-            tenant=request.name,
-            user=request.user,
-            team=request.team,
-            instance_type=",".join(request.type_names),
-            reason=why,
-            began=None if grant.running or grant.parked is not None else grant.wait_began,
-        )
-        ledger.decide(ended)
-        for index, (slice_id, generation) in sorted(grant.placements.items()):
-            ledger.decide(
-                dataclasses.replace(
-                    ended,
-                    kind=DecisionKind.FREED,
-                    slice=slice_id,
-                    virtual_index=index,
-                    generation=generation,
-                    instance_type=request.type_names[index],
-                    began=grant.held_since.get(slice_id, ledger.now),
-                )
-            )
-        ledger.forget(request.name)
-
     def _restore(self, grant: PersistedGrant) -> None:
         tenant = self._tenants.restore(grant)
         self._missing_tenants.append(tenant)
@@ -224,6 +200,8 @@ class Recovery:
             if found.moves_at is not None:
                 tenant.warned[index,] = f"a drain of {slice_id}"
             found.held_since = grant.held_since.get(slice_id, self._ledger.now)
+            if grant.starting is not None and slice_id not in grant.starting:
+                self._ledger.note_start(found)
             self._missing_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.pools)):
@@ -309,6 +287,10 @@ class Recovery:
         self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
+        if not self._knows_starts:
+            # These started in an earlier manager's time, which has recorded it.
+            for held in filter(executors_serve, tuple(self._ledger.starting)):
+                self._ledger.note_start(held)
         silent = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
         for found in silent:
             if found.tenant is not None:
@@ -323,3 +305,32 @@ class Recovery:
 
     def _decide(self, kind: DecisionKind, reason: str) -> None:
         self._ledger.decide(Decision(time=self._ledger.now, kind=kind, reason=reason))
+
+
+def _forget(ledger: Ledger, grant: PersistedGrant, why: str) -> None:
+    """Ends a tenant that the service can no longer give slices."""
+    request = grant.request
+    ended = Decision(
+        time=ledger.now,
+        kind=DecisionKind.FORGOTTEN,
+        tenant=request.name,
+        user=request.user,
+        team=request.team,
+        instance_type=",".join(request.type_names),
+        reason=why,
+        began=None if grant.running or grant.parked is not None else grant.wait_began,
+    )
+    ledger.decide(ended)
+    for index, (slice_id, generation) in sorted(grant.placements.items()):
+        ledger.decide(
+            dataclasses.replace(
+                ended,
+                kind=DecisionKind.FREED,
+                slice=slice_id,
+                virtual_index=index,
+                generation=generation,
+                instance_type=request.type_names[index],
+                began=grant.held_since.get(slice_id, ledger.now),
+            )
+        )
+    ledger.forget(request.name)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY
-from harness.programs import program, service, sps, sps_failing, status, wait_until
+from harness.programs import pids, program, service, sps, sps_failing, status, wait_until
 
 pytestmark = pytest.mark.race
 
@@ -110,6 +110,48 @@ def test_the_logs_of_executors_are_those_of_a_connection() -> None:
         # The lines outlive their executors.
         wait_until("all executors to end", lambda: not status()["executors"])
         assert (where[1], ended.partition(": ")[2]) in _lines(*executors)
+
+
+def _restart_manager() -> None:
+    """Kills the resource manager, and waits for the end of the next one's recovery."""
+
+    def recoveries() -> int:
+        return len(sps("events", "--kind=rm.recovered", "--json").stdout.splitlines())
+
+    before = recoveries()
+    [manager] = pids("rm")
+    os.kill(manager, signal.SIGKILL)
+    wait_until("the recovery", lambda: recoveries() > before)
+
+
+def test_a_start_is_recorded_once_however_often_the_resource_manager_is_restarted() -> None:
+    with (
+        service("tpuv6e:2x4=2", arguments=("--engine", "distributed")),
+        program(HOLDER) as ada,
+    ):
+        name = ada.expect("holds")["name"]
+        before = [one["pid"] for one in status()["executors"]]
+        for _ in range(3):
+            _restart_manager()
+            wait_until("all reports", lambda: _serving() == before)
+        [started] = _events(name, "executor.started")
+        [placed] = _events(name, "slice.placed")
+        assert _placement(started) == _placement(placed)
+        os.kill(before[0], signal.SIGKILL)
+        wait_until("the next start", lambda: len(_events(name, "executor.started")) == 2)
+        [replaced] = _events(name, "slice.replaced")
+        assert _placement(_events(name, "executor.started")[1]) == _placement(replaced)
+        ada.tell("leave")
+        ada.expect("left")
+
+
+def _placement(event: dict[str, Any]) -> tuple[str, int]:
+    return event["slice"], event["data"]["generation"]
+
+
+def _serving() -> list[int]:
+    """The processes of the executors that have reported to the resource manager."""
+    return [one["pid"] for one in status()["executors"] if one["state"] == "serving"]
 
 
 def test_memory_and_processor_time_of_executors_are_shown() -> None:

@@ -35,6 +35,7 @@ class Books:
         self.waiting: dict[str, Interval] = {}
         self.all_held: list[Interval] = []
         self.all_waited: list[Interval] = []
+        self.started: set[int] = set()  # generations whose executors have started
 
     def hear(self, one: Decision) -> None:
         self.decisions.append(one)
@@ -53,6 +54,9 @@ class Books:
             wait = Interval(one.tenant, None, 0, one.time)
             self.waiting[one.tenant] = wait
             self.all_waited.append(wait)
+        elif one.kind == DecisionKind.EXECUTOR_STARTED:
+            assert one.generation not in self.started, "started twice"
+            self.started.add(one.generation)
         elif one.kind == DecisionKind.IDLED:
             assert one.tenant not in self.waiting, "idle in the queue"
         elif one.kind == DecisionKind.RUNNING or one.kind in _ENDS:

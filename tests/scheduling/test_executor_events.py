@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
+
+import pytest
 
 from shared_pathways_service.events.tenants import (
     ExecutorLost,
@@ -10,6 +13,7 @@ from shared_pathways_service.events.tenants import (
     SlicePlaced,
     SliceUnplaced,
 )
+from shared_pathways_service.scheduling.book.messages import NotifyExecutors
 from shared_pathways_service.scheduling.book.persisted import Persist
 from tests.scheduling.harness import TWO_HOSTS, Rm, events_of
 from tests.scheduling.test_executor_assignments import KILLED, PAIR, end, serve
@@ -131,13 +135,89 @@ def test_a_loss_without_a_host_names_none() -> None:
     assert (lost.host, lost.reason) == (None, f"ada cannot reach {PAIR}: no answer")
 
 
-def test_executors_that_serve_before_a_restart_are_not_started_by_it() -> None:
-    rm = Rm(1, executors=True)
-    rm.ask("ada")
-    serve(rm, "slice-0", 1)
+def _starts(rm: Rm) -> list[tuple[int | None, float]]:
+    """Returns the recorded starts since `said` was cleared: each generation and its duration."""
+    recorded = [
+        one.generation
+        for said in rm.said
+        if isinstance(said, Persist)
+        for one in said.decisions
+        if one.kind == "executor.started"
+    ]
+    events = [one for one in events_of(rm.said) if isinstance(one, ExecutorStarted)]
+    assert [one.generation for one in events] == recorded
+    return [(one.generation, one.duration_s or 0.0) for one in events]
+
+
+@pytest.mark.parametrize("reports_last", ["worker", "proxy"])
+def test_a_start_is_recorded_once_over_restarts(reports_last: str) -> None:
+    rm = Rm({TWO_HOSTS: 1}, executors=True)
+    rm.ask("ada", (TWO_HOSTS,))
+    serve(rm, PAIR, 1, 0, 1)
+    assert _starts(rm) == [(1, 0.0)]
+    for _ in range(2):
+        rm = rm.restarted()
+        rm.join(PAIR, 0, kind=TWO_HOSTS)
+        serve(rm, PAIR, 1, 0)
+        if reports_last == "worker":
+            rm.come_back("ada", (0, PAIR, 1))
+            # The recovery ends with the last worker's hello, before its report.
+            rm.join(PAIR, 1, kind=TWO_HOSTS)
+            assert rm.state == "serving"
+            serve(rm, PAIR, 1, 1)
+        else:
+            rm.join(PAIR, 1, kind=TWO_HOSTS)
+            serve(rm, PAIR, 1, 1)
+            rm.come_back("ada", (0, PAIR, 1))
+        assert rm.state == "serving"
+        assert rm.heard("ada", NotifyExecutors)
+        assert [one.starting for one in rm.tenant("ada").slices] == [False]
+        assert _starts(rm) == []
+
+
+def test_a_start_while_the_resource_manager_is_away_is_recorded_after_its_recovery() -> None:
+    rm = Rm({TWO_HOSTS: 1}, executors=True)
+    rm.ask("ada", (TWO_HOSTS,))
+    serve(rm, PAIR, 1, 0)
     rm = rm.restarted()
-    rm.join("slice-0")
+    rm.join(PAIR, 0, kind=TWO_HOSTS)
+    rm.join(PAIR, 1, kind=TWO_HOSTS)
+    serve(rm, PAIR, 1, 0, 1)
+    assert _starts(rm) == []
+    rm.come_back("ada", (0, PAIR, 1))
+    assert _starts(rm) == [(1, 1.0)]
+    rm = rm.restarted()
+    rm.come_back("ada", (0, PAIR, 1))
+    rm.join(PAIR, 0, kind=TWO_HOSTS)
+    rm.join(PAIR, 1, kind=TWO_HOSTS)
+    serve(rm, PAIR, 1, 0, 1)
+    assert _starts(rm) == []
+
+
+@pytest.mark.parametrize("lost", ["state", "field"])
+def test_without_a_record_of_starts_executors_that_serve_had_started_before(lost: str) -> None:
+    rm = Rm(2, executors=True)
+    rm.ask("ada", 2)
     serve(rm, "slice-0", 1)
-    rm.come_back("ada", (0, "slice-0", 1))
+    if lost == "field":
+        # A release before this field wrote the state.
+        grants = tuple(dataclasses.replace(one, starting=None) for one in rm.restored.grants)
+        rm.restored = dataclasses.replace(rm.restored, grants=grants)
+    rm = rm.restarted(state_lost=lost == "state")
+    rm.asked["ada"] = dataclasses.replace(rm.asked["ada"], running=True, last_generation=2)
+    rm.join("slice-0")
+    rm.join("slice-1")
+    serve(rm, "slice-0", 1)
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    rm.after(rm.config.recovering_s)
     assert rm.state == "serving"
-    assert not rm.announced("executor.started")
+    assert _starts(rm) == []
+    serve(rm, "slice-1", 2)
+    assert [generation for generation, _ in _starts(rm)] == [2]
+    rm = rm.restarted(state_lost=False)
+    rm.come_back("ada", (0, "slice-0", 1), (1, "slice-1", 2))
+    for index in range(2):
+        rm.join(f"slice-{index}")
+        serve(rm, f"slice-{index}", index + 1)
+    assert rm.state == "serving"
+    assert _starts(rm) == []

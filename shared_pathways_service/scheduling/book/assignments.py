@@ -38,8 +38,8 @@ class Assignments(Journal):
         checked against it.
       has_unplaced: Whether a placement ended since the last batch of messages.
       has_executors: Whether placements have executors.
-      starting: When the executors of slices were assigned, until they all serve.
-      knows_starting: Whether `starting` is complete: not during a recovery.
+      knows_starting: Whether executors of slices in `starting` are known not to serve: not during a
+        recovery, when their workers may be yet to report.
       changes: Delivers what changes to its consumers.
     """
 
@@ -53,7 +53,6 @@ class Assignments(Journal):
         self.has_unplaced = False
         self.changes = Publisher(self.pools.values())
         self.has_executors = config.executors
-        self.starting: dict[Slice, float] = {}
         self.knows_starting = True
         #: Slices with another holder, or other workers, since they were last taken.
         self._changed_hosts: dict[Slice, None] = {}
@@ -193,6 +192,8 @@ class Assignments(Journal):
         self.held_generations.add(generation)
         onto.since = onto.held_since = self.now
         onto.relied_on = onto.incarnations
+        if self.has_executors:
+            self.starting.add(onto)
         self.hosts_changed(onto)
         pool.held += 1
         self._touch(pool)
@@ -225,6 +226,7 @@ class Assignments(Journal):
             self._count_withdrawn(pool, held.is_withdrawn)
         held.since = self.now
         held.relied_on = ()
+        self.starting.discard(held)
         self.hosts_changed(held)
         pool.held -= 1
         self._touch(pool)

@@ -325,8 +325,9 @@ def _virtual_slice(ledger: Ledger, tenant: Tenant, index: int) -> VirtualSliceSt
 
 
 def _is_starting(ledger: Ledger, held: Slice) -> bool | None:
-    is_known = ledger.knows_starting or executors_serve(held)
-    return held in ledger.starting if is_known else None
+    if held not in ledger.starting or executors_serve(held):
+        return False
+    return True if ledger.knows_starting else None
 
 
 def executors_serve(held: Slice) -> bool:

@@ -29,6 +29,7 @@ def validate(ledger: Ledger, *, recovering: bool) -> None:
     assert len(generations) == len(set(generations)), f"a generation twice: {generations}"
     assert ledger.held_generations == set(generations), "the index of generations is wrong"
     assert ledger.last_generation >= max(generations, default=0), "a generation from the future"
+    assert all(held.tenant for held in ledger.starting), "a start that no holder waits for"
     orders = [tenant.order for tenant in ledger.tenants.values()]
     assert len(orders) == len(set(orders)), f"an arrival number twice: {orders}"
     assert ledger.last_order >= max(orders, default=0), "an arrival number from the future"

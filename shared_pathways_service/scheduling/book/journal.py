@@ -25,6 +25,7 @@ class Journal:
       marks: Operators' marks on slices, also on slices that are missing now.
       last_generation: The highest ever given or reported.
       last_order: The highest arrival number ever given.
+      starting: Held slices whose executors' start is not in the history yet.
     """
 
     def __init__(self, now: float) -> None:
@@ -33,6 +34,7 @@ class Journal:
         self.marks: dict[str, SliceMark] = {}
         self.last_generation = 0
         self.last_order = 0
+        self.starting: set[Slice] = set()
         self._state_lost = False
         self._counters_changed = False
         self._unwritten: dict[str, Tenant] = {}
@@ -105,6 +107,12 @@ class Journal:
         """Notes that a tenant's persisted state is outdated."""
         self._unwritten[tenant.name] = tenant
 
+    def note_start(self, held: Slice) -> None:
+        """Notes that the start of a placement's executors is in the history."""
+        assert held.tenant is not None
+        self.starting.discard(held)
+        self.write(held.tenant)
+
     def write_mark(self, marked: Slice) -> None:
         """Notes that a slice's persisted mark is outdated."""
         self._unwritten_marks[marked.id] = None
@@ -138,7 +146,7 @@ class Journal:
         if not is_news and not decisions:
             return None
         persist = Persist(
-            tuple([_grant_of(tenant) for tenant in unwritten.values()]),
+            tuple([_grant_of(tenant, self.starting) for tenant in unwritten.values()]),
             tuple(self._forgotten),
             self.last_generation,
             self.last_order,
@@ -173,7 +181,7 @@ class Journal:
         )
 
 
-def _grant_of(tenant: Tenant) -> PersistedGrant:
+def _grant_of(tenant: Tenant, starting: set[Slice]) -> PersistedGrant:
     """Returns the state of a tenant to persist."""
     placements: dict[int, tuple[str, int]] = {}
     incarnations: dict[str, tuple[str, ...]] = {}
@@ -202,4 +210,5 @@ def _grant_of(tenant: Tenant) -> PersistedGrant:
         held_since,
         tenant.idled,
         tenant.parked,
+        tuple([held.id for held in tenant.placed.values() if held in starting]),
     )

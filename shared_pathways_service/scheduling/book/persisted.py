@@ -65,6 +65,8 @@ class PersistedGrant:
       held_since: Slice id to when it was placed there, by the core's clock.
       idled: Whether it has not run since its slices were taken back because it was idle.
       parked: While it is parked (waits in no line): its count of activity at that time.
+      starting: The ids of the slices of placements whose start is not in the history yet; None:
+        unknown, as an older release wrote this.
     """
 
     request: TenantRequest
@@ -83,6 +85,7 @@ class PersistedGrant:
     held_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
     idled: bool = False
     parked: int | None = None
+    starting: tuple[str, ...] | None = None
 
     @property
     def wait_began(self) -> float:

@@ -105,6 +105,11 @@ class Executors:
                     assert worker.executor == wanted, f"{one.id} runs {worker.executor}"
             if wanted not in unreported | world.reported_at.keys():
                 assert wanted not in self._over, f"{one.id} is held, an executor of it has ended"
+            hosts = self._hosts(one.id)
+            serve = all(self._serves(host, wanted) and host.reported for host in hosts)
+            # (With the disk, the records of earlier starts were lost.)
+            is_recorded = not wanted or wanted in world.books.started or world.disk_lost_at >= 0
+            assert is_recorded or not serve, f"the start of {wanted} is not recorded"
             reported_at = world.reported_at.get(wanted, world.now)
             assert world.now - reported_at <= _LONGEST_S, f"{one.id} is held, and given up"
         for proxy in world.proxies.values():
