@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import signal
 import sys
@@ -27,8 +28,15 @@ class Identity:
     start: str
 
     def is_alive(self) -> bool:
-        """Whether it still runs; a process that has ended but is not reaped does not."""
-        return _start_of(self.pid) == self.start
+        """Whether it still runs; a process that has ended but is not reaped does not.
+
+        If the system refuses the look, as without a free file descriptor, any process with its id
+        counts as this one: callers delete what ended processes leave.
+        """
+        try:
+            return _runs(self)
+        except OSError:
+            return _exists(self.pid)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the identity as plain data."""
@@ -41,7 +49,12 @@ class Identity:
 
 
 def identity_of(pid: int | None = None) -> Identity:
-    """Returns the identity of a process, by default of this one; raises ProcessLookupError."""
+    """Returns the identity of a process, by default of this one.
+
+    Raises:
+      ProcessLookupError: It has ended.
+      OSError: The system refuses the look, as without a free file descriptor.
+    """
     pid = os.getpid() if pid is None else pid
     start = _start_of(pid)
     if start is None:
@@ -50,7 +63,11 @@ def identity_of(pid: int | None = None) -> Identity:
 
 
 def identity_of_child(pid: int) -> Identity:
-    """Returns the identity of a child process, also if it has ended and is not reaped."""
+    """Returns the identity of a child process, also if it has ended and is not reaped.
+
+    Raises:
+      OSError: The system refuses the look, as without a free file descriptor.
+    """
     # It then has no start time, and needs none.
     try:
         return identity_of(pid)
@@ -59,16 +76,20 @@ def identity_of_child(pid: int) -> Identity:
 
 
 def signal_process(identity: Identity, sig: signal.Signals) -> bool:
-    """Sends a signal to this process, never to a later one with its id; False: it has ended."""
+    """Sends a signal to this process, never to a later one with its id; False: it has ended.
+
+    Raises:
+      OSError: The system refuses the look at it, as without a free file descriptor.
+    """
     try:
         if sys.platform != "linux":
-            if alive := identity.is_alive():
+            if alive := _runs(identity):
                 os.kill(identity.pid, sig)
             return alive
         # Opened first: the descriptor's process cannot change between check and signal.
         pidfd = os.pidfd_open(identity.pid)
         try:
-            if alive := identity.is_alive():
+            if alive := _runs(identity):
                 signal.pidfd_send_signal(pidfd, sig)
             return alive
         finally:
@@ -77,19 +98,39 @@ def signal_process(identity: Identity, sig: signal.Signals) -> bool:
         return False
 
 
+def _runs(identity: Identity) -> bool:
+    """Whether a process still runs; raises OSError if the system refuses the look."""
+    return _start_of(identity.pid) == identity.start
+
+
 def _start_of(pid: int) -> str | None:
     return _linux_start(pid) if sys.platform == "linux" else _start_by_psutil(pid)
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process has this id, even if it is not reaped; takes no file descriptor."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _linux_start(pid: int) -> str | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     # The name, in parentheses, may contain anything; state is the 3rd field and the start the 22nd.
     fields = text[text.rindex(")") + 2 :].split()
-    return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
+    return None if fields[0] in "ZX" else f"{_boot_id()}/{fields[19]}"
+
+
+@functools.cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _start_by_psutil(pid: int) -> str | None:
@@ -99,5 +140,7 @@ def _start_by_psutil(pid: int) -> str | None:
         process = psutil.Process(pid)
         ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
         return None if ended else f"{process.create_time():.2f}"
-    except psutil.Error:
+    except psutil.NoSuchProcess:
         return None
+    except psutil.Error as error:
+        raise PermissionError(str(error)) from error

@@ -45,7 +45,7 @@ def _marked(uid: str) -> set[Identity]:
         try:
             if process.environ().get(_MARK) == uid:
                 found.add(identity_of(process.pid))
-        except (psutil.Error, OSError):
+        except (psutil.Error, ProcessLookupError):
             # Another user's, or one that has just ended.
             continue
     return found

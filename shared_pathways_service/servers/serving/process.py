@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import json
 import os
 import select
@@ -32,6 +33,8 @@ __all__ = [
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _PR_SET_PDEATHSIG = 1
+#: Milliseconds until a watch without a free file descriptor tries again.
+_RETRY_MS = 500
 
 
 # ---- signals
@@ -81,17 +84,28 @@ class ProcessWatch:
 
         def _wait(self) -> bool:
             """Returns True when the process ended, False when the watch was closed."""
+            poll = select.poll()
+            poll.register(self._wake_read, select.POLLIN)
             try:
-                pidfd = os.pidfd_open(self._identity.pid)
+                while (pidfd := self._open()) is None:
+                    if poll.poll(_RETRY_MS):
+                        return False
             except ProcessLookupError:
                 return True
             with contextlib.closing(_Descriptor(pidfd)):
                 if not self._identity.is_alive():
                     return True
-                poll = select.poll()
                 poll.register(pidfd, select.POLLIN)
-                poll.register(self._wake_read, select.POLLIN)
                 return any(fd == pidfd for fd, _ in poll.poll())
+
+        def _open(self) -> int | None:
+            """Returns a descriptor of the process; None: no descriptor is free."""
+            try:
+                return os.pidfd_open(self._identity.pid)
+            except OSError as error:
+                if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                    raise
+                return None
 
     else:
 

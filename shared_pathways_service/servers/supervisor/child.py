@@ -15,7 +15,7 @@ from pathlib import Path
 from shared_pathways_service.constants import CPU
 from shared_pathways_service.runtime.embedded.log_directory import open_log
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
-from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import Identity, identity_of_child
 
 __all__ = ["Child", "ChildEnded", "Serving"]
 
@@ -102,12 +102,9 @@ class Child:
                 start_new_session=True,
                 umask=0o077,
             )
+            undo.callback(process.kill)
+            identity = identity_of_child(process.pid)
             undo.pop_all()
-        # A child that has ended already has no start time, and needs none.
-        try:
-            identity = identity_of(process.pid)
-        except ProcessLookupError:
-            identity = Identity(pid=process.pid, start="")
         return cls(
             process, identity, role=role, name=name, log=log, ready_fd=theirs, ready_pipe=ours
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shared_pathways_service.runtime.embedded.job_processes import kill_job_processes
 from shared_pathways_service.runtime.embedded.log_directory import open_log, tail_of
-from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import Identity, identity_of_child
 from shared_pathways_service.servers.supervisor.job_decisions import AttemptEnd
 
 __all__ = ["JobRunnerProcess"]
@@ -77,15 +77,13 @@ class JobRunnerProcess:
                 # No signal of a terminal reaches it.
                 start_new_session=True,
             )
+            undo.callback(process.kill)
+            identity = identity_of_child(process.pid)
             undo.pop_all()
         reports = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reports), os.fdopen(ours, "rb", 0)
         )
-        try:
-            identity = identity_of(process.pid)
-        except ProcessLookupError:
-            identity = Identity(pid=process.pid, start="")
         return cls(process, identity, uid, output), reports
 
     @property

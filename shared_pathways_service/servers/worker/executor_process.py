@@ -148,11 +148,13 @@ class ExecutorProcess:
                 start_new_session=True,
                 umask=0o077,
             )
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
+            self._identity = identity_of_child(self._process.pid)
+            self._watch = ProcessWatch(self._identity, on_end)
             undo.pop_all()
         os.set_blocking(ours, False)
         self.ready_pipe = ours
-        self._identity = identity_of_child(self._process.pid)
-        self._watch = ProcessWatch(self._identity, on_end)
         self.meter = UsageMeter(self._identity)
 
     @property
