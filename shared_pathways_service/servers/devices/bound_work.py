@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-__all__ = ["bound_generation", "run_bound"]
+__all__ = ["Placement", "bound_generation", "bound_placements", "run_bound"]
 
 T = TypeVar("T")
 
 
-class _Placement(Protocol):
+class Placement(Protocol):
+    """One placement of a slice; without a generation: the time without one."""
+
     index: int
     generation: int | None
 
@@ -23,19 +25,24 @@ class _Placement(Protocol):
 class _Bound(threading.local):
     """The placements of a thread's present work; empty: it is for any placement."""
 
-    placements: Sequence[_Placement] = ()
+    placements: Sequence[Placement] = ()
 
 
 _bound = _Bound()
 
 
-def run_bound(work: Callable[[], T], placements: Sequence[_Placement]) -> T:
+def run_bound(work: Callable[[], T], placements: Sequence[Placement]) -> T:
     """Does work that is for these placements; for any if there are none."""
     before, _bound.placements = _bound.placements, placements
     try:
         return work()
     finally:
         _bound.placements = before
+
+
+def bound_placements() -> Sequence[Placement]:
+    """Returns the placements that this thread works for; empty: it is for any placement."""
+    return _bound.placements
 
 
 def bound_generation(index: int) -> int | None:

@@ -61,7 +61,9 @@ class SendQueue(Generic[T]):
     def put(self, item: T) -> None:
         """Sends an item. Finalizers may call it if there is no patience: it does not block."""
         if not self._is_closed:
-            self._queue(item)
+            self._items.put(item)
+            if self._patience_s:
+                self._hurry()
 
     def put_patiently(self, item: T) -> None:
         """Sends an item with the next one that is not put patiently, or after the patience."""
@@ -72,11 +74,13 @@ class SendQueue(Generic[T]):
         """Sends bytes as chunks of this number, and then an item."""
         if not self._is_closed:
             self._sending.append((number, data, item))
-            self._queue(_BYTES)
+            self._items.put(_BYTES)
+            self._hurry()
 
     def end(self) -> None:
         """Ends the stream after the items so far; bytes that wait are not sent."""
-        self._queue(None)
+        self._items.put(None)
+        self._hurry()
 
     def close(self) -> None:
         """Ends the stream at once; drops what waits, and what is put later."""
@@ -121,20 +125,22 @@ class SendQueue(Generic[T]):
             self._drop()
         return message
 
-    def _queue(self, item: Any) -> None:
-        self._items.put(item)
-        if self._patience_s:
-            # Now, so that it is queued if the event is set: at worst the next item does not wait.
-            self._is_urgent.set()
+    def _hurry(self) -> None:
+        # After an item was queued, which so is found if the event is set: at worst the next item
+        # does not wait.
+        self._is_urgent.set()
 
     def _next(self) -> Any:
-        if self._is_ended:
+        if self._held is not _NOTHING:
+            item, self._held = self._held, _NOTHING
+            return item
+        # (Only `close` takes items as well. An empty queue costs less so than by its exception.)
+        if self._is_ended or self._items.empty():
             return _NOTHING
-        item, self._held = self._held, _NOTHING
-        if item is _NOTHING:
-            with contextlib.suppress(queue.Empty):
-                item = self._items.get_nowait()
-        return item
+        try:
+            return self._items.get_nowait()
+        except queue.Empty:
+            return _NOTHING
 
     def _next_chunk(self) -> list[T] | Chunk | None:
         try:

@@ -52,6 +52,7 @@ class Program:
       client: The client that it belongs to; another of the same devices cannot run it.
       device_ids: Its devices, in the order of the device assignment.
       result_bytes: The bytes of each result on each device.
+      all_bytes: Those of all results on all devices.
       donated: The indices of arguments whose memory the program takes.
       parameters: Its parameters on each device, in order.
       extra_bytes: The memory that a run needs on a device in addition to the results, less
@@ -81,11 +82,13 @@ class Program:
     drop: Callable[[], None] | None = None
     sent_result_types: bool = False
     deleted: bool = False
+    all_bytes: int = dataclasses.field(init=False)
     pace: Pace = dataclasses.field(init=False)
     _accepted: list[Spec | None] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self._accepted = [None] * len(self.parameters)
+        self.all_bytes = sum(self.result_bytes) * len(self.device_ids)
         self.pace = Pace(0.0) if self.quick else Pace()
         if self.callbacks is not None:
             self.callbacks.name = self.name

@@ -59,14 +59,13 @@ class Executor:
             self._open += 1
         self._queue.put(operation)
 
-    def reserve(self, name: str) -> bool:
+    def reserve(self) -> bool:
         """Holds back what is queued from now on until `release`, if nothing is queued now."""
         with self._lock:
             if self._open:
                 return False
             self._open = 1
             self._elsewhere.acquire()
-        self.in_flight.begin(name)
         return True
 
     def release(self) -> None:
@@ -116,7 +115,6 @@ class Executor:
                 pass
             # One thread takes from the queue at a time, so this one has not been left behind yet.
             self._running = operation
-            self.in_flight.begin(operation.name)
             try:
                 operation.arrive(self)
             except Exception as error:  # noqa: BLE001 - the slice goes on without this one

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 import time
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from shared_pathways_service.servers.serving.last_requests_file import Place
@@ -22,33 +20,37 @@ _MOST_BYTES: Final = 256 << 20
 _BRIEF_S: Final = 0.1
 #: Stands for all longer times.
 _LONG_S: Final = 1e9
+#: Less than the number of operations that can be left.
+_NONE_WAITS: Final = -1
 
 
 class _Started(Protocol):
     name: str
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Calls back when it settles; False if it has."""
 
 
 class Pace:
     """How long a program takes.
 
     Attributes:
-      seconds: Of its last run.
+      nanoseconds: Of its last run. (A sum of integers is exact, also after many were added and
+        taken.)
     """
 
-    __slots__ = ("seconds",)
+    __slots__ = ("nanoseconds",)
 
     def __init__(self, seconds: float = math.inf) -> None:
-        self.seconds = seconds
+        self.measure(seconds)
+
+    def measure(self, seconds: float) -> None:
+        """Notes a run."""
+        self.nanoseconds = round(min(seconds, _LONG_S) * 1e9)
 
 
 class _Entry(NamedTuple):
     began: float
     nbytes: int
     pace: Pace
-    #: The pace at its start. (A sum of integers is exact, also after many were added and taken.)
+    #: The pace at its start.
     nanoseconds: int
 
 
@@ -70,80 +72,100 @@ class InFlight:
         self._nbytes = 0
         self._nanoseconds = 0
         self._last_end = -math.inf
-        # How many may be left when those that wait for room go on; 0: none waits.
-        self._enough_left = 0
+        # How many may be left when those that wait go on.
+        self._enough_left = _NONE_WAITS
         self._place = place
         self._current = ""
         # The operation that is recorded.
         self._recorded = ""
 
-    def begin(self, name: str) -> None:
-        """Records the queue's current operation, if nothing else runs."""
+    def begin_alone(self, name: str, *, waits: bool) -> bool:
+        """Records the queue's current operation once all others have settled.
+
+        Returns False if some have not, and it does not wait.
+        """
         with self._lock:
+            while self._started:
+                if not waits:
+                    return False
+                self._await(0)
             self._current = name
-            self._record()
+            self._record(name)
+        return True
 
     def end(self) -> None:
-        """Records the end of the queue's current operation; it may have been started."""
+        """Records the end of the queue's current operation, unless it was started."""
+        if not self._current:
+            return
         with self._lock:
             self._current = ""
-            self._record()
+            if not self._started:
+                self._record("")
 
     def enter(self, operation: _Started, nbytes: int, pace: Pace, *, waits: bool) -> bool:
-        """Counts an operation once there is room for it; False if there is none, and it waits not.
+        """Counts an operation until `leave`, once there is room for it.
 
         Args:
           operation: The operation, before its start.
           nbytes: The bytes of its results.
           pace: That of its program, which is measured with each operation.
           waits: Whether to wait for room.
+
+        Returns:
+          False if there is no room, and it does not wait.
         """
-        with self._changed:
-            if not self._has_room(nbytes, pace):
+        with self._lock:
+            started = self._started
+            if not started:
+                self._record(operation.name)
+            elif not self._has_room(nbytes, pace):
                 if not waits:
                     return False
                 self._await_room(nbytes, pace)
-            entry = _Entry(time.monotonic(), nbytes, pace, _nanoseconds(pace))
-            self._started[operation] = entry
+                if not started:
+                    self._record(operation.name)
+            nanoseconds = pace.nanoseconds
+            started[operation] = _Entry(time.monotonic(), nbytes, pace, nanoseconds)
             self._nbytes += nbytes
-            self._nanoseconds += entry.nanoseconds
-            self._record()
-        leave = functools.partial(self._leave, operation)
-        if not operation.add_callback(leave):
-            leave()
+            self._nanoseconds += nanoseconds
         return True
 
-    def is_empty(self, *, waits: bool) -> bool:
-        """Whether all have settled; waits until they have if it is to."""
-        if not self._started:
-            return True
-        with self._changed:
-            while self._started:
-                if not waits:
-                    return False
-                self._changed.wait()
-        return True
+    def leave(self, operation: _Started) -> None:
+        """Ends what `enter` began: the operation has settled."""
+        with self._lock:
+            started, now = self._started, time.monotonic()
+            began, nbytes, pace, nanoseconds = started.pop(operation)
+            self._nbytes -= nbytes
+            self._nanoseconds -= nanoseconds
+            # (They run one after the other.)
+            pace.measure(now - max(began, self._last_end))
+            self._last_end = now
+            oldest = next(iter(started), None)
+            self._record(self._current if oldest is None else oldest.name)
+            if len(started) <= self._enough_left:
+                self._changed.notify_all()
 
     def _has_room(self, nbytes: int, pace: Pace) -> bool:
         if not self._started:
             return True
         if len(self._started) >= _MOST:
             return False
-        is_brief = self._nanoseconds + _nanoseconds(pace) <= _BRIEF_S * 1e9
+        is_brief = self._nanoseconds + pace.nanoseconds <= _BRIEF_S * 1e9
         return is_brief and self._nbytes + nbytes <= _MOST_BYTES
 
     def _await_room(self, nbytes: int, pace: Pace) -> None:
         # Until half have settled: so many start together then, and none of them one by one.
         enough = len(self._started) // 2
         while len(self._started) > enough or not self._has_room(nbytes, pace):
-            self._enough_left = max(self._enough_left, enough)
-            self._changed.wait()
-        # (Others that wait were woken as well, and set it again.)
-        self._enough_left = 0
+            self._await(enough)
 
-    def _record(self) -> None:
-        oldest = next(iter(self._started), None)
-        name = self._current if oldest is None else oldest.name
+    def _await(self, enough_left: int) -> None:
+        self._enough_left = max(self._enough_left, enough_left)
+        self._changed.wait()
+        # (Others that wait were woken as well, and set it again.)
+        self._enough_left = _NONE_WAITS
+
+    def _record(self, name: str) -> None:
         if name == self._recorded:
             return
         self._recorded = name
@@ -151,20 +173,3 @@ class InFlight:
             self._place.begin(name)
         else:
             self._place.end()
-
-    def _leave(self, operation: _Started) -> None:
-        now = time.monotonic()
-        with self._changed:
-            entry = self._started.pop(operation)
-            self._nbytes -= entry.nbytes
-            self._nanoseconds -= entry.nanoseconds
-            # (They run one after the other.)
-            entry.pace.seconds = now - max(entry.began, self._last_end)
-            self._last_end = now
-            self._record()
-            if len(self._started) <= self._enough_left:
-                self._changed.notify_all()
-
-
-def _nanoseconds(pace: Pace) -> int:
-    return round(min(pace.seconds, _LONG_S) * 1e9)

@@ -21,6 +21,7 @@ from shared_pathways_service.servers.proxy.execution.values import PendingWork, 
 from shared_pathways_service.servers.proxy.execution.virtual_slices import (
     Epoch,
     enter_epochs,
+    first_loss,
     leave_epochs,
 )
 
@@ -98,9 +99,7 @@ class Operation:
         self.inputs = inputs
         self.epochs = epochs
         self.session_id = session_id
-        self.enqueued = False
-        self.running = False
-        self.done = False
+        self.enqueued = self.running = self.done = False
         self.error: StatusError | None = None
         #: Whether the work runs on the thread that starts it, where it must not wait.
         self.runs_here = False
@@ -205,7 +204,7 @@ class Operation:
     def _run_here(self) -> bool:
         """Runs at once, if the executor has nothing to do."""
         executor = self.epochs[0].executor
-        if executor is None or not executor.reserve(self.name):
+        if executor is None or not executor.reserve():
             return False
         try:
             if not self._admit(executor, waits=False):
@@ -219,8 +218,8 @@ class Operation:
         return True
 
     def _admit(self, executor: Executor, *, waits: bool) -> bool:
-        """Returns whether nothing is in flight any more, after a wait for that if it is to wait."""
-        return executor.in_flight.is_empty(waits=waits)
+        """Returns whether there is room for it, after a wait for that if it is to wait."""
+        return executor.in_flight.begin_alone(self.name, waits=waits)
 
     def _one_ready(self) -> None:
         with self._lock:
@@ -248,8 +247,7 @@ class Operation:
         if run is None:  # settled already
             return
         for value in self.inputs:
-            error = value.failure()
-            if error is not None:
+            if (error := value.failure()) is not None:
                 self.fail(error)
                 return
         # (Before it begins: a loss or the session's end may settle it from then on.)
@@ -290,10 +288,11 @@ class Operation:
     def _begin(self, executor: Executor | None) -> bool:
         """Either a loss finds this running, or it does not run."""
         with self._lock:
-            if not self.done and not any(epoch.lost for epoch in self.epochs):
-                self._running_on = executor
-                self.running = True
-            return self.running
+            if self.done or first_loss(self.epochs) is not None:
+                return False
+            self._running_on = executor
+            self.running = True
+            return True
 
     def _settle(self, error: StatusError | None, arrays: Sequence[Any]) -> None:
         with self._lock:
@@ -305,18 +304,22 @@ class Operation:
             self.done = True
             for value in self._outputs:
                 value.operation = None
-            callbacks, self._callbacks = [*self._callbacks, *self._late_callbacks], []
-            self._late_callbacks = []
+            callbacks = [*self._callbacks, *self._late_callbacks]
+            self._callbacks, self._late_callbacks = [], []
             # A value refers to its readers: they must not refer to data, not even by a closure.
             self._run = self._runner = None
             self.inputs = self._outputs = self._after = ()
             if self._hold is not None:
                 self._hold.made = None
+        self._retire()
+        if callbacks:
+            call_in_turn(callbacks)
+
+    def _retire(self) -> None:
+        """Leaves what it has entered; once it has settled, before others learn of it."""
         leave_epochs(self, self.epochs)
         if self._meeting is not None:
             self._meeting.end()
-        if callbacks:
-            call_in_turn(callbacks)
 
 
 def _unsettled(

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from shared_pathways_service.servers.proxy.execution.executor import Executor
     from shared_pathways_service.servers.proxy.execution.openings import Opening
 
-__all__ = ["Epoch", "SliceChange", "SliceTable", "Work", "enter_epochs", "leave_epochs"]
+__all__ = [
+    "Epoch",
+    "SliceChange",
+    "SliceTable",
+    "Work",
+    "enter_epochs",
+    "first_loss",
+    "leave_epochs",
+]
 
 
 class Work(Protocol):
@@ -69,8 +77,13 @@ def enter_epochs(work: Work, epochs: Sequence[Epoch]) -> StatusError | None:
     if work.done:
         # By the loss of the first of several, before the entry in the others.
         leave_epochs(work, epochs)
+    # Checked after the entry above: a loss either finds the entry, or is found here.
+    return first_loss(epochs)
+
+
+def first_loss(epochs: Sequence[Epoch]) -> StatusError | None:
+    """Returns the error of a placement that is lost."""
     for epoch in epochs:
-        # Checked after the entry above: a loss either finds the entry, or is found here.
         if epoch.lost is not None:
             return epoch.lost
     return None

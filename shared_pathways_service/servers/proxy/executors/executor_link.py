@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import threading
 from collections import Counter
@@ -162,7 +161,7 @@ class ExecutorLink:
         """
         command.number = _new_command()
         future: _Future = futures.Future()
-        asked = _Asked(command.client, functools.partial(_settle, future), receives)
+        asked = _Asked(command.client, future, receives=receives)
         self._add(command.number, asked, framed(command), sends)
         self._wake()
         return future
@@ -176,8 +175,7 @@ class ExecutorLink:
         """
         command.number = _new_command()
         client = command.client
-        asked = _Asked(client, functools.partial(_call, on_end), is_program=True)
-        self._add(command.number, asked, framed(command))
+        self._add(command.number, _Asked(client, on_end=on_end), framed(command))
         self._unsent += 1
         # (In this order: what ends from now on sends it.)
         if self._running[client] <= PROGRAMS_ENOUGH or self._unsent >= PROGRAMS_TOGETHER:
@@ -224,14 +222,14 @@ class ExecutorLink:
             lost = self._lost
             if lost is None:
                 self._waiting[number] = asked
-                if asked.is_program:
+                if asked.on_end is not None:
                     self._running[asked.client] += 1
                 if sends is None:
                     self._sending.put(command)
                 else:
                     self._sending.put_behind(number, sends, command)
         if lost is not None:
-            asked.settle(lost.copy())
+            _settle(asked, lost.copy())
 
     def _next_message(self) -> bytes | None:
         message = self._sending.next_message()
@@ -268,7 +266,7 @@ class ExecutorLink:
             self.uploads.end(lost)
             self.fetches.end(lost)
             for asked in left.values():
-                asked.settle(lost.copy())
+                _settle(asked, lost.copy())
 
     def _handle(self, message: bytes) -> None:
         self.received_bytes += len(message)
@@ -291,23 +289,30 @@ class ExecutorLink:
             asked = self._waiting.pop(report.number, None)
             if asked is None:
                 return
-            if asked.is_program:
+            if asked.on_end is not None:
                 self._running[asked.client] -= 1
         if report.is_broken:
             self._on_broken(asked.client)
         if report.code:
-            asked.settle(StatusError(Code(report.code), report.message))
+            _settle(asked, StatusError(Code(report.code), report.message))
         else:
-            asked.settle(report)
+            _settle(asked, report)
 
 
 class _Asked(NamedTuple):
-    """A command whose report is awaited, with its client, and what gets the bytes before that."""
+    """A command whose report is awaited.
+
+    Attributes:
+      client: Its client.
+      future: Gets the report.
+      on_end: Gets the end of a program, instead.
+      receives: Gets the bytes before the report.
+    """
 
     client: int
-    settle: Callable[[pb.ExecutorReport | StatusError], None]
+    future: _Future | None = None
+    on_end: OnEnd | None = None
     receives: list[memoryview] | None = None
-    is_program: bool = False
 
 
 def ask_all(links: Sequence[ExecutorLink], command: pb.ExecutorCommand) -> list[_Future]:
@@ -317,22 +322,21 @@ def ask_all(links: Sequence[ExecutorLink], command: pb.ExecutorCommand) -> list[
     made: list[_Future] = [futures.Future() for _ in links]
     with _IN_ONE_ORDER:
         for link, future in zip(links, made, strict=True):
-            asked = _Asked(command.client, functools.partial(_settle, future))
-            link._add(command.number, asked, data)  # noqa: SLF001
+            link._add(command.number, _Asked(command.client, future), data)  # noqa: SLF001
     for link in links:
         link.flush()
     return made
 
 
-def _settle(future: _Future, end: pb.ExecutorReport | StatusError) -> None:
+def _settle(asked: _Asked, end: pb.ExecutorReport | StatusError) -> None:
+    if asked.on_end is not None:
+        try:
+            asked.on_end(end if isinstance(end, StatusError) else None)
+        except Exception as error:  # noqa: BLE001 - others wait for theirs, as with futures
+            glog("E", f"the end of a program cannot be handled: {type(error).__name__}: {error}")
+        return
+    assert asked.future is not None, "a command that is no program has one"
     if isinstance(end, StatusError):
-        future.set_exception(end)
+        asked.future.set_exception(end)
     else:
-        future.set_result(end)
-
-
-def _call(on_end: OnEnd, end: pb.ExecutorReport | StatusError) -> None:
-    try:
-        on_end(end if isinstance(end, StatusError) else None)
-    except Exception as error:  # noqa: BLE001 - others wait for theirs, as with futures
-        glog("E", f"the end of a program cannot be handled: {type(error).__name__}: {error}")
+        asked.future.set_result(end)

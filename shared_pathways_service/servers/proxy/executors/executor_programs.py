@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.ifrt import xla_pb2
+from shared_pathways_service.servers.devices.bound_work import Placement, bound_placements
 from shared_pathways_service.servers.devices.interface import ArraySpec, Start
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.executors.executor_link import (
@@ -168,11 +169,11 @@ class RemoteExecutable:
         if self._hosts > 1:
             return None
         runs = _Runs(
-            self._client, self._current, results, self.aliased_parameters(), is_quick=is_quick
+            self._client, self._current, results, self.aliased_parameters(), may_be_quick=is_quick
         )
         if self._compiled is not None:
             runs.prepare()
-        return _Start(runs)
+        return runs
 
     def _described(self, what: pb.DescribeProgram.What.ValueType) -> bytes | None:
         compiled = self._current()
@@ -224,7 +225,7 @@ class _Runner:
 
 
 class _Runs:
-    """Runs a program with the executors' present client."""
+    """Runs a program with the executors' present client; as a `Start`, if it has one executor."""
 
     def __init__(
         self,
@@ -233,15 +234,17 @@ class _Runs:
         results: Sequence[ArraySpec],
         aliased: frozenset[int],
         *,
-        is_quick: bool = False,
+        may_be_quick: bool = False,
     ) -> None:
         self._client = client
         self._current = current
         self._results = results
         self._aliased = aliased
-        self._is_quick = is_quick
+        self._may_be_quick = may_be_quick
         self._lock = threading.Lock()
         self._runner: _Runner | None = None
+        # For which placements it was last asked for, and what was found.
+        self._found: tuple[Sequence[Placement] | None, _Runner | None] = (None, None)
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """Runs the program on these arrays to its end; returns its results."""
@@ -252,8 +255,14 @@ class _Runs:
             self._donate(arguments)
         return made
 
-    def start(
-        self, arguments: list[Any], on_end: Callable[[StatusError | None], None]
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is started at once: nothing must be opened or compiled first."""
+        runner = self._runner
+        return runner is not None and self._client.is_on(runner.compiled.links)
+
+    def __call__(
+        self, arguments: list[Any], on_end: Callable[[StatusError | None], None], /
     ) -> list[Any]:
         """Starts the program; `on_end` is called by the thread that reads reports, or now."""
         compiled, command, made = self._prepare(arguments)
@@ -267,8 +276,9 @@ class _Runs:
     ) -> tuple[_Compiled, pb.ExecutorCommand, list[RemoteArray]]:
         runner = self.present()
         compiled = runner.compiled
-        made = [RemoteArray(compiled.client, on, dtype, shape) for on, dtype, shape in runner.kinds]
-        command = pb.ExecutorCommand(client=compiled.client)
+        client = compiled.client
+        made = [RemoteArray(client, on, dtype, shape) for on, dtype, shape in runner.kinds]
+        command = pb.ExecutorCommand(client=client)
         # (Filled in place: a message that is given to another is copied.)
         run = command.run
         run.runner = runner.number
@@ -281,12 +291,6 @@ class _Runs:
         for index in self._aliased:
             arguments[index].donate()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a way to run it, on one executor that has all devices of the client."""
-        runner = self._runner
-        return runner is not None and self._client.is_on(runner.compiled.links)
-
     def prepare(self) -> None:
         """Makes the way to run it; if an executor is lost, not now: its first run says so."""
         try:
@@ -297,34 +301,21 @@ class _Runs:
 
     def present(self) -> _Runner:
         """Returns the way to run it with the present client."""
-        runner, compiled = self._runner, self._current()
-        if runner is not None and runner.compiled is compiled:
+        bound = bound_placements()
+        found_for, runner = self._found
+        # (One executor that is still there has no other client meanwhile.)
+        if runner is not None and found_for is bound and self._client.is_on(runner.compiled.links):
             return runner
-        with self._lock:
-            runner = self._runner
-            if runner is None or runner.compiled is not compiled:
-                runner = self._runner = _Runner(
-                    self._client, compiled, self._results, is_quick=self._is_quick
-                )
-            return runner
-
-
-class _Start:
-    """A `Start`."""
-
-    def __init__(self, runs: _Runs) -> None:
-        self._runs = runs
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether nothing must be opened or compiled first."""
-        return self._runs.is_ready
-
-    def __call__(
-        self, arguments: list[Any], on_end: Callable[[StatusError | None], None], /
-    ) -> list[Any]:
-        """Starts the program."""
-        return self._runs.start(arguments, on_end)
+        compiled, runner = self._current(), self._runner
+        if runner is None or runner.compiled is not compiled:
+            with self._lock:
+                runner = self._runner
+                if runner is None or runner.compiled is not compiled:
+                    runner = self._runner = _Runner(
+                        self._client, compiled, self._results, is_quick=self._may_be_quick
+                    )
+        self._found = (bound, runner)
+        return runner
 
 
 def _layouts(layouts: pb.Layouts) -> list[str]:

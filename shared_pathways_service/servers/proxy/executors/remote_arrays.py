@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from shared_pathways_service.servers.devices.interface import ArraySpec
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink, new_number
 
 __all__ = ["Memory", "RemoteArray", "spec_message"]
+
+
+# Held while stand-ins are made. (Few arrays need any.)
+_MAKING = threading.Lock()
 
 
 class Memory:
@@ -36,10 +41,9 @@ class RemoteArray:
       links: The executor of each piece.
       number: The array's number there.
       shape: The shape of each piece.
-      memory: The memory of each piece, the same object for arrays that a donation of one ends.
     """
 
-    __slots__ = ("_parts", "client", "dtype", "links", "memory", "number", "shape")
+    __slots__ = ("_memory", "_parts", "client", "dtype", "links", "number", "shape")
 
     def __init__(
         self,
@@ -54,13 +58,22 @@ class RemoteArray:
         self.number = new_number()
         self.dtype = dtype
         self.shape = shape
-        self.memory = [Memory() for _ in links] if memory is None else memory
+        self._memory = memory
         self._parts: list[RemoteArray] | None = None
+
+    @property
+    def memory(self) -> Sequence[Memory]:
+        """The memory of each piece, the same object for arrays that a donation of one ends."""
+        if self._memory is None:
+            with _MAKING:
+                if self._memory is None:
+                    self._memory = [Memory() for _ in self.links]
+        return self._memory
 
     @property
     def is_deleted(self) -> bool:
         """Whether a program has taken the memory of a piece."""
-        return any(memory.is_donated for memory in self.memory)
+        return self._memory is not None and any(memory.is_donated for memory in self._memory)
 
     @property
     def piece_bytes(self) -> int:
@@ -74,7 +87,8 @@ class RemoteArray:
 
     def __del__(self) -> None:
         """Frees the data."""
-        for link in set(self.links):
+        links = self.links
+        for link in links if len(links) == 1 else set(links):
             link.free("arrays", self.number)
 
     def parts(self) -> list[RemoteArray]:

@@ -157,15 +157,11 @@ def _operation(
     *,
     epochs: tuple[Epoch, ...],
 ) -> Operation:
-    """Returns the run of a program, which is started if it need not be waited for."""
-    common: dict[str, Any] = {
-        "inputs": arguments,
-        "outputs": results,
-        # (Those of the results: a placement may have come meanwhile.)
-        "epochs": epochs,
-        "session_id": session.session_id,
-        "after": [r for index in donated for r in arguments[index].readers or ()],
-    }
+    """Returns the run of a program, which is started if it need not be waited for.
+
+    (`epochs` are those of the results: a placement may have come meanwhile.)
+    """
+    after = [r for index in donated for r in arguments[index].readers or ()] if donated else ()
     start = program.start
     # (Charges for a run count until its end, and copies of arguments are waited for.)
     is_charged = session.engine.memory.limit or len(donated) < len(program.donated)
@@ -173,11 +169,15 @@ def _operation(
         return StartedOperation(
             program.name,
             lambda on_end: start(_arrays(program, arguments, donated), on_end),
-            nbytes=sum(program.result_bytes) * len(program.device_ids),
+            nbytes=program.all_bytes,
             pace=program.pace,
+            inputs=arguments,
+            outputs=results,
+            epochs=epochs,
+            session_id=session.session_id,
+            after=after,
             # (Other arguments are adopted first, which is waited for.)
             quick=start.is_quick and _are_at_home(program, arguments),
-            **common,
         )
     work = _run(session, program, arguments, results, donated)
     callbacks = program.callbacks
@@ -185,9 +185,13 @@ def _operation(
         program.name,
         # (Called once the operation exists, which callbacks refer to.)
         work if callbacks is None else lambda: callbacks.run(operation, work),
+        inputs=arguments,
+        outputs=results,
+        epochs=epochs,
+        session_id=session.session_id,
+        after=after,
         quick=program.quick and (callbacks is None or callbacks.never_wait),
         steps_aside=callbacks is not None,
-        **common,
     )
     return operation
 
@@ -249,9 +253,11 @@ def _arrays(program: Program, arguments: Sequence[Value], donated: Sequence[int]
     arrays = []
     shared = False
     for index, value in enumerate(arguments):
-        program.check(index, value.known_spec())
+        spec = value.known_spec()
+        program.check(index, spec)
         shared = shared or value.shared
-        arrays.append(value.at_home())
+        is_at_home = value.client is spec.placing.client
+        arrays.append(value.array if is_at_home else value.at_home())
     if shared:
         _check_shared(program, arguments, arrays, donated)
     return arrays

@@ -102,8 +102,8 @@ def test_a_quick_program_waits_for_running_operations(
     executor = proxy.slices.current()[0].executor
     assert executor is not None
     # As if another one ran here.
-    assert executor.reserve("another")
-    assert not executor.reserve("a third")
+    assert executor.reserve()
+    assert not executor.reserve()
     # Another slice has nothing to do.
     (elsewhere,) = client.execute(client.compile(DOUBLE, [4]), [client.put(FOUR, single(4))])
     np.testing.assert_array_equal(client.fetch(elsewhere), 2 * FOUR)
@@ -116,7 +116,7 @@ def test_a_quick_program_waits_for_running_operations(
     np.testing.assert_array_equal(client.fetch(results[0]), 2 * FOUR)
     np.testing.assert_array_equal(client.fetch(results[1]), 2 * EIGHT)
     # And from then on as before.
-    wait_until(lambda: executor.reserve("nothing"))
+    wait_until(executor.reserve)
     executor.release()
     client.execute(quick, [four])
     assert len(queued) == 3
@@ -173,7 +173,7 @@ def test_what_was_left_behind_counts_as_long_as_it_runs(
     np.testing.assert_array_equal(client.fetch(result), 2 * FOUR)
     assert queued == ["double"]
     end.set()
-    wait_until(lambda: executor.reserve("nothing"))
+    wait_until(executor.reserve)
     executor.release()
     client.execute(quick, [four])
     assert queued == ["double"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,6 @@ from shared_pathways_service.servers.serving.last_requests_file import (
 class Started:
     def __init__(self, name: str = "started") -> None:
         self.name = name
-        self.callbacks: list[Callable[[], None]] | None = []
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        if self.callbacks is None:
-            return False
-        self.callbacks.append(callback)
-        return True
-
-    def settle(self) -> None:
-        callbacks, self.callbacks = self.callbacks or [], None
-        for callback in callbacks:
-            callback()
 
 
 def in_flight() -> InFlight:
@@ -52,7 +39,7 @@ def test_nothing_is_ahead_of_a_program_that_may_take_long() -> None:
     for pace in (Pace(), Pace(2 * DEADLINE_S)):
         assert flight.enter(first, 0, pace, waits=False)
         assert not flight.enter(Started(), 0, brief, waits=False)
-        first.settle()
+        flight.leave(first)
         first = Started()
     assert flight.enter(first, 0, brief, waits=False)
     assert not flight.enter(Started(), 0, Pace(), waits=False)
@@ -75,11 +62,11 @@ def test_each_run_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     flight.enter(first, 0, pace, waits=False)
     flight.enter(second, 0, other, waits=False)
     now[0] += 3.0
-    first.settle()
+    flight.leave(first)
     now[0] += 2.0
     # It has waited for the first one.
-    second.settle()
-    assert (pace.seconds, other.seconds) == (3.0, 2.0)
+    flight.leave(second)
+    assert (pace.nanoseconds, other.nanoseconds) == (3e9, 2e9)
 
 
 def test_count_and_bytes_are_bounded() -> None:
@@ -88,18 +75,11 @@ def test_count_and_bytes_are_bounded() -> None:
     # One alone may have any size.
     assert flight.enter(first, 1000, Pace(0.0), waits=False)
     assert not flight.enter(second, 1, Pace(0.0), waits=False)
-    first.settle()
+    flight.leave(first)
     assert flight.enter(second, 50, Pace(0.0), waits=False)
     assert not flight.enter(third, 51, Pace(0.0), waits=False)
     assert flight.enter(third, 50, Pace(0.0), waits=False)
     assert not flight.enter(Started(), 0, Pace(0.0), waits=False)
-
-
-def test_one_that_has_settled_takes_no_room() -> None:
-    flight, settled = in_flight(), Started()
-    settled.settle()
-    assert flight.enter(settled, 100, Pace(0.0), waits=False)
-    assert flight.is_empty(waits=False)
 
 
 @pytest.mark.parametrize("wait", ["for room", "for all"])
@@ -112,17 +92,17 @@ def test_waits_end_when_what_is_in_flight_settles(wait: str) -> None:
         if wait == "for room":
             flight.enter(second, 60, Pace(0.0), waits=True)
         else:
-            flight.is_empty(waits=True)
+            flight.begin_alone("alone", waits=True)
         ended.set()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert not flight.is_empty(waits=False)
+    assert not flight.begin_alone("another", waits=False)
     assert not ended.is_set()
-    first.settle()
+    flight.leave(first)
     assert ended.wait(DEADLINE_S)
     thread.join()
-    assert flight.is_empty(waits=False) is (wait == "for all")
+    assert flight.begin_alone("another", waits=False) is (wait == "for all")
 
 
 def test_what_waits_for_room_goes_on_when_half_have_settled(
@@ -137,18 +117,18 @@ def test_what_waits_for_room_goes_on_when_half_have_settled(
     )
     thread.start()
     deadline = time.monotonic() + DEADLINE_S
-    while not flight._enough_left:
+    while flight._enough_left < 0:
         assert time.monotonic() < deadline
     assert flight._enough_left == 2
-    started[0].settle()
+    flight.leave(started[0])
     # There is room, which it does not take yet.
     extra = Started()
     assert flight.enter(extra, 0, Pace(0.0), waits=False)
     assert not flight.enter(Started(), 0, Pace(0.0), waits=False)
     for operation in started[1:3]:
-        operation.settle()
+        flight.leave(operation)
     thread.join(DEADLINE_S)
-    assert waiting.callbacks
+    assert waiting in flight._started
 
 
 def test_the_record_shows_the_oldest_operation_in_flight_before_that_of_the_queue(
@@ -160,15 +140,17 @@ def test_the_record_shows_the_oldest_operation_in_flight_before_that_of_the_queu
     flight = InFlight(LastRequests(str(tmp_path / "last")).place("on slice 0"))
     first, second = Started("first"), Started("second")
     for operation in (first, second):
-        flight.begin(operation.name)
         assert flight.enter(operation, 0, Pace(0.0), waits=False)
-        flight.end()
         assert recorded() == ("first on slice 0",)
-    flight.begin("third")
+    # (As the queue does after each operation.)
+    flight.end()
+    assert not flight.begin_alone("third", waits=False)
     assert recorded() == ("first on slice 0",)
-    first.settle()
+    flight.leave(first)
     assert recorded() == ("second on slice 0",)
-    second.settle()
+    flight.leave(second)
+    assert recorded() == ()
+    assert flight.begin_alone("third", waits=False)
     assert recorded() == ("third on slice 0",)
     flight.end()
     assert recorded() == ()
