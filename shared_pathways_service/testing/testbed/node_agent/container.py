@@ -116,7 +116,8 @@ class Container:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._pump: asyncio.Task[None] | None = None
         self._is_killed = False
-        # Whether it was to be killed before its process 1 existed.
+        # Whether its process 1 may be yet to appear, and then is to be killed.
+        self._is_beginning = True
         self._is_doomed = False
 
     @classmethod
@@ -203,10 +204,9 @@ class Container:
             async with asyncio.timeout(_BEGIN_S):
                 while self.pid is None and self._process.returncode is None:  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_S)  # (a fork sends no notification)
-        if self._is_doomed and self._process.returncode is None:
+        self._is_beginning = False
+        if self._is_doomed:
             self.kill()
-            if self.pid is None:
-                self._process.kill()
 
     def terminate(self) -> None:
         """Sends SIGTERM to its process 1."""
@@ -224,11 +224,11 @@ class Container:
         # Not the program that creates the namespaces: the exit code would be that program's, and
         # a process 1 that was just forked, and is not tied to that program yet, would live on.
         pid = self.pid
-        if pid is None:
+        if pid is None and self._is_beginning:
             self._is_doomed = True
             return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(self._process.pid if pid is None else pid, signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
