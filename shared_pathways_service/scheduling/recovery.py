@@ -78,7 +78,8 @@ class Recovery:
         self._missing_slices: list[Slice] = []
         self._moves_at: dict[str, float | None] = {}
         self._had_a_past = False
-        self._knows_starts = True
+        # Those whose persisted state does not say whether their start was recorded.
+        self._unknown_starts: set[Slice] = set()
         self.active = False
 
     def begin(self, restored: Restored) -> None:
@@ -97,8 +98,6 @@ class Recovery:
             else:
                 self._restore(grant)
         self._state_lost |= restored.state_lost
-        has_starts = all(grant.starting is not None for grant in restored.grants)
-        self._knows_starts = has_starts and not self._state_lost
         if self._state_lost:
             ledger.set_state_lost(True)
             floor = int(ledger.now * _GENERATIONS_PER_S)
@@ -200,8 +199,7 @@ class Recovery:
             if found.moves_at is not None:
                 tenant.warned[index,] = f"a drain of {slice_id}"
             found.held_since = grant.held_since.get(slice_id, self._ledger.now)
-            if grant.starting is not None and slice_id not in grant.starting:
-                self._ledger.note_start(found)
+            self._restore_start(found, grant)
             self._missing_slices.append(found)
         lost = set(grant.lost)
         for index in range(len(tenant.pools)):
@@ -211,6 +209,12 @@ class Recovery:
                 self._ledger.want_repair(tenant, index)
             else:
                 self._ledger.want_fill(tenant, index)
+
+    def _restore_start(self, found: Slice, grant: PersistedGrant) -> None:
+        if grant.starting is None:
+            self._unknown_starts.add(found)
+        elif found.id not in grant.starting:
+            self._ledger.note_start(found)
 
     # ---- claims
 
@@ -287,9 +291,9 @@ class Recovery:
         self._until = self._ledger.now
         self._ledger.set_state_lost(False)
         self._speaker.waits_for = ""
-        if not self._knows_starts:
-            # These started in an earlier manager's time, which has recorded it.
-            for held in filter(executors_serve, tuple(self._ledger.starting)):
+        for held in filter(executors_serve, tuple(self._ledger.starting)):
+            if self._state_lost or held in self._unknown_starts:
+                # They started in an earlier manager's time, as far as is known.
                 self._ledger.note_start(held)
         silent = [s for s in self._ledger.slices.values() if s.state is SliceState.STARTING]
         for found in silent:
