@@ -126,15 +126,16 @@ class SendQueue(Generic[T]):
         return message
 
     def _hurry(self) -> None:
-        # After an item was queued, which so is found if the event is set: at worst the next item
-        # does not wait.
+        # After an item was queued, so that it is found once the event is set: at worst the next
+        # item does not wait.
         self._is_urgent.set()
 
     def _next(self) -> Any:
         if self._held is not _NOTHING:
             item, self._held = self._held, _NOTHING
             return item
-        # (Only `close` takes items as well. An empty queue costs less so than by its exception.)
+        # (Checking first is cheaper than the exception of an empty queue. Only `close` takes items
+        # as well.)
         if self._is_ended or self._items.empty():
             return _NOTHING
         try:

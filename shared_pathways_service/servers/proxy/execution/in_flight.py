@@ -143,6 +143,8 @@ class InFlight:
             oldest = next(iter(started), None)
             self._record(self._current if oldest is None else oldest.name)
             if len(started) <= self._enough_left:
+                # (Those that must wait longer set it again.)
+                self._enough_left = _NONE_WAITS
                 self._changed.notify_all()
 
     def _has_room(self, nbytes: int, pace: Pace) -> bool:
@@ -162,8 +164,6 @@ class InFlight:
     def _await(self, enough_left: int) -> None:
         self._enough_left = max(self._enough_left, enough_left)
         self._changed.wait()
-        # (Others that wait were woken as well, and set it again.)
-        self._enough_left = _NONE_WAITS
 
     def _record(self, name: str) -> None:
         if name == self._recorded:

@@ -68,7 +68,7 @@ class ExecutorClient:
         self.present = present
         self._link_of = link_of
         self._device_ids = device_ids
-        self._found_on: tuple[Sequence[ExecutorLink], Mapping[int, ExecutorLink]] = ((), {})
+        self._found_on: tuple[ExecutorLink | None, Mapping[int, ExecutorLink]] = (None, {})
         stand_for = Placeholders(platform)
         self._placeholders = placeholders = XlaClient(device_ids, stand_for)
         self.platform = placeholders.platform
@@ -81,14 +81,14 @@ class ExecutorClient:
 
     def is_on(self, links: Sequence[ExecutorLink]) -> bool:
         """Whether this is one executor, and has all devices now: then no other client is opened."""
-        link_of = self._link_of()
-        found_on, found_in = self._found_on
-        if found_on is links and found_in is link_of:
-            return True
-        if len(links) > 1 or any(link_of.get(i) is not links[0] for i in self._device_ids):
+        if len(links) > 1:
             return False
-        # (It holds as long as the mapping does, which does not change.)
-        self._found_on = (links, link_of)
+        link, link_of = links[0], self._link_of()
+        if self._found_on[0] is not link or self._found_on[1] is not link_of:
+            if any(link_of.get(i) is not link for i in self._device_ids):
+                return False
+            # (It holds as long as the mapping does, which does not change.)
+            self._found_on = (link, link_of)
         return True
 
     def ask(

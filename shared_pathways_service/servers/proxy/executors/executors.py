@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -96,9 +95,7 @@ class Executors:
             link_of = self._link_of if placed is None else placed()
             return PresentClient(self._sets.number(slices, device_ids, link_of), link_of)
 
-        # (Asked twice for each program: so it needs no frame of Python.)
-        link_of = functools.partial(getattr, self, "_link_of")
-        made = ExecutorClient(device_ids, link_of, present, self._platform)
+        made = ExecutorClient(device_ids, lambda: self._link_of, present, self._platform)
         self._sets.use(slices, made)
         return made
 
