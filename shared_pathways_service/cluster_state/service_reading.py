@@ -14,7 +14,7 @@ from shared_pathways_service.manifests.lease_parts import LEASE_VARIABLE
 from shared_pathways_service.manifests.service_inputs import OWN_FLAGS, ServiceInputs
 from shared_pathways_service.manifests.sidecar_parts import SIDECAR_CONTAINER
 
-__all__ = ["difference", "read_inputs", "recorded_spec"]
+__all__ = ["difference", "manifest_of", "read_inputs", "recorded_spec"]
 
 Object = Mapping[str, Any]
 
@@ -82,6 +82,27 @@ def recorded_spec(jobset: Object) -> Object | None:
     except ValueError:
         return None
     return spec if isinstance(spec, dict) else None
+
+
+def manifest_of(jobset: Object) -> dict[str, Any]:
+    """Returns the manifest that creates a JobSet again as it is now, changes by hand included.
+
+    It leaves out what the API server sets, and that the JobSet is being drained.
+    """
+    metadata = jobset["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(names.ANNOTATION_DRAINING, None)
+    return {
+        "apiVersion": jobset["apiVersion"],
+        "kind": jobset["kind"],
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": dict(metadata.get("labels") or {}),
+            "annotations": annotations,
+        },
+        "spec": jobset["spec"],
+    }
 
 
 def difference(made: object, found: object, path: str = "spec") -> str:

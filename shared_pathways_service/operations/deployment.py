@@ -12,6 +12,7 @@ from typing import Any
 import grpc.aio
 
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
+from shared_pathways_service.cluster_state.service_reading import manifest_of
 from shared_pathways_service.cluster_state.services import Service, read_service
 from shared_pathways_service.errors import (
     InvalidRequestError,
@@ -43,6 +44,7 @@ __all__ = [
     "check_priority_class",
     "check_verification",
     "create",
+    "create_again",
     "delete",
     "exists",
     "jobset_of",
@@ -111,23 +113,18 @@ async def create(cluster: Cluster, inputs: ServiceInputs) -> Object:
     Raises:
       InvalidRequestError: A JobSet of that name exists already.
     """
-    # A unique label identifies our JobSet if the answer to the request was lost.
-    labels = {**inputs.labels, names.LABEL_SESSION: str(uuid.uuid4())}
-    body = service_jobset(dataclasses.replace(inputs, labels=labels))
-    record_spec(body)
-    try:
-        return await cluster.api.create(collection("jobsets", cluster.namespace), body)
-    except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
-        raise InvalidRequestError(
-            "NAME",
-            inputs.name,
-            f"a name without a JobSet in namespace {cluster.namespace}",
-            message=f"a JobSet {inputs.name} already exists in namespace {cluster.namespace}",
-            hint=f"`sps upgrade {inputs.name}` changes a service, `sps undeploy {inputs.name}` "
-            "deletes it",
-        ) from error
+    return await _create(cluster, _manifest(inputs))
+
+
+async def create_again(cluster: Cluster, jobset: Object) -> Object:
+    """Creates a JobSet that was deleted again, as it was, whichever release rendered it.
+
+    Raises:
+      InvalidRequestError: A JobSet of that name exists already.
+    """
+    body = manifest_of(jobset)
+    body["metadata"]["labels"] |= _session_label()
+    return await _create(cluster, body)
 
 
 async def try_to_create(
@@ -143,13 +140,42 @@ async def try_to_create(
     Returns:
       The JobSet, with the defaults of the cluster's webhooks.
     """
-    body = service_jobset(inputs)
-    if spec is not None:
-        body["spec"] = spec
+    body = _manifest(inputs, spec)
     # (The name of the claim in its spec remains.)
     body["metadata"]["name"] = f"try-{uuid.uuid4().hex[:12]}"
     path = collection("jobsets", cluster.namespace)
     return await cluster.api.request("POST", path, body=body, params={"dryRun": "All"})
+
+
+def _manifest(inputs: ServiceInputs, spec: Object | None = None) -> dict[str, Any]:
+    """Returns the JobSet as it is sent to the cluster."""
+    labels = {**inputs.labels, **_session_label()}
+    body = service_jobset(dataclasses.replace(inputs, labels=labels))
+    if spec is not None:
+        body["spec"] = spec
+    record_spec(body)
+    return body
+
+
+def _session_label() -> dict[str, str]:
+    """Returns a unique label, which identifies our JobSet if the answer to a request was lost."""
+    return {names.LABEL_SESSION: str(uuid.uuid4())}
+
+
+async def _create(cluster: Cluster, body: Object) -> Object:
+    try:
+        return await cluster.api.create(collection("jobsets", cluster.namespace), body)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        name = str(body["metadata"]["name"])
+        raise InvalidRequestError(
+            "NAME",
+            name,
+            f"a name without a JobSet in namespace {cluster.namespace}",
+            message=f"a JobSet {name} already exists in namespace {cluster.namespace}",
+            hint=f"`sps upgrade {name}` changes a service, `sps undeploy {name}` deletes it",
+        ) from error
 
 
 async def jobset_of(cluster: Cluster, name: str) -> tuple[Object, Service]:

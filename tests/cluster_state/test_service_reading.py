@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from shared_pathways_service.cluster_state.service_reading import (
     difference,
+    manifest_of,
     read_inputs,
     recorded_spec,
 )
 from shared_pathways_service.cluster_state.services import read_service
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.manifests.names import ANNOTATION_SENT_SPEC
+from shared_pathways_service.manifests.names import ANNOTATION_DRAINING, ANNOTATION_SENT_SPEC
 from shared_pathways_service.manifests.service_inputs import (
     ServiceInputs,
     parse_slices,
@@ -74,6 +75,16 @@ def test_what_was_put_in_comes_out(wanted: ServiceInputs) -> None:
     record_spec(jobset)
     assert not difference(jobset["spec"], recorded_spec(jobset))
     assert read_inputs(jobset, service) == wanted
+
+
+def test_a_manifest_has_what_the_api_server_did_not_set() -> None:
+    wanted = ServiceInputs(name="pw", namespace="a", instances={"tpuv6e:2x2": 1}, image=OURS)
+    sent = service_jobset(wanted)
+    record_spec(sent)
+    metadata = {**sent["metadata"], "uid": "1", "resourceVersion": "2", "generation": 3}
+    metadata["annotations"] = {**sent["metadata"]["annotations"], ANNOTATION_DRAINING: "now"}
+    found = {**sent, "metadata": metadata, "status": {"restarts": 1}}
+    assert manifest_of(found) == sent
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])

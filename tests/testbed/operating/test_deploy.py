@@ -145,6 +145,15 @@ def on_rack(changed: Mapping[str, Any]) -> None:
     workers["nodeSelector"]["rack"] = "7"
 
 
+def of_another_release(inputs: ServiceInputs) -> dict[str, Any]:
+    """Returns the JobSet as a release deployed it that knew no termination message policy."""
+    made = service_jobset(inputs)
+    head = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    del head["containers"][0]["terminationMessagePolicy"]
+    record_spec(made)
+    return made
+
+
 def test_a_manifest_of_another_release_is_replaced_and_a_manual_change_is_not(
     namespace: Namespace, place: list[str]
 ) -> None:
@@ -155,17 +164,16 @@ def test_a_manifest_of_another_release_is_replaced_and_a_manual_change_is_not(
         inputs = ServiceInputs(
             name=name, namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
         )
-        made = service_jobset(inputs)
-        head = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-        del head["containers"][0]["terminationMessagePolicy"]
-        record_spec(made)
+        made = of_another_release(inputs)
         if name == "edited":
             on_rack(made)
         namespace.create(JOBSETS, made)
 
     code, err = sps_failing("upgrade", "edited", *place)
     assert code == 2
-    assert f"the JobSet edited was changed at {RACK} after it was deployed" in err
+    assert f"the JobSet edited differs at {RACK} from what was deployed" in err
+    assert "changed by hand" in err
+    assert "the cluster's defaults have changed" in err
     assert "rack" in json.dumps(jobset(namespace, "edited")["spec"])
 
     shown = sps("upgrade", "earlier", "--dry-run", *place)
@@ -270,17 +278,19 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
         name="pw", namespace=namespace.name, instances={KIND: 1}, image=OUR_SERVER_IMAGE
     )
     after = dataclasses.replace(before, max_slice_restarts=3)
-    old = namespace.create(JOBSETS, service_jobset(before))
-    create = deployment.create
+    # Neither this release's manifest nor the recorded one: it must come back as it was.
+    manifest = of_another_release(before)
+    on_rack(manifest)
+    manifest["metadata"]["annotations"] |= {"sps.dev/of-another-release": "7"}
+    sent = recorded_spec(manifest)
+    old = namespace.create(JOBSETS, manifest)
 
-    async def refused(cluster: Cluster, inputs: ServiceInputs) -> Mapping[str, Any]:
-        if inputs == after:
-            raise ApiError("no room", status=403, reason="Forbidden")
-        return await create(cluster, inputs)
+    async def refused(_cluster: Cluster, _what: object) -> Mapping[str, Any]:
+        raise ApiError("no room", status=403, reason="Forbidden")
 
     async def replace() -> None:
         async with opened(Place(context="testbed", namespace=namespace.name).service) as cluster:
-            await upgrade._replace(cluster, old, before, after)
+            await upgrade._replace(cluster, old, after)
 
     monkeypatch.setattr(deployment, "create", refused)
     with pytest.raises(ApiError, match="no room"):
@@ -288,17 +298,18 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     now = jobset(namespace, "pw")
     assert now["metadata"]["uid"] != old["metadata"]["uid"]
     assert not difference(now["spec"], old["spec"])
+    assert recorded_spec(now) == sent
+    assert now["metadata"]["annotations"] == old["metadata"]["annotations"]
     assert "the old one was created again" in capsys.readouterr().err
 
-    # Where that cannot be either, who asked is left with what it was.
-    async def never(_cluster: Cluster, _inputs: ServiceInputs) -> Mapping[str, Any]:
-        raise ApiError("no room", status=403, reason="Forbidden")
-
-    monkeypatch.setattr(deployment, "create", never)
+    # If that fails too, the printed manifest creates it.
+    monkeypatch.setattr(deployment, "create_again", refused)
     old = dict(now)
     with pytest.raises(ApiError, match="no room"):
         asyncio.run(replace())
     assert namespace.items(JOBSETS) == []
-    said, _, manifest = capsys.readouterr().err.partition("`kubectl create -f -`:\n")
+    said, _, printed = capsys.readouterr().err.partition("`kubectl create -f -`:\n")
     assert "no service pw now" in said
-    assert yaml.safe_load(manifest) == service_jobset(before)
+    now = namespace.create(JOBSETS, yaml.safe_load(printed))
+    assert not difference(now["spec"], old["spec"])
+    assert now["metadata"]["annotations"] == old["metadata"]["annotations"]

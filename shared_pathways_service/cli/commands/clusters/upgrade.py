@@ -27,12 +27,13 @@ from shared_pathways_service.cli.undoing import run_undoing
 from shared_pathways_service.cluster_state.readiness import Look, ServiceReadiness
 from shared_pathways_service.cluster_state.service_reading import (
     difference,
+    manifest_of,
     read_inputs,
     recorded_spec,
 )
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
-from shared_pathways_service.manifests.service_jobset import service_jobset, service_objects
+from shared_pathways_service.manifests.service_jobset import service_objects
 from shared_pathways_service.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def upgrade(
         bool,
         typer.Option(
             "--discard-changes",
-            help="Recreate the JobSet even if it was changed after it was deployed.",
+            help="Recreate the JobSet even if it is not as it was deployed.",
         ),
     ] = False,
     timeout: Timeout = 900,
@@ -135,7 +136,7 @@ async def _upgrade(
             await _check_unchanged(cluster, jobset, before, where)
             print_note(
                 f"this release deploys {name} with another manifest, which differs at {where}; "
-                "the upgrade brings it"
+                "the upgrade applies it"
             )
         if options.dry_run or (after == before and not where):
             return _Upgraded(inputs=after)
@@ -158,7 +159,7 @@ async def _upgrade(
                     note=print_note,
                 ),
             ):
-                await _replace(cluster, jobset, before, after)
+                await _replace(cluster, jobset, after)
         found = await deployment.wait_until_ready(
             cluster, name, Settings.load(), timeout_s=options.timeout_s, look=look
         )
@@ -212,7 +213,8 @@ async def _check_unchanged(
         if not changed:
             return
         message = (
-            f"the JobSet {name} was changed at {changed} after it was deployed, which would be lost"
+            f"the JobSet {name} differs at {changed} from what was deployed: it was changed by "
+            "hand, which would be lost, or the cluster's defaults have changed"
         )
     raise InvalidRequestError(
         "NAME",
@@ -223,9 +225,7 @@ async def _check_unchanged(
     )
 
 
-async def _replace(
-    cluster: Cluster, jobset: Object, before: ServiceInputs, after: ServiceInputs
-) -> None:
+async def _replace(cluster: Cluster, jobset: Object, after: ServiceInputs) -> None:
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
 
     try:
@@ -233,25 +233,25 @@ async def _replace(
         await deployment.create(cluster, after)
     except BaseException:
         # Also on an interrupt: between the two calls there is no service.
-        await _restore(cluster, before)
+        await _restore(cluster, jobset)
         raise
 
 
-async def _restore(cluster: Cluster, before: ServiceInputs) -> None:
-    """Creates the old service again if there is none now, or prints its manifest."""
+async def _restore(cluster: Cluster, jobset: Object) -> None:
+    """Creates the old JobSet again if there is none now, or prints its manifest."""
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
 
-    name = before.name
+    name = str(jobset["metadata"]["name"])
     try:
         if await deployment.exists(cluster, name):
             return
-        await deployment.create(cluster, before)
+        await deployment.create_again(cluster, jobset)
     except SharedPathwaysError as error:
         # The old manifest exists nowhere else.
         print_note(
             f"there may be no service {name} now, and the old one could not be created again: "
             f"{error.message}\nsps: this is its manifest, for `kubectl create -f -`:\n"
-            f"{yaml_text(service_jobset(before)).rstrip()}"
+            f"{yaml_text(manifest_of(jobset)).rstrip()}"
         )
     else:
         print_note(f"the new {name} was not created; the old one was created again")
