@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import os
 import signal
@@ -13,6 +14,9 @@ from typing import Any
 
 __all__ = ["Identity", "identity_of", "identity_of_child", "signal_process"]
 
+#: Errors of a look at a process that say nothing about it.
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Identity:
@@ -21,7 +25,7 @@ class Identity:
     Attributes:
       pid: The process id.
       start: When it started, independent of changes of the wall clock where possible (Linux: the
-        boot's id and clock ticks since the boot); only for comparison.
+        boot's id and clock ticks since the boot); only for comparison. Empty: it has ended.
     """
 
     pid: int
@@ -30,11 +34,12 @@ class Identity:
     def is_alive(self) -> bool:
         """Whether it still runs; a process that has ended but is not reaped does not.
 
-        If the system refuses the look, as without a free file descriptor, any process with its id
-        counts as this one: callers delete what ended processes leave.
+        Without a free file descriptor, any process with its id counts as this one: callers delete
+        what ended processes leave. One that this user may not look at does not: it is another
+        user's, with an id that was reused.
         """
         try:
-            return _runs(self)
+            return bool(self.start) and _runs(self)
         except OSError:
             return _exists(self.pid)
 
@@ -52,8 +57,8 @@ def identity_of(pid: int | None = None) -> Identity:
     """Returns the identity of a process, by default of this one.
 
     Raises:
-      ProcessLookupError: It has ended.
-      OSError: The system refuses the look, as without a free file descriptor.
+      ProcessLookupError: It has ended, or is one of another user that this one may not look at.
+      OSError: The look failed for lack of a file descriptor or memory.
     """
     pid = os.getpid() if pid is None else pid
     start = _start_of(pid)
@@ -66,7 +71,7 @@ def identity_of_child(pid: int) -> Identity:
     """Returns the identity of a child process, also if it has ended and is not reaped.
 
     Raises:
-      OSError: The system refuses the look, as without a free file descriptor.
+      OSError: The look failed for lack of a file descriptor or memory.
     """
     # It then has no start time, and needs none.
     try:
@@ -79,8 +84,10 @@ def signal_process(identity: Identity, sig: signal.Signals) -> bool:
     """Sends a signal to this process, never to a later one with its id; False: it has ended.
 
     Raises:
-      OSError: The system refuses the look at it, as without a free file descriptor.
+      OSError: The look at it failed for lack of a file descriptor or memory.
     """
+    if not identity.start:
+        return False
     try:
         if sys.platform != "linux":
             if alive := _runs(identity):
@@ -99,11 +106,12 @@ def signal_process(identity: Identity, sig: signal.Signals) -> bool:
 
 
 def _runs(identity: Identity) -> bool:
-    """Whether a process still runs; raises OSError if the system refuses the look."""
+    """Whether a process still runs; raises OSError if the look failed for lack of resources."""
     return _start_of(identity.pid) == identity.start
 
 
 def _start_of(pid: int) -> str | None:
+    """Returns when a process started; None: it has ended, or may not be looked at."""
     return _linux_start(pid) if sys.platform == "linux" else _start_by_psutil(pid)
 
 
@@ -121,7 +129,10 @@ def _exists(pid: int) -> bool:
 def _linux_start(pid: int) -> str | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError as error:
+        if error.errno in _SHORTAGES:
+            raise
+        # (/proc mounted with hidepid=1 refuses looks at processes of other users.)
         return None
     # The name, in parentheses, may contain anything; state is the 3rd field and the start the 22nd.
     fields = text[text.rindex(")") + 2 :].split()
@@ -140,7 +151,5 @@ def _start_by_psutil(pid: int) -> str | None:
         process = psutil.Process(pid)
         ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
         return None if ended else f"{process.create_time():.2f}"
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return None
-    except psutil.Error as error:
-        raise PermissionError(str(error)) from error

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY
+from shared_pathways_service.runtime import processes
+from shared_pathways_service.runtime.processes import (
+    identity_of,
+    identity_of_child,
+    signal_process,
+)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a look takes no descriptor")
 
@@ -78,6 +89,71 @@ def test_without_a_free_descriptor_a_process_that_runs_does_not_count_as_ended()
         print(alive.is_alive())
     """
     assert run(code) == ["True False", "EMFILE", "EMFILE", "EMFILE", "None", "False"]
+
+
+@linux
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_look_that_fails_for_lack_of_resources_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        running = identity_of(process.pid)
+        with monkeypatch.context() as patch:
+            _refuse_looks(patch, code)
+            assert running.is_alive()
+            for look in (identity_of, identity_of_child):
+                with pytest.raises(OSError, match=os.strerror(code)):
+                    look(process.pid)
+            with pytest.raises(OSError, match=os.strerror(code)):
+                signal_process(running, signal.SIGKILL)
+        assert process.poll() is None
+
+
+@linux
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES, errno.ENOENT, errno.ESRCH])
+def test_a_process_that_may_not_be_looked_at_is_another_users_with_an_id_used_again(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        earlier = identity_of(process.pid)
+        with monkeypatch.context() as patch:
+            _refuse_looks(patch, code)
+            assert not earlier.is_alive()
+            with pytest.raises(ProcessLookupError):
+                identity_of(process.pid)
+            assert not signal_process(earlier, signal.SIGKILL)
+        assert process.poll() is None
+
+
+def _refuse_looks(patch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(path: Path, **_arguments: object) -> str:
+        raise OSError(code, os.strerror(code), str(path))
+
+    patch.setattr(Path, "read_text", refuse)
+
+
+@pytest.mark.parametrize("error", [psutil.AccessDenied, psutil.NoSuchProcess])
+def test_without_proc_a_process_that_may_not_be_looked_at_is_not_ours_either(
+    monkeypatch: pytest.MonkeyPatch, error: type[psutil.AccessDenied | psutil.NoSuchProcess]
+) -> None:
+    def refuse(pid: int) -> psutil.Process:
+        raise error(pid)
+
+    monkeypatch.setattr(psutil, "Process", refuse)
+    assert processes._start_by_psutil(os.getpid()) is None
+
+
+@linux
+def test_a_child_known_to_have_ended_is_so_without_a_free_descriptor_as_well() -> None:
+    code = """
+        zombie = subprocess.Popen(["true"])
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        child = identity_of_child(zombie.pid)
+        print(repr(child.start))
+        exhaust()
+        print(child.is_alive(), signal_process(child, signal.SIGKILL))
+    """
+    assert run(code) == ["''", "False False"]
 
 
 @linux
