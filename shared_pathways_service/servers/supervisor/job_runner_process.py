@@ -102,8 +102,10 @@ class JobRunnerProcess:
 
     def kill(self) -> None:
         """Kills the program and the runner at once; blocks for a moment."""
-        kill_job_processes(self._uid)
-        self._signal(signal.SIGKILL)
+        try:
+            kill_job_processes(self._uid)
+        finally:
+            self._signal(signal.SIGKILL)
 
     async def run(
         self, reports: asyncio.StreamReader, on_start: Callable[[], object]
@@ -137,12 +139,14 @@ class JobRunnerProcess:
 
     async def _terminate(self, ended: asyncio.Task[int]) -> None:
         self._signal(signal.SIGTERM)
-        await asyncio.wait({ended}, timeout=_GRACE_S)
-        if not ended.done():
-            # Its runner still closes the connection.
-            await asyncio.to_thread(kill_job_processes, self._uid)
-            await asyncio.wait({ended}, timeout=_CLOSE_S)
-        self._signal(signal.SIGKILL)
+        try:
+            await asyncio.wait({ended}, timeout=_GRACE_S)
+            if not ended.done():
+                # Its runner still closes the connection.
+                await asyncio.to_thread(kill_job_processes, self._uid)
+                await asyncio.wait({ended}, timeout=_CLOSE_S)
+        finally:
+            self._signal(signal.SIGKILL)
 
     async def _read(self, reports: asyncio.StreamReader, on_start: Callable[[], object]) -> None:
         """Reads lines ``running``, ``lost REASON`` and ``refused REASON``."""

@@ -172,9 +172,11 @@ class SubmittedJobs:
 
     def kill(self) -> None:
         """Kills all processes at once; call `stop` afterwards."""
-        for job in self._active.values():
-            if job.runner is not None:
-                job.runner.kill()
+        # All of them, even if an error, as without a free file descriptor, interrupts one.
+        with contextlib.ExitStack() as stack:
+            for job in self._active.values():
+                if job.runner is not None:
+                    stack.callback(job.runner.kill)
 
     # ---- one job
 

@@ -154,10 +154,12 @@ class Supervisor:
     def stop_at_once(self, reason: str) -> None:
         """Kills all processes of the service, also during an orderly shutdown."""
         self.stop(reason)
-        self._jobs.kill()
-        self._proxies.kill()
-        self._standby.kill()
-        self._fleet.kill()
+        try:
+            self._jobs.kill()
+        finally:
+            self._proxies.kill()
+            self._standby.kill()
+            self._fleet.kill()
 
     async def status(self) -> rm_pb.GetStatusResponse | None:
         """Returns the resource manager's status; None if it does not answer."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import signal
+import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +22,7 @@ from shared_pathways_service.events.supervisor import JobEnded, JobRetrying
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.runtime.settings import Settings
-from shared_pathways_service.servers.supervisor import submitted_jobs
+from shared_pathways_service.servers.supervisor import job_runner_process, submitted_jobs
 from shared_pathways_service.servers.supervisor.job_decisions import AttemptEnd
 from shared_pathways_service.servers.supervisor.job_runner_process import JobRunnerProcess
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
@@ -36,6 +39,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.identity = Identity(pid=0, start="never")
+        self.is_killed = False
         self.end: asyncio.Future[AttemptEnd] = asyncio.get_running_loop().create_future()
 
     def exits(self, code: int) -> None:
@@ -46,6 +50,10 @@ class Runner:
 
     def stop(self) -> None:
         self.exits(143)
+
+    def kill(self) -> None:
+        self.is_killed = True
+        raise OSError(errno.EMFILE, "no free descriptor")
 
     async def run(self, _reports: object, on_start: Callable[[], object]) -> AttemptEnd:
         on_start()
@@ -229,3 +237,35 @@ def test_the_end_of_a_service_leaves_its_jobs_to_the_next(monkeypatch: pytest.Mo
         assert place.files.request("fit").exists()
 
     at_place(monkeypatch, work)
+
+
+def test_all_runners_are_killed_even_if_an_error_interrupts_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(place: Place) -> None:
+        names = ("fit", "tune", "test")
+        for name in names:
+            place.submit(name=name)
+        runners = [await place.runners.get() for _ in names]
+        with pytest.raises(OSError, match="no free descriptor"):
+            place.jobs.kill()
+        assert [runner.is_killed for runner in runners] == [True, True, True]
+
+    at_place(monkeypatch, work)
+
+
+def test_a_runner_is_killed_even_if_its_program_cannot_be_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(_uid: str) -> int:
+        raise OSError(errno.EMFILE, "no free descriptor")
+
+    async def run() -> None:
+        monkeypatch.setattr(job_runner_process, "kill_job_processes", fail)
+        process = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE)
+        runner = JobRunnerProcess(process, identity_of(process.pid), "0f", tmp_path / "output")
+        with pytest.raises(OSError, match="no free descriptor"):
+            runner.kill()
+        assert await process.wait() == -signal.SIGKILL
+
+    run_async(run())
