@@ -44,9 +44,14 @@ def to_plain(value: object) -> Any:  # noqa: PLR0911 - one of each type
 def from_plain(kind: type[T], data: Any) -> T:
     """Converts plain JSON data back to the value.
 
+    After a downgrade, the data may have fields that this release does not know; it ignores them,
+    as it does in messages of newer proxies. What an older release must not overlook therefore
+    takes another version of the file (`Store`) or format of the log.
+
     Args:
       kind: The value's type: a dataclass, or the annotation of a field of one.
-      data: The result of `to_plain`, also by an older release; missing fields get their defaults.
+      data: The result of `to_plain`, also by another release: missing fields get their defaults,
+        and unknown ones are ignored.
 
     Raises:
       ValueError: The data do not have that type.
@@ -110,7 +115,8 @@ def _dataclass_maker(kind: Any) -> Maker:
     def make(data: Any) -> Any:
         if has_request and "request" not in data:
             data = _with_request(data)
-        return kind(**{name: makers[name](value) for name, value in data.items()})
+        known = ((name, value) for name, value in data.items() if name in makers)
+        return kind(**{name: makers[name](value) for name, value in known})
 
     return make
 

@@ -160,6 +160,15 @@ def test_a_grant_of_another_form_is_damage(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("state.damaged-*"))) >= 1
 
 
+def test_fields_of_a_newer_release_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with contextlib.closing(Store(str(path), first_start=True)) as store:
+        _write(store, RUNNING, WAITING)
+        for field in ("$.newer", "$.request.newer"):
+            store._db.execute("UPDATE grants SET data = json_set(data, ?, 'red')", (field,))
+    assert _reopened(path).grants == (RUNNING, WAITING)
+
+
 def test_an_impossible_path_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SharedPathwaysError, match="cannot open the state file"):
         open_store(str(tmp_path / "none" / "state"), first_start=True)
