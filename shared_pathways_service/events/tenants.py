@@ -245,9 +245,11 @@ class SliceUnplaced(VirtualSliceEvent, name="slice.unplaced"):
 
 
 class ExecutorStarted(VirtualSliceEvent, name="executor.started"):
-    """The executors of a placement serve on all its hosts; `duration_s` from their assignment.
+    """The executors of a placement serve on all its hosts.
 
-    If the resource manager was away meanwhile, `duration_s` is until it received their reports.
+    Attributes:
+      duration_s: From their assignment until all serve or, if the resource manager was away
+        meanwhile, until it received their reports.
     """
 
 

@@ -127,5 +127,6 @@ class ExecutorAssignments:
         if about in self._ledger.starting:
             self._ledger.note_start(about)
             self._ledger.decide_held(about, DecisionKind.EXECUTOR_STARTED)
-            seconds = self._ledger.now - about.held_since
+            # The clock may have been set back over a restart.
+            seconds = max(0.0, self._ledger.now - about.held_since)
             self._speaker.announce(announcements.executor_started(about, seconds))

@@ -194,6 +194,17 @@ def test_a_start_while_the_resource_manager_is_away_is_recorded_after_its_recove
     assert _starts(rm) == []
 
 
+def test_a_start_takes_no_negative_time_if_the_clock_was_set_back_over_a_restart() -> None:
+    rm = Rm(1, executors=True)
+    rm.ask("ada")
+    rm.now -= 60.0
+    rm = rm.restarted()
+    rm.join("slice-0")
+    rm.come_back("ada", (0, "slice-0", 1))
+    serve(rm, "slice-0", 1)
+    assert _starts(rm) == [(1, 0.0)]
+
+
 @pytest.mark.parametrize("lost", ["state", "field"])
 def test_without_a_record_of_starts_executors_that_serve_had_started_before(lost: str) -> None:
     rm = Rm(2, executors=True)

@@ -64,7 +64,10 @@ class Meter:
             rm_family(
                 "executor_start_seconds",
                 "histogram",
-                "From the assignment of a placement's executors until all serve.",
+                (
+                    "From the assignment of a placement's executors until all serve or, if the "
+                    "resource manager was away meanwhile, until it received their reports."
+                ),
                 self._executor_starts.samples(),
                 "seconds",
             ),
