@@ -28,6 +28,7 @@ from shared_pathways_service.servers.proxy.executors.executors import Executors,
 
 _PROXY = "shared_pathways_service.servers.proxy"
 _SLICES = "--virtual_slices="
+_RUNS_PYTHON = "--colocated_python"
 _LEFT_ALONE = ("--engine=", "--resource_manager_address=", "--compile_cache_dir=", "--ffi_targets=")
 _TOKEN = "a-token"
 _token_file = tempfile.NamedTemporaryFile("w")  # noqa: SIM115 - of the whole run
@@ -60,7 +61,12 @@ def pytest_configure() -> None:
         has_cache = len(rest) > 2 and rest[2] is not None
         has_executors = named.get("executors") or named.get("placed_executors")
         if not has_cache and not has_executors:
-            named["executors"] = Executors(_addresses(slices), hosts_of(slices), _TOKEN)
+            runs_python = bool(named.get("runs_python"))
+            named["executors"] = Executors(
+                _addresses(slices, runs_python=runs_python),
+                hosts_of(slices, with_cpus=runs_python),
+                _TOKEN,
+            )
         make_engine(self, slices, *rest, **named)
         self.open_executors()
 
@@ -84,23 +90,25 @@ def _more_flags(module: str, flags: Sequence[str]) -> list[str]:
     types = [InstanceType.parse(name) for name in slices[-1].split(",")]
     return [
         "--engine=distributed",
-        f"--executors={','.join(_addresses(types))}",
+        f"--executors={','.join(_addresses(types, runs_python=_RUNS_PYTHON in flags))}",
         f"--executor_token_file={_token_file.name}",
     ]
 
 
-def _addresses(instance_types: Sequence[InstanceType]) -> list[str]:
+def _addresses(instance_types: Sequence[InstanceType], *, runs_python: bool) -> list[str]:
     """Starts an executor for each host; returns where they serve."""
+    more = [_RUNS_PYTHON] if runs_python else []
     return [
-        f"127.0.0.1:{_port_of_a_new_one(instance_type, host)}"
+        f"127.0.0.1:{_port_of_a_new_one(instance_type, host, *more)}"
         for instance_type in instance_types
         for host in range(instance_type.hosts)
     ]
 
 
-def _port_of_a_new_one(instance_type: InstanceType, host: int) -> int:
+def _port_of_a_new_one(instance_type: InstanceType, host: int, *more: str) -> int:
     return _forks.port(
         f"--instance_type={instance_type}",
         f"--host_index={host}",
         f"--token_file={_token_file.name}",
+        *more,
     )

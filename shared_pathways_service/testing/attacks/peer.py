@@ -131,7 +131,7 @@ class Peer:
 
     def read(self) -> None:
         """Reads received data; answers settings and pings as a live client does."""
-        while not self.closed and select.select([self._socket], [], [], 0)[0]:
+        while not self.closed and self._has_data(0):
             self._take()
 
     def wait(self, what: int | str, *, times: int = 1, timeout_s: float) -> bool:
@@ -143,7 +143,7 @@ class Peer:
         deadline = time.monotonic() + timeout_s
         while self.seen[what] < times and not self.closed:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+            if left <= 0 or not self._has_data(left):
                 break
             self._take()
         return self.seen[what] >= times
@@ -152,6 +152,12 @@ class Peer:
         """Reads until the server has closed the connection; returns whether it did."""
         self.wait("nothing has this name", timeout_s=timeout_s)
         return self.closed
+
+    def _has_data(self, timeout_s: float) -> bool:
+        # (Not `select.select`, which refuses descriptors from 1024 on.)
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def _take(self) -> None:
         try:

@@ -44,8 +44,7 @@ def placings(request: pytest.FixtureRequest) -> Iterator[Placings]:
         yield Placings(SLICE_OF)
         return
     host_of = HOST_OF[request.param]
-    per_host = len(host_of) // len(set(host_of))
-    flags = ["--instance_type=tpuv6e1t:2x4", f"--devices={per_host}"]
+    flags = ["--instance_type=tpuv6e1t:2x4", f"--devices={len(host_of) // len(set(host_of))}"]
     platform = "cuda" if "cuda" in request.param else "cpu"
     with running_executors(*[flags] * len(set(host_of)), platform=platform) as running:
         lost: list[str] = []
@@ -302,12 +301,13 @@ def test_what_is_known_of_a_program(placings: Placings) -> None:
 def test_a_donated_argument_is_gone(placings: Placings) -> None:
     client, executable = compiled(placings, (0, 1), ", tf.aliasing_output = 0 : i32")
     assert executable.aliased_parameters() == {0}
-    (sharding,) = some(executable.result_shardings())
-    spec = floats(placings.hlo((0, 1), sharding))
+    spec = floats(placings.hlo((0, 1), some(executable.result_shardings())[0]))
     array = put(spec, EIGHT.copy())
     (result,) = executable.runner([spec])([array])
     assert client.is_deleted(array)
     assert content(spec, result).tolist() == (2 * EIGHT).tolist()
+    with pytest.raises(StatusError, match=r"INVALID_ARGUMENT: .* deleted or donated"):
+        client.join(spec, client.parts(array))
 
 
 def test_arrays_that_share_the_memory_of_a_donated_one_are_gone(placings: Placings) -> None:
