@@ -14,6 +14,7 @@ from shared_pathways_service.manifests.rbac import (
 )
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.errors import ApiRefused
+from shared_pathways_service.testing.testbed.new_rules import wait_for_rules
 
 __all__ = ["create_once", "prepare_verification", "rendered_user"]
 
@@ -33,8 +34,12 @@ _PLACES = {
 def rendered_user(namespace: Namespace, role: str) -> Mapping[str, str]:
     """Returns the variables of a user with what ``sps render ROLE-rbac`` prints, and no more."""
     user = namespace.testbed.add_user(f"{namespace.name}-rendered-{role}")
-    for thing in _RULES[role](namespace.name, [Subject(kind="User", name=user.name)]):
+    things = _RULES[role](namespace.name, [Subject(kind="User", name=user.name)])
+    for thing in things:
         create_once(namespace, _path(namespace, thing), thing)
+    for thing in things:
+        if "rules" in thing:
+            wait_for_rules(namespace.testbed.api, namespace.name, user.name, thing["rules"])
     return {
         "KUBECONFIG": str(namespace.testbed.kubeconfig_of(user, namespace=namespace.name)),
         "TEST_NAMESPACE": namespace.name,

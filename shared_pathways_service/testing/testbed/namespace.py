@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from shared_pathways_service.testing.testbed.api import WAIT_S, Object
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.handle import Testbed
+from shared_pathways_service.testing.testbed.new_rules import wait_for_rules
 from shared_pathways_service.testing.testbed.node_agent.nodes import NAMESPACE_LABEL, NODE_SELECTOR
 from shared_pathways_service.testing.testbed.users import User, role_objects, usual_rules
 
@@ -61,6 +62,7 @@ class Namespace:
             wanted = usual_rules(role) if rules is None else rules
             for resource, body in role_objects(self.name, user.name, wanted).items():
                 self.testbed.api.create(self.path(f"rbac.authorization.k8s.io/v1/{resource}"), body)
+            wait_for_rules(self.testbed.api, self.name, user.name, wanted)
             self._users[role] = user
         return self._users[role]
 
