@@ -186,8 +186,14 @@ def test_calls_beyond_the_limit_are_refused(make_proxy: MakeProxy, connect: Make
     proxy = make_proxy(limits=Limits(calls=10))
     victim = connect(proxy.address)
     with grpc.insecure_channel(proxy.address) as channel:
-        with OpenStreams(target(proxy.address), 1):
-            wait_until(lambda: _code(channel) is grpc.StatusCode.RESOURCE_EXHAUSTED)
+        with OpenStreams(target(proxy.address), 1) as attack:
+
+            def is_refused() -> bool:
+                # (Calls that send nothing end by themselves, also before the first look.)
+                attack.press()
+                return _code(channel) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+            wait_until(is_refused)
             # Who is in, stays in.
             victim.call("get_default_device_assignment", num_replicas=1, num_partitions=1)
         wait_until(lambda: _code(channel) is grpc.StatusCode.OK)
