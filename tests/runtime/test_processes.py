@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +18,7 @@ import pytest
 from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.runtime import processes
 from shared_pathways_service.runtime.processes import (
+    Identity,
     identity_of,
     identity_of_child,
     signal_process,
@@ -96,17 +99,13 @@ def test_without_a_free_descriptor_a_process_that_runs_does_not_count_as_ended()
 def test_a_look_that_fails_for_lack_of_resources_says_nothing(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        running = identity_of(process.pid)
-        with monkeypatch.context() as patch:
-            _refuse_looks(patch, code)
-            assert running.is_alive()
-            for look in (identity_of, identity_of_child):
-                with pytest.raises(OSError, match=os.strerror(code)):
-                    look(process.pid)
+    with refused_looks(monkeypatch, code) as running:
+        assert running.is_alive()
+        for look in (identity_of, identity_of_child):
             with pytest.raises(OSError, match=os.strerror(code)):
-                signal_process(running, signal.SIGKILL)
-        assert process.poll() is None
+                look(running.pid)
+        with pytest.raises(OSError, match=os.strerror(code)):
+            signal_process(running, signal.SIGKILL)
 
 
 @linux
@@ -114,22 +113,26 @@ def test_a_look_that_fails_for_lack_of_resources_says_nothing(
 def test_a_process_that_may_not_be_looked_at_is_another_users_with_an_id_used_again(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        earlier = identity_of(process.pid)
-        with monkeypatch.context() as patch:
-            _refuse_looks(patch, code)
-            assert not earlier.is_alive()
-            with pytest.raises(ProcessLookupError):
-                identity_of(process.pid)
-            assert not signal_process(earlier, signal.SIGKILL)
-        assert process.poll() is None
+    with refused_looks(monkeypatch, code) as earlier:
+        assert not earlier.is_alive()
+        with pytest.raises(ProcessLookupError):
+            identity_of(earlier.pid)
+        assert not signal_process(earlier, signal.SIGKILL)
 
 
-def _refuse_looks(patch: pytest.MonkeyPatch, code: int) -> None:
+@contextlib.contextmanager
+def refused_looks(monkeypatch: pytest.MonkeyPatch, code: int) -> Iterator[Identity]:
+    """Refuses looks at a process that runs, and must run on, within the block."""
+
     def refuse(path: Path, **_arguments: object) -> str:
         raise OSError(code, os.strerror(code), str(path))
 
-    patch.setattr(Path, "read_text", refuse)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        identity = identity_of(process.pid)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_text", refuse)
+            yield identity
+        assert process.poll() is None
 
 
 @pytest.mark.parametrize("error", [psutil.AccessDenied, psutil.NoSuchProcess])
