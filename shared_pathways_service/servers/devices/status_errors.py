@@ -7,7 +7,7 @@ import re
 
 from shared_pathways_service.protocol.ifrt import status_pb2
 
-__all__ = ["Code", "StatusError", "from_exception", "invalid_argument"]
+__all__ = ["Code", "StatusError", "array_gone", "from_exception", "invalid_argument"]
 
 
 class Code(enum.IntEnum):
@@ -57,6 +57,11 @@ class StatusError(Exception):
 def invalid_argument(message: str) -> StatusError:
     """Returns the error for a request that the protocol or this proxy does not allow."""
     return StatusError(Code.INVALID_ARGUMENT, message)
+
+
+def array_gone() -> StatusError:
+    """Returns the error for the use of an array that was deleted, or whose memory was taken."""
+    return invalid_argument("Array has been deleted or donated.")
 
 
 _PREFIX = re.compile(r"([A-Z_]+): (.*)", re.DOTALL)

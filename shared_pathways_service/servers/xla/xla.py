@@ -25,7 +25,7 @@ from jaxlib.cpu import _lapack
 
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.devices.interface import Array, ArraySpec, Place
-from shared_pathways_service.servers.devices.status_errors import invalid_argument
+from shared_pathways_service.servers.devices.status_errors import array_gone
 from shared_pathways_service.servers.xla.file_options import check_overrides
 from shared_pathways_service.servers.xla.mlir import mlir_context
 from shared_pathways_service.servers.xla.platforms import CPU, Platform
@@ -110,7 +110,7 @@ class XlaClient:
         """Returns the pieces as arrays on single devices."""
         parts: list[Array] | None = array._arrays  # noqa: SLF001 - addressable_shards is far slower
         if parts is None:
-            raise invalid_argument("Array has been deleted or donated.")
+            raise array_gone()
         return parts
 
     def join(self, spec: ArraySpec, parts: Sequence[Array]) -> Array:

@@ -116,14 +116,12 @@ class InFlight:
         """
         with self._lock:
             started = self._started
-            if not started:
-                self._record(operation.name)
-            elif not self._has_room(nbytes, pace):
+            if not self._has_room(nbytes, pace):
                 if not waits:
                     return False
                 self._await_room(nbytes, pace)
-                if not started:
-                    self._record(operation.name)
+            if not started:
+                self._record(operation.name)
             nanoseconds = pace.nanoseconds
             started[operation] = _Entry(time.monotonic(), nbytes, pace, nanoseconds)
             self._nbytes += nbytes

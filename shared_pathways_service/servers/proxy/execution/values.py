@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
-    invalid_argument,
+    array_gone,
 )
 from shared_pathways_service.servers.proxy.execution.settling import Countdown
 
@@ -169,7 +169,7 @@ class Value:
         """Returns the value for a deleted or donated array; earlier operations still read this."""
         value = Value(self.spec, ())
         value.deleted = True
-        value.error = invalid_argument("Array has been deleted or donated.")
+        value.error = array_gone()
         return value
 
 

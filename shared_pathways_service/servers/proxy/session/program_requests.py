@@ -10,6 +10,7 @@ from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
+    array_gone,
     invalid_argument,
 )
 from shared_pathways_service.servers.proxy.engine.compiled_program import Program
@@ -282,7 +283,7 @@ def _check_shared(
     """As `_check_donated`, for arrays that are views of others."""
     shared = [index for index, value in enumerate(arguments) if value.shared]
     if any(program.client.is_deleted(arrays[index]) for index in shared):
-        raise invalid_argument("Array has been deleted or donated.")
+        raise array_gone()
     if not donated:
         return
     taken: set[int] = set()
