@@ -6,12 +6,16 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.jax_client.plugin import plugin
 from shared_pathways_service.jax_client.plugin import strict as strict_mode
 
-__all__ = ["ProxyTarget", "is_strict"]
+__all__ = ["UPLOADS_VARIABLE", "ProxyTarget", "is_strict"]
+
+#: A variable of JAX's client: the number of small buffers that it uploads at a time, by default 64.
+UPLOADS_VARIABLE: Final = "IFRT_PROXY_GRPC_MAX_ONGOING_HOST_BUFFER_STORES"
 
 
 def is_strict(asked: bool | None) -> bool:
@@ -88,4 +92,16 @@ class ProxyTarget:
             strict_mode.VARIABLE: "1" if self.strict else None,
             # Each client sets its own; another one's would be wrong.
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
+            **self._limits,
         }
+
+    @property
+    def _limits(self) -> Mapping[str, str]:
+        """Limits of JAX's client, which reads them when the first one of a process is created.
+
+        Uploads that fail at the same time, as when the proxy is killed, can end the process. To a
+        proxy on this machine they go one at a time, which costs nothing; through a link each would
+        wait for the answer to the one before.
+        """
+        is_local = self.address.startswith("unix:")
+        return {UPLOADS_VARIABLE: os.environ.get(UPLOADS_VARIABLE, "1")} if is_local else {}
