@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import ServerProcess
+from harness.proxy.executors import running_executors
 from tests.jax_client.conftest import PRELUDE, Proxies, run_program
 from tests.jax_client.local_cpu import ATTACHED, MADE, _by_environment
 
@@ -39,6 +41,23 @@ assert exported.platforms == ("cpu",)
 assert exported.call(jnp.eye(2)).devices() == {there[0]}
 assert jax.random.gamma(jax.random.key(0), 2.0, (3,)).devices() == {there[0]}
 assert jax.grad(lambda a: jax.random.gamma(jax.random.key(0), a))(2.0) > 0
+"""
+
+GPUS = """
+import jax, jax.numpy as jnp
+
+there = jax.devices()
+assert jax.default_backend() == there[0].platform == "gpu"
+assert jax.devices("gpu") == jax.devices("proxy") == there
+assert jax.jit(lambda: jax.lax.platform_dependent(cuda=lambda: 1, default=lambda: 2))() == 1
+called = jax.jit(lambda x: jax.pure_callback(lambda x: x, x, x))
+assert "xla_ffi_python_gpu_callback" in called.lower(1.0).as_text()
+try:
+    called(1.0)
+except jax.errors.JaxRuntimeError as error:
+    assert "UNIMPLEMENTED: a proxy for cuda does not run custom call" in str(error), error
+else:
+    raise AssertionError("it called back")
 """
 
 
@@ -118,3 +137,16 @@ else:
 """,
         proxies[0].address,
     )
+
+
+def test_programs_are_lowered_for_the_proxys_gpus() -> None:
+    flags = ["--virtual_slices=tpuv6e:1x1", "--platform=cuda", "--server_port=0"]
+    host = ["--instance_type=tpuv6e:1x1", "--first_device=0"]
+    with (
+        running_executors(host, platform="cuda") as running,
+        ServerProcess(
+            "shared_pathways_service.servers.proxy", [*flags, *running.proxys_flags]
+        ) as proxy,
+    ):
+        run_program(PRELUDE + ATTACHED + GPUS, f"127.0.0.1:{(proxy.ready or {})['port']}")
+        proxy.stop()

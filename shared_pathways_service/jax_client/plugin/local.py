@@ -224,11 +224,11 @@ def _lowered_for(
     @functools.wraps(original)
     def canonicalize_platform(platform: str) -> str:
         is_look_up = sys._getframe(1).f_code is look_up.__code__
-        if platform == PLATFORM and not is_look_up:
-            client = _xla_bridge()._backends.get(PLATFORM)
-            if client in _claimed:
-                has: str = client._raw_platform
-                return has
+        client: Any = None if is_look_up else _xla_bridge()._backends.get(PLATFORM)
+        # (JAX finds out what ``gpu`` is by its own clients, of which a proxy of GPUs needs none.)
+        if client in _claimed and platform in {PLATFORM, client.platform}:
+            has: str = client._raw_platform
+            return has
         return original(platform)
 
     return canonicalize_platform
