@@ -8,11 +8,20 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-from jaxlib import xla_client
+from jaxlib import gpu_solver, xla_client
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["CPU", "Cuda", "Placeholders", "Platform", "cuda_plugin", "make_platform", "no_gpu"]
+__all__ = [
+    "CPU",
+    "Cuda",
+    "Placeholders",
+    "Platform",
+    "cuda_plugin",
+    "load_cuda",
+    "make_platform",
+    "no_gpu",
+]
 
 _FLAG: Final = "--platform"
 _PLUGIN: Final = "cuda"
@@ -86,8 +95,7 @@ class Cuda:
     ) -> None:
         plugin = cuda_plugin(plugins)
         try:
-            # (It also registers itself with JAX, and the functions that programs call by name.)
-            plugin.load().initialize()
+            load_cuda(plugin)
             self._client = (make_client or _make_client)()
         except Exception as error:  # its types are the plug-in's and jaxlib's own
             raise no_gpu(_first_line(error)) from error
@@ -139,6 +147,15 @@ def cuda_plugin(plugins: Callable[[], Sequence[Any]]) -> Any:
             hint="pip install 'jax[cuda12]' or 'jax[cuda13]', of the same version as jaxlib",
         )
     return plugin
+
+
+def load_cuda(plugin: Any) -> None:
+    """Loads JAX's CUDA plug-in, with all that programs call by name."""
+    # (It registers itself with JAX, and its kernels.)
+    plugin.load().initialize()
+    # Some kernels call LAPACK, which JAX loads when it lowers a program that has one, so not here.
+    # Without it such a program (`jnp.linalg.eig`) crashes with a segmentation fault.
+    gpu_solver.initialize_hybrid_kernels()
 
 
 def no_gpu(why: str) -> InvalidRequestError:

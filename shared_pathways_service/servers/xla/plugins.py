@@ -13,7 +13,7 @@ from jaxlib import xla_client
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.xla import xla_internals
-from shared_pathways_service.servers.xla.platforms import cuda_plugin, no_gpu
+from shared_pathways_service.servers.xla.platforms import cuda_plugin, load_cuda, no_gpu
 
 __all__ = ["CudaPlugin", "Plugin", "TpuPlugin"]
 
@@ -70,8 +70,7 @@ class CudaPlugin:
     def make_client(self, options: Mapping[str, Any], coordination: Any) -> Any:
         """Loads the plug-in with the first client, which reads XLA's flags."""
         try:
-            # (It also registers itself with JAX, and the functions that programs call by name.)
-            cuda_plugin(self._plugins).load().initialize()
+            load_cuda(cuda_plugin(self._plugins))
             if not xla_client.pjrt_plugin_initialized("cuda"):
                 xla_client.initialize_pjrt_plugin("cuda")
             defaults = dict(xla_client.generate_pjrt_gpu_plugin_options())

@@ -45,6 +45,7 @@ _core = _module("jax._src.core")
 _mlir = _module("jax._src.interpreters.mlir")
 _shardings = _module("jax._src.sharding_impls")
 _lapack = _module("jaxlib.cpu._lapack")
+_solver = _module("jaxlib.gpu_solver")
 _sparse = _module("jaxlib.cpu_sparse")
 _ir = _module("jaxlib.mlir.ir")
 _hardware = _module("jax._src.hardware_utils")
@@ -84,6 +85,7 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_lapack, "jaxlib.cpu._lapack", "initialize", "LAPACK's kernels"),
     (_lapack, "jaxlib.cpu._lapack", "registrations", "the names of LAPACK's kernels"),
     (_sparse, "jaxlib.cpu_sparse", "registrations", "kernels of sparse matrices"),
+    (_solver, "jaxlib.gpu_solver", "initialize_hybrid_kernels", "LAPACK's kernels beside GPUs"),
     (xla_client, "jaxlib.xla_client", "register_custom_call_target", "kernels of sparse matrices"),
     (xla_client, "jaxlib.xla_client", "register_custom_call_partitioner", "custom partitioning"),
     (xla_client, "jaxlib.xla_client", "encode_inspect_sharding_callback", "shardings of values"),

@@ -144,10 +144,17 @@ def test_the_plug_ins_options_are_jaxs_and_ours(monkeypatch: pytest.MonkeyPatch)
     jaxlib = "jaxlib.xla_client"
     monkeypatch.setattr(f"{jaxlib}.pjrt_plugin_initialized", lambda _name: True)
     monkeypatch.setattr(f"{jaxlib}.make_c_api_client", lambda *given: given)
+    monkeypatch.setattr(
+        "jaxlib.gpu_solver.initialize_hybrid_kernels", lambda: made.append("LAPACK loaded")
+    )
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
     own = {"preallocate": False, "visible_devices": [1], "node_id": 1, "num_nodes": 2}
     name, options, coordination = CudaPlugin(lambda: [entry]).make_client(own, "coordination")
-    assert (made, name, coordination) == (["initialized"], "cuda", "coordination")
+    assert (made, name, coordination) == (
+        ["initialized", "LAPACK loaded"],
+        "cuda",
+        "coordination",
+    )
     assert options["platform_name"] == "cuda"
     assert {key: options[key] for key in own} == own
 

@@ -85,7 +85,7 @@ _INSTEAD = {
 _CALLBACKS = re.compile(r"xla_(ffi_|buffer_)?(partitioned_)?python_\w*callback")
 
 #: Calls that a platform's XLA does not turn into operations.
-_NOT_RUN = frozenset({("ragged_all_to_all", CPU.name)})
+_NOT_RUN = frozenset({("ragged_all_to_all", CPU.name), ("AllocateBuffer", CPU.name)})
 
 
 @functools.cache

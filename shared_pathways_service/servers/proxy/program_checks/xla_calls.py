@@ -58,6 +58,10 @@ def _none_back(_operands: _Types, results: _Types, _call: Any) -> bool:
     return not results
 
 
+def _allocated(operands: _Types, results: _Types, call: Any) -> bool:
+    return not operands and len(results) == 1 and min(shapes_of(call.results)[0], default=0) >= 0
+
+
 def _some(operands: _Types, results: _Types, _call: Any) -> bool:
     return bool(operands) and bool(results)
 
@@ -108,6 +112,7 @@ XLAS: dict[str, Callable[[_Types, _Types, Any], bool]] = {
     "MoveToHost": _one_alike,
     "MoveToDevice": _one_alike,
     "LayoutConstraint": _one_alike,
+    "AllocateBuffer": _allocated,
     "TopK": _largest,
     "mhlo.topk": _largest_of_chlo,
     "ApproxTopK": _approximate,

@@ -214,10 +214,21 @@ def test_jaxs_attributes_of_xlas_calls_are_accepted(name: str, attributes: str) 
     assert not check_program(mlir.parse(call_of(name, attributes).encode()), "cpu", 1)
 
 
-def test_calls_unsupported_on_a_cpu_are_refused_by_name() -> None:
-    error = refused(call_of("ragged_all_to_all"))
+@pytest.mark.parametrize("name", ["ragged_all_to_all", "AllocateBuffer"])
+def test_calls_unsupported_on_a_cpu_are_refused_by_name(name: str) -> None:
+    error = refused(call_of(name))
     assert error.code is Code.UNIMPLEMENTED
     assert "Instead" in error.message
+
+
+def test_arrays_without_values_are_made_on_gpus_only() -> None:
+    taking_one = call_of("AllocateBuffer")
+    program = taking_one.replace('custom_call"(%x)', 'custom_call"()').replace(
+        ": (tensor<4xf32>) -> tensor", ": () -> tensor"
+    )
+    assert not check_program(mlir.parse(program.encode()), "cuda", 1)
+    assert refused(program).code is Code.UNIMPLEMENTED
+    assert refused(taking_one, "cuda").code is Code.INVALID_ARGUMENT
 
 
 def test_kernels_of_a_gpu_are_refused_on_the_cpu_and_the_other_way_round() -> None:
