@@ -233,6 +233,7 @@ def _make_engine(
         platform_of,
     )
     from shared_pathways_service.servers.proxy.ffi_handlers import load_handlers  # noqa: PLC0415
+    from shared_pathways_service.servers.proxy.rm_link import log_change  # noqa: PLC0415
 
     last_requests = LastRequests(options.last_requests_file, options.last_requests_bytes)
     # Closed last, as a normal end removes the file; a crash does not reach this.
@@ -256,6 +257,9 @@ def _make_engine(
     engine.compiler.ffi_names = load_handlers(
         options.ffi_library_dir, options.ffi_targets, options.platform
     )
+    engine.slices.add_listener(log_change)
+    if not options.resource_manager_address:
+        engine.place_locally()  # before a client can come
     return engine
 
 
@@ -301,11 +305,7 @@ def _link(
     from shared_pathways_service.servers.proxy.activity import ActivityReporter  # noqa: PLC0415
     from shared_pathways_service.servers.proxy.counters_reporter import CountersReporter  # noqa: PLC0415
 
-    engine.slices.add_listener(rm_link.log_change)
     if not options.resource_manager_address:
-        for index in range(len(options.virtual_slices)):
-            engine.slices.place(index, 1, "local")
-        engine.watch_executors()
         return None
     request = options.tenant_request(default_name=f"proxy-{uuid.uuid4().hex[:12]}")
     hello = pb.TenantHello(

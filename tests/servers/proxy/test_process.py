@@ -89,8 +89,10 @@ def test_a_proxy_serves_until_a_stop_signal(
     for address in (address_of(proxy), f"127.0.0.1:{proxy.ready['port']}"):
         assert probe(address, DEADLINE_S).protocol == 25
         assert run_async(probe_async(address, DEADLINE_S)).protocol == 25
+    proxy.wait_for_line("Pathways Proxy serving on")
+    before = "".join(proxy.lines).partition("Pathways Proxy serving on")[0]
     for index in (0, 1):
-        proxy.wait_for_line(f"Transition slice {index} unplaced -> placed")
+        assert f"Transition slice {index} unplaced -> placed" in before
     with monkeypatch.context() as patched:
         patched.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MIN", 30)
         patched.setattr("shared_pathways_service.protocol.ifrt.PROTOCOL_MAX", 31)

@@ -123,11 +123,13 @@ class Engine:
                     hint="check --executors, --executor_token_file and the executors' logs",
                 ) from error
 
-    def watch_executors(self) -> None:
-        """Loses a slice with one of its executors; call it once the slices are placed.
+    def place_locally(self) -> None:
+        """Places all slices once, where no resource manager does.
 
-        Executors are not replaced.
+        A slice is lost with one of its executors, which are not replaced.
         """
+        for index in range(len(self.slices.instance_types)):
+            self.slices.place(index, 1, "local")
         if self._executors is not None:
             self._executors.watch(self._lose)
 
