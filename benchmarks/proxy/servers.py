@@ -42,8 +42,7 @@ def serve_null(socket: str, kind: str = "auto") -> None:
             return session
 
     engine = Engine([InstanceType.parse(text) for text in SLICES])
-    for index in range(len(SLICES)):
-        engine.slices.place(index, 1, "local")
+    engine.place_locally()
     transport = GrpcTransport(NullService(engine), kind)
     transport.start(server_port=None, server_socket=socket, default_port=0, bind_address="")
 

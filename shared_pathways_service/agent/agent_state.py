@@ -22,6 +22,7 @@ class AgentState:
       token_file: The file from which child processes read the token.
       insecure_credentials: Whether the proxy's port accepts plaintext.
       transfer_dir: A directory in memory that this machine shares with the proxy.
+      is_remote: Whether the proxy is behind a tunnel.
       refusal: The reason for the session's end, if it is not in the snapshot.
       lingers: Whether the agent's process continues after the end of the session.
       replies: Replies by request number.
@@ -32,6 +33,7 @@ class AgentState:
     token_file: Path | None = None
     insecure_credentials: bool = True
     transfer_dir: Path | None = None
+    is_remote: bool = False
     refusal: SharedPathwaysError | None = None
     has_ended: bool = False
     lingers: bool = False
@@ -54,6 +56,7 @@ class AgentState:
                 self.token_file = _path(message["token_file"])
                 self.insecure_credentials = message["insecure_credentials"]
                 self.transfer_dir = _path(message["transfer_dir"])
+                self.is_remote = message["is_remote"]
             case "reply":
                 self.replies[message["id"]] = message
             case "ended":

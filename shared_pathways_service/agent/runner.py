@@ -200,6 +200,7 @@ class SessionRunner:
                 "token_file": file,
                 "insecure_credentials": handle.insecure_credentials,
                 "transfer_dir": handle.transfer_dir,
+                "is_remote": handle.is_remote,
             }
         )
         return m.ProxyCreated(uid=handle.uid, pod=handle.pod, log=handle.log)

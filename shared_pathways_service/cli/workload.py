@@ -99,6 +99,7 @@ class Workload:
                 token_file=agent.state.token_file,
                 insecure_credentials=agent.state.insecure_credentials,
                 transfer_dir=agent.state.transfer_dir,
+                is_remote=agent.state.is_remote,
                 local_devices=self.request.client.local_devices,
                 strict=strict,
             )
@@ -167,6 +168,7 @@ def _environment(
     variables = {
         **inherited,
         **target.environment,
+        **target.limits(inherited),
         run_notes.NOTES_VARIABLE: str(notes),
         run_notes.PLATFORMS_VARIABLE: target.platforms,
     }

@@ -74,6 +74,7 @@ class JaxSide:
             # (Only this project's proxies have tokens, and serve several processes of a tenant.)
             one_client=reported.token is None,
             transfer_dir=reported.transfer_dir,
+            is_remote=reported.is_remote,
         )
         try:
             self._attachment = attach(target, timeout=self._request.timeout_s)

@@ -48,6 +48,7 @@ class ProxyHandle:
       log: The location of its log, for people.
       insecure_credentials: Whether it uses plaintext, so that the client must do so too.
       transfer_dir: A directory in memory that this machine shares with it; empty: none.
+      is_remote: Whether it is behind a tunnel, where each answer takes a round trip.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ProxyHandle:
     log: str = ""
     insecure_credentials: bool = True
     transfer_dir: str = ""
+    is_remote: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

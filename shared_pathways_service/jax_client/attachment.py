@@ -117,7 +117,7 @@ def _switch_over(target: ProxyTarget, undo: contextlib.ExitStack, deadline: floa
     # and these settings are restored later.
     import jax  # noqa: PLC0415 - the package is imported without it
 
-    for name, value in target.environment.items():
+    for name, value in {**target.environment, **target.limits(os.environ)}.items():
         undo.callback(_set_variable, name, os.environ.get(name))
         _set_variable(name, value)
 

@@ -16,6 +16,8 @@ __all__ = ["UPLOADS_VARIABLE", "ProxyTarget", "is_strict"]
 
 #: A variable of JAX's client: the number of small buffers that it uploads at a time, by default 64.
 UPLOADS_VARIABLE: Final = "IFRT_PROXY_GRPC_MAX_ONGOING_HOST_BUFFER_STORES"
+#: One, in a form that no user writes: a child process may inherit it for another proxy.
+_OWN_LIMIT: Final = "01"
 
 
 def is_strict(asked: bool | None) -> bool:
@@ -45,6 +47,7 @@ class ProxyTarget:
       transfer_dir: A directory in memory that this machine shares with the proxy for large buffers;
         None: none.
       strict: Whether programs are refused that Google's proxies refuse.
+      is_remote: Whether the proxy is behind a tunnel, where each answer takes a round trip.
     """
 
     address: str
@@ -55,6 +58,7 @@ class ProxyTarget:
     one_client: bool = False
     transfer_dir: Path | None = None
     strict: bool = False
+    is_remote: bool = False
 
     def __post_init__(self) -> None:
         """Checks the address."""
@@ -92,16 +96,16 @@ class ProxyTarget:
             strict_mode.VARIABLE: "1" if self.strict else None,
             # Each client sets its own; another one's would be wrong.
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
-            **self._limits,
         }
 
-    @property
-    def _limits(self) -> Mapping[str, str]:
-        """Limits of JAX's client, which reads them when the first one of a process is created.
+    def limits(self, inherited: Mapping[str, str]) -> Mapping[str, str | None]:
+        """Returns what to change of JAX's limits in an environment; the user's own limits stay.
 
         Uploads that fail at the same time, as when the proxy is killed, can end the process. To a
-        proxy on this machine they go one at a time, which costs nothing; through a link each would
-        wait for the answer to the one before.
+        proxy on this machine they go one at a time, which costs nothing. Through a tunnel each
+        would wait for the answer to the one before. JAX's client reads this when the first client
+        of a process is created.
         """
-        is_local = self.address.startswith("unix:")
-        return {UPLOADS_VARIABLE: os.environ.get(UPLOADS_VARIABLE, "1")} if is_local else {}
+        if inherited.get(UPLOADS_VARIABLE, _OWN_LIMIT) != _OWN_LIMIT:
+            return {}
+        return {UPLOADS_VARIABLE: None if self.is_remote else _OWN_LIMIT}

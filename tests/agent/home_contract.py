@@ -54,6 +54,7 @@ class HomeContract:
                 handle = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
                 assert handle.name == "first"
                 assert handle.uid
+                assert handle.is_remote == (home.name == "kubernetes")
                 again = await home.create_proxy(wanted, session=SESSION, owner=identity_of())
                 assert again.uid == handle.uid
                 events = await news_until(

@@ -100,11 +100,14 @@ Afterwards their old values are restored.
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
 | `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |
 | `SPS_TRANSFER_DIR` | the directory in which large arrays are passed to a proxy on this machine |
+| `IFRT_PROXY_GRPC_MAX_ONGOING_HOST_BUFFER_STORES` | `01` on this machine, or yours ([ADR 129]) |
 | `SPS_RUN_PLATFORMS` | of `sps run`: the platforms that it has set for JAX |
 | `SPS_JOB_NAME` | of `sps submit`: the job's name |
 | `SPS_JOB_ATTEMPT` | of `sps submit`: the number of the attempt, from 1 |
 | `SPS_JOB_ID` | of `sps submit`: the mark of the job's processes, which end with the attempt |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
+
+[ADR 129]: ../adr/0129-small-uploads-to-a-local-proxy-go-one-at-a-time.md
 """
 
 

@@ -14,7 +14,7 @@ from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race
 
-#: Trains on two slices, and reports each wait for some of them; then loses an executor.
+#: Trains on two slices, and reports each wait for slices; then loses an executor.
 TRAINING = """
 from shared_pathways_service import elastic
 
@@ -93,5 +93,5 @@ def test_slices_whose_executors_start_late_are_waited_for(
     assert kinds.count("elastic.attempt.started") == 2
     assert kinds.count("elastic.wait.started") == 2
     awaited = [lost for kind, lost, _ in result["events"] if kind == "slice.awaited"]
-    assert sorted(awaited[:2]) == [0, 1]
-    assert set(awaited[2:]) == {1}
+    assert set(awaited) == {0, 1}
+    assert awaited.count(1) > awaited.count(0)

@@ -48,7 +48,7 @@ import jax, jax.numpy as jnp
 
 there = jax.devices()
 assert jax.default_backend() == there[0].platform == "gpu"
-assert jax.devices("gpu") == jax.devices("proxy") == there
+assert jax.devices("gpu") == jax.devices("cuda") == jax.devices("proxy") == there
 assert jax.jit(lambda: jax.lax.platform_dependent(cuda=lambda: 1, default=lambda: 2))() == 1
 called = jax.jit(lambda x: jax.pure_callback(lambda x: x, x, x))
 assert "xla_ffi_python_gpu_callback" in called.lower(1.0).as_text()

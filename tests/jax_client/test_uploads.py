@@ -16,17 +16,19 @@ attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
 import jax
 device, proxy = jax.devices()[0], int(sys.argv[2])
 jax.device_put(np.ones(2), device).block_until_ready()
-arrays, sent = [], threading.Event()
+arrays, first, sent = [], threading.Event(), threading.Event()
 
 def upload():
     for number in range(2):
         arrays.append(jax.device_put(np.full(2, number), device))
+        first.set()
     sent.set()
 
 os.kill(proxy, signal.SIGSTOP)
 try:
     thread = threading.Thread(target=upload)
     thread.start()
+    assert first.wait(60)
     early = sent.wait(float(sys.argv[3]))
 finally:
     os.kill(proxy, signal.SIGCONT)
@@ -58,18 +60,18 @@ def test_the_second_upload_waits_for_the_first(
 
 
 @pytest.mark.parametrize(
-    ("address", "own", "expected"),
+    ("is_remote", "inherited", "changes"),
     [
-        ("unix:/p", None, "1"),
-        ("127.0.0.1:80", None, None),
-        ("unix:/p", "8", "8"),
-        ("127.0.0.1:80", "8", None),
+        (False, {}, {UPLOADS_VARIABLE: "01"}),
+        (False, {UPLOADS_VARIABLE: "01"}, {UPLOADS_VARIABLE: "01"}),
+        (False, {UPLOADS_VARIABLE: "8"}, {}),
+        (True, {}, {UPLOADS_VARIABLE: None}),
+        (True, {UPLOADS_VARIABLE: "01"}, {UPLOADS_VARIABLE: None}),
+        (True, {UPLOADS_VARIABLE: "1"}, {}),
     ],
 )
-def test_uploads_through_a_link_are_not_limited(
-    monkeypatch: pytest.MonkeyPatch, address: str, own: str | None, expected: str | None
+def test_the_limit_is_ours_or_the_users(
+    is_remote: bool, inherited: dict[str, str], changes: dict[str, str | None]
 ) -> None:
-    monkeypatch.delenv(UPLOADS_VARIABLE, raising=False)
-    if own is not None:
-        monkeypatch.setenv(UPLOADS_VARIABLE, own)
-    assert ProxyTarget(address=address).environment.get(UPLOADS_VARIABLE) == expected
+    target = ProxyTarget(address="unix:/p", is_remote=is_remote)
+    assert target.limits(inherited) == changes

@@ -213,6 +213,7 @@ class KubernetesHome:
             token=self._token if inputs.has_token else None,
             log=log_link(api.access.project, self._choice.cluster, self._namespace, request.name),
             insecure_credentials=request.proxy_options.use_insecure_credentials,
+            is_remote=True,
         )
 
     async def follow(self, handle: ProxyHandle) -> AsyncIterator[Event]:  # noqa: ARG002

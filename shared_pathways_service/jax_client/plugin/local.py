@@ -215,7 +215,7 @@ def _renamed(original: Any, client_of: Callable[[Any], Any]) -> property:
 def _lowered_for(
     original: Callable[[str], str], look_up: Callable[..., Any]
 ) -> Callable[[str], str]:
-    """Wraps JAX's look-up of a platform's rules, with rules for a proxy.
+    """Wraps JAX's look-up of a platform's rules, for a proxy and for the name that it reports.
 
     JAX's look-up of clients creates the proxy's client with its first call, and then looks up
     the client of that name, not the rules.
@@ -224,14 +224,20 @@ def _lowered_for(
     @functools.wraps(original)
     def canonicalize_platform(platform: str) -> str:
         is_look_up = sys._getframe(1).f_code is look_up.__code__
-        client: Any = None if is_look_up else _xla_bridge()._backends.get(PLATFORM)
-        # (JAX finds out what ``gpu`` is by its own clients, of which a proxy of GPUs needs none.)
+        # (Another thread may end the connection, so without the table's own look-up.)
+        client: Any = None if is_look_up else dict.get(_xla_bridge()._backends, PLATFORM)
+        # JAX resolves ``gpu`` by its own clients; with a proxy of GPUs, this machine may have none.
         if client in _claimed and platform in {PLATFORM, client.platform}:
             has: str = client._raw_platform
             return has
         return original(platform)
 
     return canonicalize_platform
+
+
+def _names(proxy: Any) -> set[str]:
+    """Returns the platforms by which a proxy is found; this machine's CPU is ``cpu``."""
+    return {proxy.platform, proxy._raw_platform} - {CPU}
 
 
 def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -247,8 +253,9 @@ def _found_by_name(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(wanted, str):
             clients = xla_bridge.backends()
             proxy = clients.get(PLATFORM)
-            # (A proxy of TPUs reports ``tpu``, under which JAX has no client.)
-            if wanted == PLATFORM or (proxy in _claimed and wanted == proxy.platform):
+            # (A proxy of TPUs reports ``tpu``, under which JAX has no client, and one of GPUs
+            # ``gpu``, which JAX also calls ``cuda``.)
+            if wanted == PLATFORM or (proxy in _claimed and wanted in _names(proxy)):
                 return proxy or original(platform)
             if platform is None and proxy in _claimed:
                 _warn_of(wanted)

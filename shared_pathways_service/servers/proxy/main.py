@@ -259,7 +259,7 @@ def _make_engine(
     )
     engine.slices.add_listener(log_change)
     if not options.resource_manager_address:
-        engine.place_locally()  # before a client can come
+        engine.place_locally()  # before clients can connect
     return engine
 
 

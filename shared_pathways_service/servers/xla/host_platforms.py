@@ -1,6 +1,6 @@
 """The devices of an executor's host, by platform: alone, and with those of other hosts.
 
-CUDA and TPUs were written without such devices: docs/distributed.md says what was run.
+CUDA was run on one GPU, and TPUs were not run: docs/distributed.md says what was.
 """
 
 from __future__ import annotations

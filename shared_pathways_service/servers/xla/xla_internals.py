@@ -85,7 +85,7 @@ _PARTS: tuple[tuple[Any, str, str, str], ...] = (
     (_lapack, "jaxlib.cpu._lapack", "initialize", "LAPACK's kernels"),
     (_lapack, "jaxlib.cpu._lapack", "registrations", "the names of LAPACK's kernels"),
     (_sparse, "jaxlib.cpu_sparse", "registrations", "kernels of sparse matrices"),
-    (_solver, "jaxlib.gpu_solver", "initialize_hybrid_kernels", "LAPACK's kernels beside GPUs"),
+    (_solver, "jaxlib.gpu_solver", "initialize_hybrid_kernels", "LAPACK for kernels of GPUs"),
     (xla_client, "jaxlib.xla_client", "register_custom_call_target", "kernels of sparse matrices"),
     (xla_client, "jaxlib.xla_client", "register_custom_call_partitioner", "custom partitioning"),
     (xla_client, "jaxlib.xla_client", "encode_inspect_sharding_callback", "shardings of values"),

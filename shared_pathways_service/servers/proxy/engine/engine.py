@@ -124,9 +124,9 @@ class Engine:
                 ) from error
 
     def place_locally(self) -> None:
-        """Places all slices once, where no resource manager does.
+        """Places every slice once, for a proxy without a resource manager.
 
-        A slice is lost with one of its executors, which are not replaced.
+        Each slice is lost with any of its executors; these are not replaced.
         """
         for index in range(len(self.slices.instance_types)):
             self.slices.place(index, 1, "local")

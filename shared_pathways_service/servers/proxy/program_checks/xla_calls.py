@@ -59,6 +59,7 @@ def _none_back(_operands: _Types, results: _Types, _call: Any) -> bool:
 
 
 def _allocated(operands: _Types, results: _Types, call: Any) -> bool:
+    # (Its size comes from no operand, so it must be known: dynamic sizes are negative here.)
     return not operands and len(results) == 1 and min(shapes_of(call.results)[0], default=0) >= 0
 
 

@@ -221,12 +221,14 @@ def test_calls_unsupported_on_a_cpu_are_refused_by_name(name: str) -> None:
     assert "Instead" in error.message
 
 
-def test_arrays_without_values_are_made_on_gpus_only() -> None:
+def test_buffers_are_allocated_without_values_except_on_cpus() -> None:
     taking_one = call_of("AllocateBuffer")
     program = taking_one.replace('custom_call"(%x)', 'custom_call"()').replace(
         ": (tensor<4xf32>) -> tensor", ": () -> tensor"
     )
-    assert not check_program(mlir.parse(program.encode()), "cuda", 1)
+    for platform in ("cuda", "tpu"):
+        assert not check_program(mlir.parse(program.encode()), platform, 1)
+    assert not check_program(mlir.parse(program.replace("4xf32", "f32").encode()), "cuda", 1)
     assert refused(program).code is Code.UNIMPLEMENTED
     assert refused(taking_one, "cuda").code is Code.INVALID_ARGUMENT
 

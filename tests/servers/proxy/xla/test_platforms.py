@@ -72,6 +72,15 @@ def test_without_a_gpu() -> None:
         assert "NVIDIA's driver" in raised.value.hint
 
 
+def test_lapack_is_loaded_for_the_plug_ins_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(
+        "jaxlib.gpu_solver.initialize_hybrid_kernels", lambda: made.append("LAPACK loaded")
+    )
+    Cuda(1, lambda: plugin(lambda: made.append("initialized")), lambda: machine(1))
+    assert made == ["initialized", "LAPACK loaded"]
+
+
 def test_fewer_gpus_than_the_slices_have_chips() -> None:
     with pytest.raises(InvalidRequestError) as raised:
         Cuda(8, plugin, lambda: machine(4))
