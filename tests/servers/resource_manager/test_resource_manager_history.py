@@ -224,7 +224,9 @@ def test_a_follower_misses_and_repeats_nothing(make_service: MakeService) -> Non
     heard: list[pb.EventMessage] = []
     last = 0
     for turn in range(3):
-        service.tenant(f"t{turn}", queue_timeout_s=600, virtual_slices=[KIND] * 2)
+        # Two calls are not ordered: u must not come first.
+        first = service.tenant(f"t{turn}", queue_timeout_s=600, virtual_slices=[KIND] * 2)
+        first.expect("running")
         following = follow(service, last)
         service.tenant(f"u{turn}", queue_timeout_s=600).expect("queued")
         release(service, f"t{turn}")
