@@ -43,6 +43,11 @@ class Liveness:
         was_asked, self._is_asked = self._is_asked, False
         return was_asked
 
+    def on_unblocked(self, now: float) -> None:
+        """Restarts the timeout of a ping, because its answer can arrive only now."""
+        if self._is_asked:
+            self._since = now
+
     def check(self, now: float, *, is_blocked: bool) -> Verdict:
         """Decides the next action.
 

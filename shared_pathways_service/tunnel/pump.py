@@ -229,6 +229,7 @@ class Pump(PortForward):
         if self._has_remote_ended:
             self._finish()
         else:
+            self._liveness.on_unblocked(self._loop.time())
             self.transport.resume_reading()
 
     # ---- from the local side
@@ -259,6 +260,7 @@ class Pump(PortForward):
     def resume_writing(self) -> None:
         """Continues reading from the local side."""
         self._is_writing_paused = False
+        self._liveness.on_unblocked(self._loop.time())
         if not (self._has_local_ended or self._has_remote_ended or self._is_done):
             self._loop.add_reader(self._fd, self._on_local_readable)
 

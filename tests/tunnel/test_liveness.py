@@ -40,6 +40,21 @@ def test_silence_of_a_connection_that_is_blocked_proves_nothing() -> None:
     assert liveness.check(60.0, is_blocked=False) is Verdict.GONE
 
 
+def test_an_answer_that_waited_has_its_whole_time_when_data_moves_again() -> None:
+    liveness = begin()
+    assert liveness.check(20.0, is_blocked=True) is Verdict.PING
+    liveness.on_unblocked(29.9)
+    assert liveness.check(30.0, is_blocked=False) is Verdict.WAIT
+    assert liveness.due_at == 39.9
+    assert liveness.check(39.9, is_blocked=False) is Verdict.GONE
+
+
+def test_a_blockage_does_not_delay_the_next_ping() -> None:
+    liveness = begin()
+    liveness.on_unblocked(15.0)
+    assert liveness.check(20.0, is_blocked=False) is Verdict.PING
+
+
 @given(st.lists(st.tuples(st.floats(0.01, 50), st.booleans(), st.booleans()), max_size=50))
 def test_who_answers_every_ping_is_never_given_up(
     steps: list[tuple[float, bool, bool]],

@@ -179,15 +179,17 @@ class NearEnd:
     async def _accept(self, local: socket.socket) -> None:
         with contextlib.ExitStack() as undo:
             undo.callback(local.close)
-            early = b""
-            # A silent client is connected as well: it may wait for the server to hang up.
-            if await self._speaks(local):
-                try:
-                    early = local.recv(_FIRST_BYTES)
-                except OSError:
-                    return
+            await self._wait_until_it_speaks(local)
+            try:
+                # (Also after the wait, as this process may have been stopped in it.)
+                early = local.recv(_FIRST_BYTES)
                 if not early:
                     return
+            except BlockingIOError:
+                # A silent client is connected as well: it may wait for the server to hang up.
+                early = b""
+            except OSError:
+                return
             is_http2 = bool(early) and PREFACE.startswith(early[: len(PREFACE)])
             protocol = Protocol.HTTP2 if is_http2 else Protocol.BYTES
             is_over = self.state is LinkState.OVER
@@ -203,18 +205,16 @@ class NearEnd:
         )
         self._end.add_bridge(connection, bridge, early)
 
-    async def _speaks(self, local: socket.socket) -> bool:
-        """Waits until there is something to read; returns whether it came in time."""
+    async def _wait_until_it_speaks(self, local: socket.socket) -> None:
+        """Waits until there is something to read, but not for long."""
         is_readable = asyncio.Event()
         self._loop.add_reader(local, is_readable.set)
         try:
-            async with asyncio.timeout(_SPEAKS_S):
-                await is_readable.wait()
-        except TimeoutError:
-            return False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SPEAKS_S):
+                    await is_readable.wait()
         finally:
             self._loop.remove_reader(local)
-        return True
 
     def _refuse_opened(self, event: Opened) -> None:
         self._on_over(f"the far end opened connection {event.connection}, which only we do")

@@ -9,10 +9,13 @@ import socket
 
 import pytest
 
-from shared_pathways_service.tunnel.link import link_end
+from shared_pathways_service.tunnel.link import link_end, near_end
 from shared_pathways_service.tunnel.link.carriers import TcpCarrier
 from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
+from shared_pathways_service.tunnel.link.http2_pings import PREFACE
+from shared_pathways_service.tunnel.link.link_events import Protocol
+from shared_pathways_service.tunnel.link.link_state import Link
 from shared_pathways_service.tunnel.link.near_end import LinkState
 from shared_pathways_service.tunnel.link.token_handshake import (
     GREETING_BYTES,
@@ -79,6 +82,7 @@ def test_a_pause_of_the_network_is_reported_and_survived() -> None:
             reader, writer = await rig.connect()
             writer.write(b"before")
             assert await reader.readexactly(6) == b"before"
+            await rig.both_carriers()
             rig.way.is_open.clear()
             rig.way.cut()
             await rig.state(LinkState.LOST)
@@ -105,6 +109,7 @@ def test_a_final_refusal_ends_the_session_at_once() -> None:
             reader, writer = await rig.connect()
             writer.write(b"x")
             await reader.readexactly(1)
+            await rig.both_carriers()
             rig.way.refusal = PermissionError("the pod is gone")
             rig.way.cut()
             assert await rig.state(LinkState.OVER) == "the pod is gone"
@@ -121,6 +126,7 @@ def test_a_session_ends_that_has_no_carrier_for_too_long() -> None:
             reader, writer = await rig.connect()
             writer.write(b"x")
             await reader.readexactly(1)
+            await rig.both_carriers()
             rig.way.is_open.clear()
             rig.way.cut()
             reason = await rig.state(LinkState.OVER)
@@ -137,6 +143,7 @@ def test_a_carrier_whose_address_is_gone_is_replaced(monkeypatch: pytest.MonkeyP
             reader, writer = await rig.connect()
             writer.write(b"x")
             await reader.readexactly(1)
+            await rig.both_carriers()
             before = rig.way.dialled
             monkeypatch.setattr(TcpCarrier, "is_stale", True)
             while rig.way.dialled < before + 2:
@@ -166,6 +173,7 @@ def test_carriers_from_before_a_sleep_are_replaced(monkeypatch: pytest.MonkeyPat
             reader, writer = await rig.connect()
             writer.write(b"x")
             await reader.readexactly(1)
+            await rig.both_carriers()
             before = rig.way.dialled
             # As if the machine had slept between any two looks.
             monkeypatch.setattr(link_end, "_ASLEEP_S", 0.0)
@@ -201,9 +209,7 @@ def test_a_far_end_that_restarts_ends_the_session_with_the_reason() -> None:
 def test_a_restart_that_one_carrier_notices_first_is_a_loss_before_the_end() -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
-            await rig.state(LinkState.UP)
-            while rig.near.carriers < 2:
-                await asyncio.sleep(0.01)
+            await rig.both_carriers()
             second = FarEnd(TOKEN, connector_of("127.0.0.1:1"))
             rig.way.port = await second.start("127.0.0.1", 0)
             rig.way.carriers.pop().close()
@@ -222,6 +228,7 @@ def test_a_session_without_a_carrier_expires_at_the_far_end() -> None:
             reader, writer = await rig.connect()
             writer.write(b"x")
             await reader.readexactly(1)
+            await rig.both_carriers()
             rig.way.is_open.clear()
             rig.way.cut()
             while not rig.far.counters.expired:
@@ -288,6 +295,34 @@ def test_a_silent_client_is_connected_as_well() -> None:
             reader, writer = await rig.connect()
             assert await reader.readexactly(13) == b"who is there?"
             writer.close()
+
+    run(test)
+
+
+def test_a_client_that_spoke_while_this_process_was_stopped_is_recognized(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The time is over in the moment in which there is something to read.
+    monkeypatch.setattr(near_end, "_SPEAKS_S", 0.0)
+    opened: list[Protocol] = []
+    original = Link.open
+
+    def note(link: Link, protocol: Protocol) -> int | None:
+        opened.append(protocol)
+        return original(link, protocol)
+
+    monkeypatch.setattr(Link, "open", note)
+
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            mine, theirs = socket.socketpair()
+            with mine:
+                mine.sendall(PREFACE)
+                theirs.setblocking(False)
+                rig.near.accept(theirs)
+                while not opened:
+                    await asyncio.sleep(0.01)
+                assert opened == [Protocol.HTTP2]
 
     run(test)
 
