@@ -34,6 +34,12 @@ def run(root: Path, certificates: Path | None, test: Callable[[Rig], Awaitable[N
     run_async(with_deadline())
 
 
+async def both_carriers(rig: Rig) -> None:
+    """Waits until there are two: a second one that is being dialled outlives a cut."""
+    while rig.relay.link_counters.carriers < 2:
+        await asyncio.sleep(0.01)
+
+
 async def exchange(rig: Rig, data: bytes, *, cut_each: int = 0) -> None:
     """Sends all of it through the pod and back; cuts WebSockets after each so many bytes."""
     reader, writer = await rig.connect()
@@ -80,6 +86,7 @@ def test_a_loss_is_reported_with_each_failed_dial_and_its_end(
 ) -> None:
     async def test(rig: Rig) -> None:
         await exchange(rig, b"before")
+        await both_carriers(rig)
         # (The sidecar is away, the API server is not: the error comes on the error channel.)
         rig.server.answers = [says("connect: connection refused")]
         rig.pod.cut()
@@ -95,8 +102,7 @@ def test_a_loss_is_reported_with_each_failed_dial_and_its_end(
         resumed = rig.events[-1]
         assert isinstance(resumed, LinkResumed)
         assert resumed.attempts >= 3
-        while rig.relay.link_counters.carriers < 2:
-            await asyncio.sleep(0.01)
+        await both_carriers(rig)
         assert rig.relay.counters.redials == rig.relay.link_counters.failed_dials
         await exchange(rig, b"after")
         assert rig.failures == []
@@ -110,8 +116,7 @@ def test_expired_credentials_are_waited_for(
 ) -> None:
     async def test(rig: Rig) -> None:
         await exchange(rig, b"before")
-        while len(rig.pod.open) < 2:
-            await asyncio.sleep(0.01)
+        await both_carriers(rig)
         rig.server.answers = [401]
         before = len(rig.server.dials)
         if breaks == "one":
@@ -136,6 +141,7 @@ def test_a_final_answer_to_a_dial_ends_the_relay(
         reader, writer = await rig.connect()
         writer.write(b"x")
         await reader.readexactly(1)
+        await both_carriers(rig)
         rig.server.answers = [status]
         rig.pod.cut()
         await rig.until(lambda: bool(rig.failures))

@@ -78,6 +78,11 @@ class Rig:
             await asyncio.sleep(0.01)
         return next(reason for state, reason in self.states if state is wanted)
 
+    async def both_carriers(self) -> None:
+        """Waits until there are two: a second one that is being dialled outlives a cut."""
+        while self.near.carriers < 2:
+            await asyncio.sleep(0.01)
+
 
 @contextlib.asynccontextmanager
 async def a_rig(

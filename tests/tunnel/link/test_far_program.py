@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import shared_pathways_service
-from harness.processes import REPOSITORY
+from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.tunnel.link.near_end import LinkState
 from tests.tunnel.link.far_programs import COMMAND, FarProgram, far_program
 from tests.tunnel.link.near_ends import NearRig, a_near_end
@@ -30,6 +30,11 @@ NEEDED = (
     "runtime/allocator.py",
     "tunnel/__init__.py",
     "tunnel/liveness.py",
+)
+#: The far end, which does not give up a near end that is slow to read.
+PATIENT = (
+    "from shared_pathways_service.tunnel.link import __main__, far_end; import sys; "
+    f"far_end._DRAIN_S = {DEADLINE_S}; sys.exit(__main__.main(sys.argv[1:]))"
 )
 #: The near end's own.
 NOT_NEEDED = ("near_end.py", "near_handshake.py")
@@ -61,8 +66,10 @@ async def a_server(handler: Handler, path: Path | None = None) -> AsyncIterator[
 Use = Callable[[FarProgram, NearRig], Awaitable[None]]
 
 
-async def with_program(directory: Path, target: str, use: Use, *flags: str) -> None:
-    with far_program(directory, target, *flags) as program:
+async def with_program(
+    directory: Path, target: str, use: Use, *flags: str, command: tuple[str, ...] = COMMAND
+) -> None:
+    with far_program(directory, target, *flags, command=command) as program:
         port = await asyncio.to_thread(lambda: program.port)
         async with a_near_end(port) as rig:
             await use(program, rig)
@@ -217,7 +224,8 @@ def test_what_the_proxy_sent_before_the_end_arrives(tmp_path: Path) -> None:
 
         sent = asyncio.Event()
         async with a_server(handle) as target:
-            await with_program(tmp_path, target, use)
+            command = (sys.executable, "-P", "-c", PATIENT)
+            await with_program(tmp_path, target, use, command=command)
 
     run(test)
 
@@ -255,7 +263,9 @@ def test_a_far_end_that_was_killed_and_started_again_ends_the_session(tmp_path: 
             program.process.kill()
             await asyncio.to_thread(program.wait)
             await rig.state(LinkState.LOST)
-            with far_program(tmp_path, target, port=rig.way.port) as second:
+            # (Not on the same port, which another program may have by now.)
+            with far_program(tmp_path, target) as second:
+                rig.way.port = await asyncio.to_thread(lambda: second.port)
                 reason = await rig.state(LinkState.OVER)
                 await asyncio.to_thread(second.report, lambda report: report["unknown"])
             assert reason == "the far end was restarted, and with it the session's data is lost"
