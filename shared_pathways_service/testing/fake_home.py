@@ -94,7 +94,12 @@ class FakeHome:
 
     def tell(self, session: str, kind: str, reason: str = "", /, **data: Scalar) -> None:
         """Sends an event of a session's proxy to its followers."""
-        self._append(session, Event.of(kind, reason=reason, data=data))
+        self.tell_all(session, Event.of(kind, reason=reason, data=data))
+
+    def tell_all(self, session: str, *events: Event) -> None:
+        """Sends events of a session's proxy to its followers, which receive them together."""
+        with self._news(session).open("a", encoding="utf-8") as file:
+            file.write("".join(event.to_json() + "\n" for event in events))
 
     async def preflight(self, request: SessionRequest, tell: Tell) -> ServiceInfo:
         """Reports that it waits if it is scripted to hang, and returns as scripted."""
@@ -117,8 +122,7 @@ class FakeHome:
         path = self._proxy(session)
         path.write_text(json.dumps(request.to_json()), encoding="utf-8")
         if self._place:
-            for news in placed_news(request.tenant.type_names or ("tpuv6e:2x2",)):
-                self._append(session, news)
+            self.tell_all(session, *placed_news(request.tenant.type_names or ("tpuv6e:2x2",)))
         await self._called("create_proxy", session)
         token = "token"  # noqa: S105 - a fake's
         return ProxyHandle(name=request.name, uid=session, token=token, pod=self._pod)
@@ -171,10 +175,6 @@ class FakeHome:
 
     def _news(self, session: str) -> Path:
         return self._directory / f"{session}.news"
-
-    def _append(self, session: str, event: Event) -> None:
-        with self._news(session).open("a", encoding="utf-8") as file:
-            file.write(event.to_json() + "\n")
 
     async def _called(self, method: str, session: str) -> None:
         with (self._directory / "calls").open("a", encoding="utf-8") as file:

@@ -76,7 +76,8 @@ def test_a_session_does_not_wait_for_metrics_that_are_unavailable(
         heard.wait_for(UNAVAILABLE)
         assert bench.log.read_text().count("metrics are not sent") == 1
         assert session.close("done") is None
-        assert session._process.poll() == 0
+        assert not session.state.lingers
+        assert session._process.wait(DEADLINE_S) == 0
     assert heard.kinds.count(UNAVAILABLE) == 1
     assert bench.nothing_left()
 
@@ -86,7 +87,8 @@ def test_without_a_request_no_metrics_are_sent(bench: Bench, monitoring: MakeMon
     with bench.session(bench.start()) as (session, _):
         serve(session)
         assert session.close("done") is None
-        assert session._process.poll() == 0
+        assert not session.state.lingers
+        assert session._process.wait(DEADLINE_S) == 0
     assert fake.calls == []
 
 

@@ -74,9 +74,10 @@ def test_zero_is_a_value(project: str) -> None:
 
 def test_points_too_close_to_each_other_are_refused(project: str) -> None:
     async def work(monitoring: CloudMonitoring) -> None:
-        await monitoring.write([Reading(metric=CAPACITY, value=4)], time.time())
+        now = time.time()
+        await monitoring.write([Reading(metric=CAPACITY, value=4)], now)
         with pytest.raises(Refused, match="INVALID_ARGUMENT"):
-            await monitoring.write([Reading(metric=CAPACITY, value=8)], time.time())
+            await monitoring.write([Reading(metric=CAPACITY, value=8)], now + 1.0)
 
     run(project, work)
 

@@ -35,6 +35,7 @@ with bench.session(bench.start(fail_deletes=2)) as (session, heard):
         time.sleep(600)
         os._exit(0)
     print(json.dumps({"agent": session.pid, "forked": forked}), flush=True)
+    sys.stdin.readline()
     if "exec" in sys.argv:
         os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
     if "leave" in sys.argv:
@@ -49,13 +50,18 @@ def client(bench: Bench, *words: str) -> Iterator[tuple[subprocess.Popen[str], d
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", CLIENT, str(bench.root), *words],
         cwd=ROOT,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     with process:
+        assert process.stdin is not None
         assert process.stdout is not None
         said: dict[str, int] = json.loads(process.stdout.readline())
         assert bench.home.proxies
+        # (Only now: without its client, the agent deletes the proxy.)
+        process.stdin.write("go on\n")
+        process.stdin.flush()
         try:
             yield process, said
         finally:

@@ -23,6 +23,7 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
     SlicesTaken,
 )
+from shared_pathways_service.events import Event
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session.messages import Phase
@@ -105,12 +106,14 @@ def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
     start = bench.start(place=False)
     with bench.session(start) as (session, _):
         eventually(lambda: bench.home.proxies, "the proxy")
-        session_id = start.session
-        bench.home.tell(session_id, "proxy.exited", exit_code=1)
-        bench.home.tell(
-            session_id, "tenant.refused", kind="slices_taken", message="taken", holders="bob@b: 1"
+        # The proxy's end comes first; its reason is what counts. (Both at once: the agent does not
+        # wait for long.)
+        refusal = {"kind": "slices_taken", "message": "taken", "holders": "bob@b: 1"}
+        bench.home.tell_all(
+            start.session,
+            Event.of("proxy.exited", data={"exit_code": 1}),
+            Event.of("tenant.refused", data=refusal),
         )
-        # The proxy's end came first; its reason is what counts.
         with pytest.raises(SlicesTaken) as caught:
             serve(session)
         assert caught.value.holders == ("bob@b: 1",)
