@@ -19,6 +19,7 @@ class Interrupt:
         self.is_raised = False
         #: Whether another one has interrupted the wait for the clean-up after the first.
         self.is_raised_again = False
+        self._may_raise_again = False
 
     def __enter__(self) -> Self:
         self._earlier = signal.signal(signal.SIGINT, self._raise)
@@ -42,6 +43,7 @@ class Interrupt:
 
     async def send_again(self) -> None:
         """Interrupts the main thread in its wait for the end of the call's thread."""
+        self._may_raise_again = True
         while not self.is_raised_again:
             if "shutdown" in _names_of_main_thread()[:4]:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -51,7 +53,9 @@ class Interrupt:
         if not self.is_raised:
             self.is_raised = True
             raise KeyboardInterrupt
-        if not self.is_raised_again and "shutdown" in _names_of_main_thread():
+        # (`send` may send one more than is needed.)
+        is_wanted = self._may_raise_again and not self.is_raised_again
+        if is_wanted and "shutdown" in _names_of_main_thread():
             self.is_raised_again = True
             raise KeyboardInterrupt
 
