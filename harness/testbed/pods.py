@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
-from shared_pathways_service.testing.testbed import Object
+from shared_pathways_service.testing.testbed import Namespace, Object
+from shared_pathways_service.testing.testbed.api import WAIT_S
 from shared_pathways_service.testing.testbed.node_agent.images import COMMAND_IMAGE
 
-__all__ = ["container", "exit_code", "phase", "pod", "state"]
+__all__ = ["container", "exit_code", "phase", "pod", "since", "state"]
 
 #: Prints a line on SIGTERM, and continues.
 STUBBORN = "trap 'echo told to end' TERM; echo started; while :; do sleep 0.1; done"
@@ -22,6 +25,22 @@ def pod(name: str, *containers: Object, **spec: Any) -> Object:
     """A pod of these containers."""
     usual = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
     return {"metadata": {"name": name}, "spec": {**usual, "containers": [*containers], **spec}}
+
+
+def since(namespace: Namespace, before: Object, condition: Callable[[Object], bool]) -> Object:
+    """Returns the first later state of a pod that meets a condition, even if that has passed."""
+    metadata = before["metadata"]
+    for line in namespace.testbed.api.lines(
+        namespace.path("pods"),
+        timeout_s=WAIT_S,
+        watch="true",
+        resourceVersion=metadata["resourceVersion"],
+        fieldSelector=f"metadata.name={metadata['name']}",
+    ):
+        seen: Object = json.loads(line)["object"]
+        if condition(seen):
+            return seen
+    raise AssertionError(f"{metadata['name']} had no such state")
 
 
 def phase(seen: Object) -> str:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import urllib.request
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -61,13 +62,20 @@ def _port(lines: IO[str]) -> int:
 
 
 @kubectl_is_here
-def test_kubectl_follows_a_log(namespace: Namespace, kubectl: list[str]) -> None:
-    namespace.create("pods", pod("talks", container("echo one; sleep 1; echo two")))
+def test_kubectl_follows_a_log(namespace: Namespace, kubectl: list[str], tmp_path: Path) -> None:
+    talks = container(
+        "echo one; until [ -e /shared/go-on ]; do sleep 0.1; done; echo two",
+        volumeMounts=[{"name": "shared", "mountPath": "/shared"}],
+    )
+    volume = {"name": "shared", "hostPath": {"path": str(tmp_path)}}
+    namespace.create("pods", pod("talks", talks, volumes=[volume]))
     namespace.wait_for_pod("talks", lambda p: phase(p) == "Running")
     with subprocess.Popen([*kubectl, "logs", "-f", "talks"], stdout=subprocess.PIPE) as logs:
         try:
             assert logs.stdout is not None
-            assert [logs.stdout.readline(), logs.stdout.readline()] == [b"one\n", b"two\n"]
+            assert logs.stdout.readline() == b"one\n"
+            (tmp_path / "go-on").touch()
+            assert logs.stdout.readline() == b"two\n"
             # It ends with the container.
             assert logs.stdout.read() == b""
         finally:

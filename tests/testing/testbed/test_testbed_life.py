@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.processes import REPOSITORY, is_alive
+from harness.programs import wait_until
 from harness.testbed.plugin import CACHE_DIR
 from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.testing.testbed import (
@@ -38,15 +39,22 @@ with Testbed.start(cache_dir=Path(sys.argv[1])) as testbed:
 """
 
 
-def test_pods_outlive_the_api_server(own_testbed: Testbed) -> None:
+def test_pods_outlive_the_api_server(own_testbed: Testbed, tmp_path: Path) -> None:
     with new_namespace(own_testbed, pools={"tpuv6e:2x2": 1}) as namespace:
         service = deploy_service(namespace, {"tpuv6e:2x2": 1})
-        namespace.create("pods", pod("ends", container("sleep 1; exit 5")))
+        ends = container(
+            "until [ -e /shared/end ]; do sleep 0.1; done; exit 5",
+            volumeMounts=[{"name": "shared", "mountPath": "/shared"}],
+        )
+        volume = {"name": "shared", "hostPath": {"path": str(tmp_path)}}
+        namespace.create("pods", pod("ends", ends, volumes=[volume]))
         namespace.wait_for_pod("ends", lambda p: phase(p) == "Running")
         before = namespace.processes()
         own_testbed.kill_api_server()
         with pytest.raises(ApiRefused, match="Unreachable"):
             namespace.items("pods")
+        (tmp_path / "end").touch()
+        wait_until("the end of a pod", lambda: "ends" not in namespace.processes())
         own_testbed.start_api_server()
         # What happened meanwhile is told.
         namespace.wait_for_pod("ends", lambda p: phase(p) == "Failed")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from harness.programs import wait_until
-from harness.testbed.pods import STUBBORN, container, exit_code, phase, pod, state
+from harness.testbed.pods import STUBBORN, container, exit_code, phase, pod, since, state
 from shared_pathways_service.testing.testbed import Namespace, Object
 
 
@@ -92,9 +92,13 @@ def test_secret_that_comes_later_is_a_file_for_its_owner(namespace: Namespace) -
 
 
 def test_init_containers_go_first_and_sidecars_go_on(namespace: Namespace) -> None:
-    sidecar = container("echo beside; sleep 1000", name="beside", restartPolicy="Always")
+    shared = [{"name": "shared", "mountPath": "/shared"}]
+    says = "echo beside; touch /shared/said; sleep 1000"
+    sidecar = container(says, name="beside", restartPolicy="Always", volumeMounts=shared)
     once = container("echo before", name="before")
-    namespace.create("pods", pod("three", container("sleep 0.5"), initContainers=[sidecar, once]))
+    main = container("until [ -e /shared/said ]; do sleep 0.1; done", volumeMounts=shared)
+    spec = {"initContainers": [sidecar, once], "volumes": [{"name": "shared", "emptyDir": {}}]}
+    namespace.create("pods", pod("three", main, **spec))
     ended = namespace.wait_for_pod("three", lambda p: phase(p) == "Succeeded")
     beside, before = ended["status"]["initContainerStatuses"]
     assert "running" in beside["state"] or "terminated" in beside["state"]
@@ -145,9 +149,10 @@ def test_crash_loop(namespace: Namespace) -> None:
 
 @pytest.mark.parametrize("image", ["nowhere.example/thing:1", "x/pathways/server:no-such-tag"])
 def test_image_that_cannot_be_pulled(namespace: Namespace, image: str) -> None:
-    namespace.create("pods", pod("pulls", {"name": "main", "image": image}))
+    seen = namespace.create("pods", pod("pulls", {"name": "main", "image": image}))
+    # (The first reason is there for a second only.)
     for reason in ("ErrImagePull", "ImagePullBackOff"):
-        seen = namespace.wait_for_pod("pulls", functools.partial(_waits_for, reason))
+        seen = since(namespace, seen, functools.partial(_waits_for, reason))
         assert phase(seen) == "Pending"
         waiting = state(seen, "waiting")
         assert waiting is not None
@@ -160,10 +165,10 @@ def _waits_for(reason: str, seen: Object) -> bool:
 
 def test_deleted_pod_has_its_grace(namespace: Namespace) -> None:
     namespace.create("pods", pod("slow", container(STUBBORN), terminationGracePeriodSeconds=2))
-    namespace.wait_for_pod("slow", lambda p: phase(p) == "Running")
+    running = namespace.wait_for_pod("slow", lambda p: phase(p) == "Running")
     pid = namespace.processes()["slow"]["main"]
     namespace.delete("pods", "slow")
-    ending = namespace.wait_for_pod("slow", lambda p: "deletionTimestamp" in p["metadata"])
+    ending = since(namespace, running, lambda p: "deletionTimestamp" in p["metadata"])
     assert ending["metadata"]["deletionGracePeriodSeconds"] == 2
     # It hears of it, and goes on until it is killed.
     namespace.wait_until("pods", lambda left: not left, what="end of the pod")

@@ -26,8 +26,7 @@ def test_workers_are_one_to_a_node_pool_and_find_the_head(service: DeployedServi
     # (A worker may be heard by the resource manager before its pod is said to run.)
     for name in (pod["metadata"]["name"] for pod in workers):
         service.namespace.wait_for_pod(name, lambda p: phase(p) == "Running")
-        log = service.namespace.log(name)
-        assert "MegaScale transport init succeeded." in log
+        service.namespace.wait_for_log(name, "MegaScale transport init succeeded.")
 
 
 def test_deleted_head_comes_back_with_its_address(service: DeployedService) -> None:

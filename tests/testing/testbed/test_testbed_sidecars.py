@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from shared_pathways_service.testing.testbed import Namespace, Object
 
 SHARED = {"name": "shared", "emptyDir": {}}
 MOUNTS = [{"name": "shared", "mountPath": "/shared"}]
+#: Writes when its process began, in clock ticks: which shell writes first is not certain.
+STARTS = "echo {} starts $(cut -d' ' -f22 /proc/$$$$/stat) >>/shared/log"
+#: Waits until so many have started, and are prepared for their end.
+HAVE_STARTED = "until [ $(grep -c starts /shared/log) = {} ]; do sleep 0.05; done 2>/dev/null"
 PLAIN = "python:3.13-slim"
 #: Finds nothing of this project, though the testbed runs it with this machine's interpreter.
 LISTENS_LATE = """
@@ -35,7 +40,7 @@ def sidecar(name: str, script: str, **fields: Any) -> Object:
 def recorder(name: str, last: str = "") -> Object:
     """A sidecar that records when it starts and when it is told to end."""
     told = f"echo {name} ends >>/shared/log; {last or ':'}; exit 0"
-    script = f"trap '{told}' TERM; echo {name} starts >>/shared/log; while :; do sleep 0.05; done"
+    script = f"trap '{told}' TERM; {STARTS.format(name)}; while :; do sleep 0.05; done"
     return sidecar(name, script, volumeMounts=MOUNTS)
 
 
@@ -60,26 +65,26 @@ def has_restarted(name: str, seen: Object) -> bool:
 def test_sidecars_start_in_order_and_end_in_reverse_after_the_containers(
     namespace: Namespace,
 ) -> None:
-    main = container("echo main >>/shared/log; sleep 0.3", volumeMounts=MOUNTS)
+    script = f"{HAVE_STARTED.format(2)}; {STARTS.format('main')}; sleep 0.3"
+    main = container(script, volumeMounts=MOUNTS)
     first, second = recorder("first", last="cat /shared/log"), recorder("second")
     spec = {"initContainers": [first, second], "volumes": [SHARED]}
     namespace.create("pods", pod("ordered", main, **spec, terminationGracePeriodSeconds=20))
     ended = namespace.wait_for_pod("ordered", lambda p: phase(p) == "Succeeded")
     assert all("terminated" in status_of(ended, name)["state"] for name in ("first", "second"))
-    assert namespace.log("ordered", container="first").splitlines() == [
-        "first starts",
-        "second starts",
-        "main",
-        "second ends",
-        "first ends",
-    ]
+    *starts, second_ends, first_ends = namespace.log("ordered", container="first").splitlines()
+    assert (second_ends, first_ends) == ("second ends", "first ends")
+    began = {line.partition(" ")[0]: int(line.rpartition(" ")[2]) for line in starts}
+    assert sorted(began) == ["first", "main", "second"]
+    assert began["first"] <= began["second"] <= began["main"]
 
 
 def test_sidecars_of_a_deleted_pod_end_after_the_containers(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    told = "trap 'sleep 0.3; echo main ends >>/shared/log; exit 0' TERM; echo up >>/shared/log"
-    main = container(f"{told}; while :; do sleep 0.05; done", volumeMounts=MOUNTS)
+    told = "trap 'sleep 0.3; echo main ends >>/shared/log; exit 0' TERM"
+    up = f"{HAVE_STARTED.format(1)}; echo up >>/shared/log"
+    main = container(f"{told}; {up}; while :; do sleep 0.05; done", volumeMounts=MOUNTS)
     volume = {"name": "shared", "hostPath": {"path": str(tmp_path)}}
     wanted = pod("deleted", main, initContainers=[recorder("beside")], volumes=[volume])
     wanted["spec"]["terminationGracePeriodSeconds"] = 60
@@ -88,7 +93,8 @@ def test_sidecars_of_a_deleted_pod_end_after_the_containers(
     wait_until("its first words", lambda: log.exists() and "up" in log.read_text())
     namespace.delete("pods", "deleted")
     namespace.wait_until("pods", lambda left: not left, what="end of the pod")
-    assert log.read_text().splitlines() == ["beside starts", "up", "main ends", "beside ends"]
+    lines = [re.sub(r" \d+$", "", line) for line in log.read_text().splitlines()]
+    assert lines == ["beside starts", "up", "main ends", "beside ends"]
 
 
 def test_a_container_waits_for_the_startup_of_a_sidecar(namespace: Namespace) -> None:

@@ -42,10 +42,11 @@ def test_a_volume_goes_from_node_to_node_but_is_never_on_two(namespace: Namespac
     [other] = namespace.add_nodes({}, cpu_nodes=1)
     first = namespace.nodes[0]
     namespace.create(CLAIMS, claim("disk"))
-    holds = user("holds", "disk", "echo kept > /data/file; sleep 600")
+    holds = user("holds", "disk", "echo kept > /data/file; echo written; sleep 600")
     holds["spec"]["nodeSelector"] = {"kubernetes.io/hostname": first}
     namespace.create("pods", holds)
     namespace.wait_for_pod("holds", lambda p: phase(p) == "Running")
+    namespace.wait_for_log("holds", "written")
     reads = user("reads", "disk", "cat /data/file; sleep 600")
     reads["spec"]["nodeSelector"] = {"kubernetes.io/hostname": other}
     namespace.create("pods", reads)
