@@ -19,7 +19,7 @@ from shared_pathways_service.connection.interrupts import InterruptWatch
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.support import eventually
-from tests.jax_client.conftest import DEADLINE_S, run_proxy, start_program
+from tests.jax_client.conftest import DEADLINE_S, run_proxy, start_program, stop
 
 LOST = LinkView(state="lost", lost_at=0.0)
 
@@ -117,7 +117,7 @@ def computing(directory: Path, compute: str, *, is_lost: bool) -> Iterator[Run]:
                     [session] = home.proxies
                     home.tell(session, "link.lost", "reset by the peer")
                     eventually(lambda: run.has_said("link lost"), "the loss")
-                run.proxy.suspend()
+                stop(run.proxy)
                 run.go_on()
                 assert run.heard() == "computing"
                 wait_until_blocked(program)

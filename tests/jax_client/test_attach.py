@@ -100,13 +100,13 @@ attachment = attach(target, timeout=60)
 mesh = jax.sharding.Mesh(np.array(jax.devices()), "d")
 assert sockets.count(peer) > 0
 attachment.detach()
-assert sockets.count(peer) == 0
+# (On a busy machine the client's threads may still be at closing what was shut down.)
+wait_until(lambda: sockets.count(peer) == 0, "sockets left")
 print("a mesh was held", file=sys.stderr)
 
 attachment = attach(target, timeout=60)
 array = jnp.arange(3.0) + 1
 attachment.detach()
-# (On a busy machine the client's threads may still be at closing what was shut down.)
 wait_until(lambda: sockets.count(peer) == 0, "sockets left")
 try:
     np.asarray(array)

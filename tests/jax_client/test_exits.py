@@ -21,6 +21,7 @@ from tests.jax_client.conftest import (
     run_program,
     run_proxy,
     start_program,
+    stop,
 )
 
 pytestmark = pytest.mark.race
@@ -85,7 +86,7 @@ def test_a_signal_in_the_middle_of_a_fetch(
         assert program.stdout
         assert program.stdin
         assert program.stdout.readline() == "attached\n"
-        process.suspend()
+        stop(process)
         program.stdin.write("go\n")
         program.stdin.flush()
         assert program.stdout.readline() == "fetching\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.jax_client.conftest import DEADLINE_S, PRELUDE, run_proxy, start_program
+from tests.jax_client.conftest import DEADLINE_S, PRELUDE, run_proxy, start_program, stop
 
 PROGRAM = """
 import faulthandler, signal
@@ -55,7 +55,7 @@ def test_one_interrupt_ends_the_wait(own_directories: Path, read: str) -> None:
         try:
             process = psutil.Process(proxy.pid)
             expect(program, "attached")
-            process.suspend()
+            stop(process)
             tell(program)
             expect(program, "interrupted")
             process.resume()
