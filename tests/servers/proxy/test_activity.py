@@ -22,11 +22,14 @@ class World:
 
     def __init__(self) -> None:
         self.count = 0
+        self.seen: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.told: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.reporter = ActivityReporter(self.look)
 
     def look(self) -> pb.TenantActivity:
-        return pb.TenantActivity(count=self.count)
+        found = pb.TenantActivity(count=self.count)
+        self.seen.put(found.count)
+        return found
 
     def begin(self, period_s: float = LONG_S) -> None:
         self.reporter.begin(period_s, lambda found: self.told.put(found.count))
@@ -82,6 +85,9 @@ def test_nothing_is_reported_between_two_streams(world: World) -> None:
     world.reporter.end()
     world.count = 1
     world.reporter.ask(hurried=True)
+    # (A look that began before may still be under way.)
+    while world.seen.get(timeout=DEADLINE_S) != 1:
+        pass
     second: queue.SimpleQueue[int] = queue.SimpleQueue()
     world.reporter.begin(0.01, lambda found: second.put(found.count))
     assert second.get(timeout=DEADLINE_S) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,22 @@ TOKEN = "a-token"
 NS = "sps_proxy_link"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A free port, which the system assigns to no other socket during the test."""
+    with socket.socket() as reserving:
+        # With this option, and as it does not listen, a server can listen on the port all the same.
+        reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserving.bind(("127.0.0.1", 0))
+        yield int(reserving.getsockname()[1])
 
 
-def linked(start_proxy: StartProxy, directory: Path, *flags: str) -> tuple[ServerProcess, int]:
-    """Starts a proxy with a far end; returns it and the far end's port."""
+def linked(start_proxy: StartProxy, directory: Path, port: int, *flags: str) -> ServerProcess:
+    """Starts a proxy with a far end on a port."""
     token_file = directory / "token"
     token_file.touch(0o600)
     token_file.write_text(TOKEN)
-    port = free_port()
-    return start_proxy(f"--token_file={token_file}", f"--link_port={port}", *flags), port
+    return start_proxy(f"--token_file={token_file}", f"--link_port={port}", *flags)
 
 
 def far_process(proxy: ServerProcess) -> psutil.Process:
@@ -110,7 +114,7 @@ def test_a_port_that_is_taken_ends_the_proxy(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        proxy, _ = linked(start_proxy, own_directories, f"--link_port={port}")
+        proxy = linked(start_proxy, own_directories, port)
         assert proxy.ready is None
         assert proxy.wait() == 1
     log = "\n".join(proxy.lines)
@@ -120,10 +124,10 @@ def test_a_port_that_is_taken_ends_the_proxy(
 
 @pytest.mark.parametrize("flags", [(), ("--server_port=0", "--server_socket=")])
 def test_a_client_uses_a_proxy_through_a_link_to_its_end(
-    start_proxy: StartProxy, own_directories: Path, flags: tuple[str, ...]
+    start_proxy: StartProxy, own_directories: Path, port: int, flags: tuple[str, ...]
 ) -> None:
     # (With a Unix socket, and with TCP.)
-    proxy, port = linked(start_proxy, own_directories, *flags)
+    proxy = linked(start_proxy, own_directories, port, *flags)
     assert proxy.ready is not None, "\n".join(proxy.lines)
 
     async def use(rig: NearRig) -> None:
@@ -142,8 +146,10 @@ def test_a_client_uses_a_proxy_through_a_link_to_its_end(
 # ---- the end of either process
 
 
-def test_the_far_end_ends_with_its_proxy(start_proxy: StartProxy, own_directories: Path) -> None:
-    proxy, port = linked(start_proxy, own_directories)
+def test_the_far_end_ends_with_its_proxy(
+    start_proxy: StartProxy, own_directories: Path, port: int
+) -> None:
+    proxy = linked(start_proxy, own_directories, port)
     far = far_process(proxy)
 
     async def use(rig: NearRig) -> None:
@@ -159,9 +165,9 @@ def test_the_far_end_ends_with_its_proxy(start_proxy: StartProxy, own_directorie
 
 
 def test_a_far_end_that_was_killed_is_started_again(
-    start_proxy: StartProxy, own_directories: Path
+    start_proxy: StartProxy, own_directories: Path, port: int
 ) -> None:
-    proxy, port = linked(start_proxy, own_directories)
+    proxy = linked(start_proxy, own_directories, port)
 
     def accepted() -> int:
         return int(counters(proxy)[f"{NS}_accepted_connections_total"])
@@ -191,9 +197,9 @@ def test_a_far_end_that_was_killed_is_started_again(
 
 
 def test_connections_without_the_token_are_counted_and_logged(
-    start_proxy: StartProxy, own_directories: Path
+    start_proxy: StartProxy, own_directories: Path, port: int
 ) -> None:
-    proxy, port = linked(start_proxy, own_directories)
+    proxy = linked(start_proxy, own_directories, port)
 
     async def test() -> None:
         async with a_near_end(port, token=b"another"):

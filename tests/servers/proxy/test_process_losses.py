@@ -133,26 +133,40 @@ def test_an_endless_program_on_a_lost_slice(
     proxy.wait_for_line("program endless was still running 1 s after the loss of slice 0")
 
 
+def leave_an_endless_program(proxy: ServerProcess, last_requests: Path) -> None:
+    """Opens a session, and ends it while its program runs."""
+    with RawClient(address_of(proxy)) as client:
+        endless = client.compile(ENDLESS, [0])
+        (never,) = client.execute(endless, [client.put(FOUR, single(0))])
+        client.execute(endless, [client.put(FOUR, single(0))])
+        # (One that has not begun never does.)
+        wait_until_recorded(last_requests)
+        # Nobody waits for it any more.
+        client.call("destruct_array", array_handle=[never])
+
+
 @pytest.mark.race
 def test_an_endless_program_of_a_session_that_ended(
     start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
-    report, last = tmp_path / "report", tmp_path / "last"
-    proxy = start_proxy(
-        *("--lost_program_grace_s=5", f"--exit_report={report}", f"--last_requests_file={last}")
-    )
-    with RawClient(address_of(proxy)) as first:
-        endless = first.compile(ENDLESS, [0])
-        (never,) = first.execute(endless, [first.put(FOUR, single(0))])
-        first.execute(endless, [first.put(FOUR, single(0))])
-        # (One that has not begun never does.)
-        wait_until_recorded(last)
-        # Nobody waits for it any more.
-        first.call("destruct_array", array_handle=[never])
-    # The next session has the slice to itself, though not for ever.
+    last = tmp_path / "last"
+    proxy = start_proxy("--lost_program_grace_s=600", f"--last_requests_file={last}")
+    leave_an_endless_program(proxy, last)
+    # The next session has the slice to itself.
     second = connect(address_of(proxy))
     (doubled,) = second.execute(second.compile(DOUBLE, [0]), [second.put(FOUR, single(0))])
     np.testing.assert_array_equal(second.fetch(doubled), 2 * FOUR)
+
+
+@pytest.mark.race
+def test_an_endless_program_of_a_session_that_ended_ends_the_proxy(
+    start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    report, last = tmp_path / "report", tmp_path / "last"
+    proxy = start_proxy(
+        *("--lost_program_grace_s=1", f"--exit_report={report}", f"--last_requests_file={last}")
+    )
+    leave_an_endless_program(proxy, last)
     assert proxy.wait() == 75
     said = json.loads(report.read_text())
     assert (said["kind"], said["program"]) == ("abandoned_program", "endless")
@@ -235,15 +249,26 @@ def test_a_crash_during_a_program_leaves_a_report_of_it(
 def test_preempted_work_fails_and_resumes_after_the_return(
     make_service: MakeService, start_proxy: StartProxy, connect: MakeClient, tmp_path: Path
 ) -> None:
-    service = make_service("--preemption_grace_s=2")
+    service = make_service("--preemption_grace_s=600")
     service.start_ready_workers("slice-0", "slice-1")
     proxy = start_with(start_proxy, service.address, tmp_path / "report")
     proxy.wait_for_line("2 of 2 slices placed")
     client = connect(address_of(proxy))
     array = client.put(FOUR, single(0))
-    vip = service.tenant("vip", priority=2_000_000)
-    proxy.wait_for_line("All slices will be taken in 2 s by vip@laptop of priority high-priority")
+    early = service.tenant("early", priority=2_000_000)
+    by = "early@laptop of priority high-priority"
+    proxy.wait_for_line(f"All slices will be taken in 600 s by {by}")
     np.testing.assert_array_equal(client.fetch(array), FOUR)
+    early.close()
+    service.stub.ReleaseTenant(pb.ReleaseTenantRequest(tenant="early", reason="done"))
+    proxy.wait_for_line(f"All slices will not be taken by {by}")
+    # Where they are taken at once.
+    service.rm.kill()
+    service.start_rm("--preemption_grace_s=0")
+    proxy.wait_for_line("2 of 2 slices placed", times=2)
+    np.testing.assert_array_equal(client.fetch(array), FOUR)
+    service.status()
+    vip = service.tenant("vip", priority=2_000_000)
     proxy.wait_for_line("Transition slice 0 placed -> unplaced: preempted by vip@laptop")
     proxy.wait_for_line("Waiting for placement at position 1")
     with pytest.raises(Failed, match="preempted") as raised:
@@ -255,7 +280,7 @@ def test_preempted_work_fails_and_resumes_after_the_return(
     vip.expect("running")
     vip.close()
     service.stub.ReleaseTenant(pb.ReleaseTenantRequest(tenant="vip", reason="done"))
-    proxy.wait_for_line("2 of 2 slices placed", times=2)
+    proxy.wait_for_line("2 of 2 slices placed", times=3)
     np.testing.assert_array_equal(client.fetch(client.put(FOUR, single(0))), FOUR)
     with pytest.raises(Failed, match="preempted"):
         client.fetch(array)
