@@ -57,15 +57,35 @@ def call(channel: grpc.Channel, name: str) -> Any:
     )
 
 
-def handlers(service: str, behaviours: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
-    """Returns the handlers of a service, for calls by name; others are unimplemented."""
+def handlers(
+    service: str,
+    behaviours: Mapping[str, Callable[..., Any]],
+    on_message: Callable[[Any], object] = lambda _message: None,
+) -> grpc.GenericRpcHandler:
+    """Returns the handlers of a service, for calls by name; others are unimplemented.
+
+    Args:
+      service: The service's name.
+      behaviours: The calls.
+      on_message: Gets each message, also one that its call does not get, as the client has
+        cancelled the call meanwhile.
+    """
+
+    def reading(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        def read(data: bytes) -> Any:
+            found = parse(data)
+            on_message(found)
+            return found
+
+        return read
+
     found = {}
     for name, behaviour in behaviours.items():
         method = _METHODS[f"{_PACKAGE}.{service}/{name}"]
         make = getattr(grpc, f"{_arity(method)}_rpc_method_handler")
         found[name] = make(
             behaviour,
-            request_deserializer=_class_of(method.input_type).FromString,
+            request_deserializer=reading(_class_of(method.input_type).FromString),
             response_serializer=_class_of(method.output_type).SerializeToString,
         )
     return grpc.method_handlers_generic_handler(f"{_PACKAGE}.{service}", found)
