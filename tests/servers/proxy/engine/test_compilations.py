@@ -20,7 +20,7 @@ from shared_pathways_service.servers.devices.status_errors import StatusError
 from shared_pathways_service.servers.proxy.engine.compilations import Compilations
 from shared_pathways_service.servers.proxy.execution.openings import Opening
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests, read_unfinished
-from tests.servers.proxy.conftest import LocalProxy, MakeClient, wait_until
+from tests.servers.proxy.conftest import LocalProxy, MakeClient, MakeProxy, wait_until
 
 FOUR = np.arange(4, dtype=np.float32)
 
@@ -136,8 +136,10 @@ def test_any_error_is_reported_and_the_thread_continues(
 
 
 def test_what_an_ended_session_waits_for_is_not_compiled(
-    proxy: LocalProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
+    make_proxy: MakeProxy, connect: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ended = threading.Event()
+    proxy = make_proxy(on_session_end=lambda _running: ended.set())
     compiler = proxy.engine.compiler
     compile_really = compiler.compile
     begun, go_on = threading.Event(), threading.Event()
@@ -157,7 +159,7 @@ def test_what_an_ended_session_waits_for_is_not_compiled(
         assert begun.wait(DEADLINE_S)
         (session,) = [s for s in proxy.service.sessions if s.session_id == gone.session_id]
         wait_until(lambda: len(session.compiling) == 10)
-    wait_until(lambda: len(proxy.service.sessions) == 1)
+    assert ended.wait(DEADLINE_S)
     wanted = begin_compile(other, "wanted")
     go_on.set()
     program = wanted.result().loaded_executable_handle

@@ -17,6 +17,7 @@ from shared_pathways_service.servers.proxy.execution.started_operation import St
 from shared_pathways_service.servers.proxy.execution.values import Value
 from shared_pathways_service.servers.proxy.execution.virtual_slices import Epoch
 from shared_pathways_service.servers.serving.last_requests_file import LastRequests
+from tests.servers.proxy.conftest import wait_until
 
 pytestmark = pytest.mark.race
 
@@ -172,6 +173,7 @@ def test_one_without_room_is_handed_on_and_so_are_those_behind_it(
     assert place.threads[2] is not me
     for end in place.ends[1:]:
         end(None)
+    # (The executor's thread may not have returned from the start of the third one.)
+    wait_until(lambda: is_idle(place))
     errors = [operation.error and operation.error.code for operation in operations]
     assert errors == [None, None, None, Code.DATA_LOSS]
-    assert is_idle(place)

@@ -69,14 +69,20 @@ def describe(command: pb.ExecutorCommand) -> str:
 
 
 @pytest.fixture
-def links() -> Iterator[tuple[list[ExecutorLink], list[Stream]]]:
+def freed_wait_s() -> float:
+    """Seconds for which what is freed waits for a command: so many that it is sent with one."""
+    return DEADLINE_S
+
+
+@pytest.fixture
+def links(freed_wait_s: float) -> Iterator[tuple[list[ExecutorLink], list[Stream]]]:
     streams: list[Stream] = []
 
     def open_stream(*arguments: Any) -> Stream:
         streams.append(Stream(arguments[-1]))
         return streams[-1]
 
-    flusher = Flusher(0.005)
+    flusher = Flusher(freed_wait_s)
     links = [
         ExecutorLink(
             f"host:{port}",
@@ -165,6 +171,7 @@ def test_a_started_program_ends_with_its_error_or_the_loss_of_its_executor(links
         link.start(run(1, 5), ended.put)
 
 
+@pytest.mark.parametrize("freed_wait_s", [0.005])
 def test_what_is_freed_is_sent_without_a_command(links: Links) -> None:
     (link, _), (stream, _) = links
     for array in (1, 2):
