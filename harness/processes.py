@@ -277,8 +277,10 @@ class Service:
         return stream
 
     def watch(self, tenant: str = "") -> Stream:
-        """Watches the events."""
-        return self.stream(self.stub.Watch, pb.WatchRequest(versions=VERSIONS, tenant=tenant))
+        """Watches the events; returns once the resource manager has accepted or refused that."""
+        watch = self.stream(self.stub.Watch, pb.WatchRequest(versions=VERSIONS, tenant=tenant))
+        watch.call.initial_metadata()
+        return watch
 
     def stream(self, method: Any, request: Any = None) -> Stream:
         """Opens a stream that ends with the service."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from harness.openmetrics import scrape, text_to_families, value
+from shared_pathways_service.events import Event
 from shared_pathways_service.metrics.exposition import render
 from shared_pathways_service.metrics.families import Family, Kind, Sample
 from shared_pathways_service.metrics.measurement_messages import message_of
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.protocol.event_messages import event_message
 from shared_pathways_service.servers.resource_manager.proxy_counters import ProxyCounters
 from tests.servers.conftest import MakeService
 
@@ -83,10 +85,13 @@ def test_counters_are_served_until_their_proxy_ends(make_service: MakeService) -
     service = make_service("--metrics_port=0", "--proxy_counters_s=7")
     tenant = service.tenant("ada")
     assert tenant.expect("welcome").counters_s == 7
+    watch = service.watch("ada")
     tenant.send(pb.TenantMessage(counters=message_of([REQUESTS])))
-    # What the manager reads later is answered later.
-    service.watch("ada")
-    tenant.send(pb.TenantMessage(activity=pb.TenantActivity(count=1)))
+    # The manager has read the counters once it reports an event that was sent after them.
+    after = event_message(Event.of("proxy.after", reason="why"))
+    tenant.send(pb.TenantMessage(event=after))
+    while watch.next().kind != after.kind:
+        pass
     scraped = scrape(service.metrics_url())
     assert value(scraped, "sps_proxy_requests_total", connection="ada", kind="x") == 3
     [report] = service.stub.GetProxyCounters(pb.GetProxyCountersRequest())
