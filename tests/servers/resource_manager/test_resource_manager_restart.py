@@ -93,9 +93,12 @@ def test_recovering_ends_after_its_grace_without_those_that_are_gone(
     service.rm.kill()
     workers[0].kill()
     service.start_rm()
-    waiting = service.tenant("bob", queue_timeout_s=600)
-    assert waiting.expect("welcome").recovering
-    claim = _placements(waiting, 1)[0]
+    claim = _placements(service.tenant("bob", queue_timeout_s=600), 1)[0]
+    pages = service.stub.GetHistory(
+        pb.GetHistoryRequest(kinds=["rm.recovering", "rm.recovered", "slice.placed"])
+    )
+    kinds = [event.kind for page in pages for event in page.events]
+    assert kinds[-3:] == ["rm.recovering", "rm.recovered", "slice.placed"]
     assert claim.slice_id == "slice-1"
     assert claim.generation > max(c.generation for c in claims)
     back = service.tenant("ada", virtual_slices=[KIND] * 2, claims=claims)
