@@ -56,6 +56,7 @@ def test_the_end_of_a_session_ends_its_programs_and_its_stream(
     # The device is free for others.
     (result,) = other.execute(other.compile(DOUBLE, [0]), [other.put(FOUR, single(0))])
     np.testing.assert_array_equal(other.fetch(result), 2 * FOUR)
+    wait_until("the end of the session is reported", lambda: ended)
     # (Whether the program still ran when the session ended is chance.)
     assert ended in ([["calling"]], [[]])
     assert not any(epoch.operations for epoch in proxy.slices.current())

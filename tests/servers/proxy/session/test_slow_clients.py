@@ -54,7 +54,12 @@ def test_stalled_transfers_delay_others_only_for_a_while(
         metadata = [(ifrt.HOST_BUFFER_METADATA, header.SerializeToString())]
         return upload.future(nothing(), metadata=metadata)
 
-    calls = [store(1001), store(1002), store(1003), begin_lookup(stopped, buffer)]
+    under_way = proxy.transport.transfers._under_way
+    calls = [store(1001), store(1002), store(1003)]
+    wait_until(lambda: len(under_way) == 3)
+    # (Last, so that it is not ended alone: the client learns of its end with the data.)
+    calls.append(begin_lookup(stopped, buffer))
+    wait_until(lambda: len(under_way) == 4)
     # All four threads are taken by transfers that stand still: this one waits for their end.
     np.testing.assert_array_equal(other.fetch(other.put(FOUR, single(0))), FOUR)
     wait_until(lambda: any(call.done() for call in calls))
