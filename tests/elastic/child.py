@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.elastic.cpu_devices import use_cpu_devices
 from harness.jax_checks.child import answer
 from tests.elastic.checks_all import MODULES
+from tests.elastic.gate import patience
 from tests.elastic.registry import CHECKS
 
 # After the last import, which sets another number.
@@ -16,7 +17,7 @@ use_cpu_devices(12)
 
 
 def run(name: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="sps-") as directory:
+    with tempfile.TemporaryDirectory(prefix="sps-") as directory, patience():
         CHECKS[name](Path(directory))
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from harness.embedded import embedded
+from harness.embedded import embedded, status
 from harness.processes import REPOSITORY
+from harness.programs import wait_until
 from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.run_ledger import read_ledger
+from shared_pathways_service.testing.faults import EmbeddedSlices
 from tests.elastic.example_runs import train
 
 pytestmark = pytest.mark.race
@@ -34,10 +37,24 @@ def awk(lines: list[str]) -> list[str]:
 
 
 def test_a_slice_that_is_killed_and_back(tmp_path: Path) -> None:
-    with embedded(slices=3):
+    world: list[EmbeddedSlices] = []
+
+    def revive_once_missed(line: str) -> bool:
+        if line.startswith("completed step: 1,"):
+            [tenant] = status()["tenants"]
+            world.append(undo.enter_context(EmbeddedSlices(tenant["name"])))
+        if " elastic_manager.good_slice_count=2 " in line and world:
+            world.pop().revive(1)
+            wait_until("the slice to be back", has_returned)
+        return False
+
+    def has_returned() -> bool:
+        return any(event.kind == "slice.returning" for event in read_ledger(tmp_path))
+
+    with embedded(slices=3), contextlib.ExitStack() as undo:
         code, lines = train(
             tmp_path, *("--steps", "400"), *("--snapshot-period", "5"), *("--kill-at", "12"),
-            *("--down-for", "1"),
+            *("--down-for", "3000"), until=revive_once_missed,
         )  # fmt: skip
     assert code == 0, "\n".join(lines)
     counts = [re.sub(r"Step: \d+, ", "", line) for line in awk(lines)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.embedded import embedded, nothing_left
@@ -65,18 +63,6 @@ def test_a_run_that_is_preempted_twice_loses_nothing(
     assert losses(lines) == losses(undisturbed)
 
 
-@contextlib.contextmanager
-def standing_still() -> Iterator[None]:
-    """Holds the training up, which may be over before another program has started."""
-    below = psutil.Process().children(recursive=True)
-    [trainer] = [one for one in below if "examples/elastic_train.py" in one.cmdline()[1:2]]
-    trainer.suspend()
-    try:
-        yield
-    finally:
-        trainer.resume()
-
-
 class Disturbed:
     """Somebody of higher priority comes at some steps of a run."""
 
@@ -87,11 +73,13 @@ class Disturbed:
         self._failures: list[BaseException] = []
 
     def hear(self, line: str) -> bool:
-        """Takes in a line of the run's output."""
+        """Takes in a line of the run's output; the run waits, which may be over otherwise."""
         if line.startswith(f"completed step: {self._next},"):
             self._next = next(self._at, -1)
-            self._threads.append(threading.Thread(target=self._come))
+            waits = threading.Event()
+            self._threads.append(threading.Thread(target=self._come, args=(waits,)))
             self._threads[-1].start()
+            waits.wait()
         return False
 
     def join(self) -> None:
@@ -101,13 +89,14 @@ class Disturbed:
         assert not self._failures, self._failures
         assert len(self._threads) == 2
 
-    def _come(self) -> None:
+    def _come(self, waits: threading.Event) -> None:
         try:
-            with contextlib.ExitStack() as until_the_notice, program(HIGH) as high:
-                until_the_notice.enter_context(standing_still())
+            with program(HIGH) as high:
                 high.expect("waits")
-                until_the_notice.close()
+                waits.set()
                 assert high.expect("computed")["y"] == [3.0] * 4
                 assert high.wait() == 0
         except BaseException as error:  # noqa: BLE001 - told by `join`
             self._failures.append(error)
+        finally:
+            waits.set()
