@@ -55,8 +55,6 @@ MOMENTS = ("elastic.error", "elastic.retry", "elastic.attempt.started", "elastic
 HUNG_AFTER_S = 2.0
 DOWN_FOR_S = {True: (0.05, 0.6), False: (0.0, 1.0)}
 HANG_S = {True: (1.5, 2.5), False: (HUNG_AFTER_S + 0.5, HUNG_AFTER_S + 2.0)}
-#: Seconds that a slice is down at least while somebody has to see that it is.
-SEEN_S = 1.0
 #: Seconds from when training is on all slices again to the next disruption.
 AFTER_S = (0.0, 1.0)
 #: What this process may hold more in the last quarter than in the first.
@@ -93,7 +91,7 @@ def draw_disruptions(
                 kind=kind,
                 slices=slices,
                 after_s=draw.uniform(*AFTER_S),
-                down_for=down_for + SEEN_S if kind == "lie" else down_for,
+                down_for=down_for,
                 delay_s=draw.uniform(0.0, 0.2),
                 moment=draw.choice(MOMENTS),
             )

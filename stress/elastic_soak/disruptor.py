@@ -139,6 +139,10 @@ class Disruptor:
                 self._hang_until_noticed(first, disruption.down_for, survival)
             case "lie":
                 self._training.lie(disruption)
+                # Until then it is down: with all slices well, the error would be the program's.
+                self._wait_for(_is_error, survival, NOTICED_S, "an error")
+                self._closed.wait(disruption.down_for)
+                self._world.revive(first)
             case "proxy":
                 self._world.kill_proxy()
             case "double":

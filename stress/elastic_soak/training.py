@@ -83,7 +83,7 @@ class Training:
         disruption, self._lie = self._lie, None
         if disruption is not None:
             [index] = disruption.slices
-            self._world.kill(index, disruption.down_for)
+            self._world.kill(index, NOTICED_S)
             self._wait_until_lost(attempt.slice_to_devices[index])
             raise jax.errors.JaxRuntimeError("INTERNAL: an assertion about something else failed")
         self._world.look(attempt.slices)
