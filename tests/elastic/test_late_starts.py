@@ -17,6 +17,8 @@ pytestmark = pytest.mark.race
 #: Trains on two slices, and reports each wait for slices; then loses an executor.
 TRAINING = """
 from shared_pathways_service import elastic
+from shared_pathways_service.elastic.health.probes import add_one_everywhere
+from tests.elastic.gate import held_up, patience
 
 def wait_until(is_so):
     while not is_so():
@@ -32,6 +34,10 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connectio
         print(events[-1], file=sys.stderr)
         if event.kind == "elastic.wait.started":
             say("waits", reason=event.reason)
+
+    def probe(devices):
+        with held_up(lambda: devices[0].slice_index in connection.status().starting):
+            add_one_everywhere(devices)
 
     def train(attempt):
         state = attempt.restore({"x": jnp.zeros(4)})
@@ -50,8 +56,9 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connectio
         probe_timeout=4.0, poll_interval=0.2, health_timeout=1.0, health_every=1,
         snapshot_period=1, flap_limit=100,
     )
-    with elastic.Manager(options=options, on_event=hear, console=False,
-                         reconnect=elastic.reconnect_with(connection)) as manager:
+    with patience("sps-elastic-probe"), elastic.Manager(
+            options=options, on_event=hear, console=False, probe=probe,
+            reconnect=elastic.reconnect_with(connection)) as manager:
         say("result", x=manager.run(train), events=events)
 say("left")
 """
