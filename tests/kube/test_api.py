@@ -205,7 +205,9 @@ def test_credentials_that_expired_while_the_server_was_away(
                 try:
                     await api.upgrade(path, headers=HANDSHAKE, timeout_s=1.0)
                 except ApiUnreachable as error:
-                    causes.append(error.cause)
+                    # (A busy server may not answer in time at all.)
+                    if "no handshake within" not in error.cause:
+                        causes.append(error.cause)
                 except AccessDenied as error:
                     verb = error.verb
                     break

@@ -20,7 +20,7 @@ from shared_pathways_service.kube.kubeconfig import access_of_context, read_kube
 from shared_pathways_service.kube.tokens import static_token
 from tests.kube.control_plane import ControlPlane
 from tests.kube.relay import Relay, relay
-from tests.kube.support import create, secret, watched
+from tests.kube.support import WAIT_S, create, secret, watched
 
 #: Seconds that a watch is silent.
 QUIET_S = 1.0
@@ -141,9 +141,9 @@ def scripted(*answers: tuple[int, dict[str, str], str]) -> Iterator[ClusterAcces
             thread.join()
 
 
-async def get(access: ClusterAccess) -> dict[str, object]:
+async def get(access: ClusterAccess, timeout_s: float = WAIT_S) -> dict[str, object]:
     async with KubeApi(access) as api:
-        return await api.get("/api/v1/nodes", timeout_s=5)
+        return await api.get("/api/v1/nodes", timeout_s=timeout_s)
 
 
 def test_server_that_asks_to_come_back() -> None:
@@ -162,7 +162,7 @@ def test_answer_of_something_else_on_the_way() -> None:
     headers: dict[str, str] = {}
     page = (200, headers, "<html>log in to the network</html>")
     with scripted(*[page] * 100) as way, pytest.raises(ApiUnreachable, match="no JSON"):
-        asyncio.run(get(way))
+        asyncio.run(get(way, timeout_s=5))
     with scripted((302, {"Location": "/elsewhere"}, "")) as way:
         with pytest.raises(ApiError) as caught:
             asyncio.run(get(way))

@@ -43,7 +43,9 @@ def read_audit_log(path: Path, user: str) -> list[AuditEntry]:
     """Returns the requests of a user, by name, in the order of their arrival."""
     # Long requests are logged when they begin and when they end.
     requests: dict[str, AuditEntry] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    data = path.read_bytes()
+    # (The last line may still be being written.)
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
         event = json.loads(line)
         if event["user"].get("username") != user:
             continue
