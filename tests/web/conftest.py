@@ -1,4 +1,4 @@
-"""Chromium for tests that look at the page as a person does."""
+"""Chromium for tests that look at the page as a person does; patience with a slow service."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from harness.chromium import chromium
+from harness.processes import DEADLINE_S
+from shared_pathways_service.web import service_feed
 
 
 @pytest.fixture(scope="module")
@@ -15,3 +17,9 @@ def browser() -> Iterator[Browser]:
     """A browser without a window; a machine without one fails the tests."""
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture
+def patient_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits longer for a service than 5 s, which a busy machine may take for an answer."""
+    monkeypatch.setattr(service_feed, "_ANSWER_S", DEADLINE_S)

@@ -84,7 +84,10 @@ def test_only_the_page_itself_may_act() -> None:
     on_page(Script(), read_only)
 
 
+@pytest.mark.usefixtures("patient_feed")
 def test_actions_change_the_service_or_say_why_not(service: Service) -> None:
+    service.start_ready_workers("slice-0")
+
     async def look(client: aiohttp.ClientSession) -> None:
         async def done(action: str, **body: Any) -> str:
             status, answer = await act(client, action, body)
@@ -98,7 +101,6 @@ def test_actions_change_the_service_or_say_why_not(service: Service) -> None:
 
         async with client.get("/api/stream") as response:
             changes = messages(response)
-            service.start_ready_workers("slice-0")
             sentence = await done("cordon", slice="slice-0")
             assert sentence == "slice-0 is cordoned; it has no holder"
             await until(changes, lambda data: _states_in(data) == {"slice-0": "cordoned"})

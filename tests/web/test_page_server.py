@@ -124,9 +124,11 @@ def test_a_taken_port_is_named() -> None:
     run_async(run())
 
 
+@pytest.mark.usefixtures("patient_feed")
 def test_a_stream_sends_the_state_and_then_what_changes(service: Service) -> None:
+    service.start_ready_workers("slice-0")
+
     async def look(client: aiohttp.ClientSession) -> None:
-        service.start_ready_workers("slice-0")
         async with client.get("/api/stream") as response:
             changes = messages(response)
             _, first = await anext(changes)
@@ -165,7 +167,7 @@ def test_a_service_that_goes_away_and_comes_back_is_shown(service: Service) -> N
     async def look(client: aiohttp.ClientSession) -> None:
         async with client.get("/api/stream") as response:
             changes = messages(response)
-            await until(changes, lambda data: data["service"])
+            await until(changes, is_answered)
             service.rm.kill()
             found = await until(changes, lambda data: "service" in data)
             lost = found["service"]["set"]["service"]
@@ -180,11 +182,13 @@ def test_a_service_that_goes_away_and_comes_back_is_shown(service: Service) -> N
     on_page(ReaderAt(service.address), look)
 
 
+@pytest.mark.usefixtures("patient_feed")
 def test_the_history_is_read_on_from_where_it_ended(service: Service) -> None:
+    service.start_ready_workers("slice-0")
+
     async def look(client: aiohttp.ClientSession) -> None:
         async with client.get("/api/stream") as response:
             await until(messages(response), lambda data: data["service"])
-            service.start_ready_workers("slice-0")
             for name in ("ada", "bob"):
                 tenant = service.tenant(name, user=f"={name}", team="blue")
                 tenant.expect("running")
