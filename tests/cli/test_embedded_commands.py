@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.embedded import embedded, journal, nothing_left
-from harness.processes import REPOSITORY
+from harness.processes import REPOSITORY, interrupt
 from harness.programs import DEADLINE_S, program, sps, sps_failing, wait_until
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice
@@ -24,8 +24,8 @@ from shared_pathways_service.runtime.settings import Settings
 from tests.cli.support import HOLDER, completed
 
 
-def at_prompt(*words: str, answer: str | signal.Signals) -> int:
-    """Runs a command on a terminal, answers its question; returns its exit code."""
+def at_prompt(*words: str, answer: str | None) -> int:
+    """Runs a command on a terminal, answers its question (None: Ctrl-C); returns its exit code."""
     command = [sys.executable, "-m", "shared_pathways_service.cli", *words]
     ours, theirs = os.openpty()
     with (
@@ -40,10 +40,10 @@ def at_prompt(*words: str, answer: str | signal.Signals) -> int:
         while "Delete it? [y/N]:" not in asked:
             asked += asking.stderr.read(1)
             assert asking.poll() is None, asked
-        if isinstance(answer, str):
-            keyboard.write(f"{answer}\n".encode())
+        if answer is None:
+            interrupt(asking)
         else:
-            asking.send_signal(answer)
+            keyboard.write(f"{answer}\n".encode())
         return asking.wait(DEADLINE_S)
 
 
@@ -79,7 +79,7 @@ def test_logs_delete_and_reap() -> None:
             assert code == 2
             assert "or its agent still runs" in err
             assert at_prompt("delete", name, answer="n") == 1
-            assert at_prompt("delete", name, answer=signal.SIGINT) == 130
+            assert at_prompt("delete", name, answer=None) == 130
             assert sps_failing("delete", "isc-proxy-nobody")[0] == 3
             command = [sys.executable, "-m", "shared_pathways_service.cli", "logs", "-f", name]
             with subprocess.Popen(

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from harness.embedded import embedded, nothing_left, status
-from harness.processes import run_async
+from harness.processes import interrupt, run_async
 from harness.programs import (
     DEADLINE_S,
     program,
@@ -57,7 +57,7 @@ def test_every_command_reports_the_history(tmp_path: Path) -> None:
                     waiter,
                 ):
                     heard.append(json.loads(following.stdout.readline()))
-                following.send_signal(signal.SIGINT)
+                interrupt(following)
                 _, err = following.communicate(timeout=DEADLINE_S)
                 assert (following.returncode, err) == (130, "")
                 assert heard == lines("events")[: len(heard)]

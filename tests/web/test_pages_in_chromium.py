@@ -13,6 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from harness.processes import DEADLINE_S, REPOSITORY
+from harness.testbed.ways import loopback_listener
 from harness.web_page import TOKEN, Script, page_of
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
@@ -214,7 +215,9 @@ def test_usage_is_shown_and_downloaded(page: Page) -> None:
 
 def test_a_service_and_a_server_that_go_away_and_come_back(browser: Browser) -> None:
     script = sample()
-    with browser.new_context() as context:
+    # (Bound until the end, so that no other process gets the port while the server is away.)
+    with loopback_listener(0) as reserved, browser.new_context() as context:
+        port = reserved.getsockname()[1]
         page = context.new_page()
         # Reports what a screen reader announces of the service.
         page.add_init_script(
@@ -226,7 +229,7 @@ def test_a_service_and_a_server_that_go_away_and_come_back(browser: Browser) -> 
             })"""
         )
         condition, elapsed = page.locator("#condition"), page.locator("#elapsed")
-        with page_of(script) as port:
+        with page_of(script, port=port):
             page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
             expect(tile(page, "slice-0")).to_contain_text("held")
             script.failure = "the resource manager is away"
