@@ -27,13 +27,15 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client import ProxyTarget, is_strict, standalone
-from shared_pathways_service.jax_client.plugin import run_notes
+from shared_pathways_service.jax_client.plugin import run_notes, sockets
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["Workload", "exit_code_of"]
 
 _FOREVER = float("inf")
+#: Seconds for the report of a proxy's end to arrive after the program has failed.
+_REPORT_S = 15.0
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
@@ -110,6 +112,9 @@ class Workload:
             environment = _environment({**own, **self.variables}, target, plugin, notes)
             self.on_start()
             code = run_child(self.command, environment)
+            if code and not target.is_remote and _is_gone(target.address):
+                # Its end explains that of the program, but may be reported later.
+                agent.wait_for_failure(_REPORT_S)
             self.on_end()
             is_ours = agent.state.token is not None
             if warning := run_summary.warning(notes, is_ours=is_ours):
@@ -138,6 +143,15 @@ class Workload:
         agent.wait(lambda snapshot: snapshot.ready and snapshot.placed, _FOREVER, progress.tick)
         progress.end("connected")
         return agent
+
+
+def _is_gone(address: str) -> bool:
+    """Whether no proxy listens at the address."""
+    try:
+        sockets.connected(address, _REPORT_S).close()
+    except OSError:
+        return True
+    return False
 
 
 def _report(message: str, code: int) -> int:
