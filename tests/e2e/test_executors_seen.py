@@ -43,6 +43,8 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 1}) as connectio
 say("left")
 """
 
+CONNECTED = "The proxy has connected"
+
 
 def _lines(*words: str) -> list[tuple[str, str]]:
     """The lines of `sps logs`, with their sources."""
@@ -68,12 +70,17 @@ def test_the_logs_of_executors_are_those_of_a_connection() -> None:
         )
         where = [f"{one['slice']}-{one['host']}" for one in mine]
         executors = (names[0], "--component=executor")
+
+        def connected() -> set[str]:
+            return {source for source, text in _lines(*executors) if CONNECTED in text}
+
+        # (Workers pass the lines on; a busy one does it late.)
+        wait_until("the last lines of both", lambda: connected() == set(where))
         shown = _lines(*executors)
         assert {source for source, _ in shown} == set(where)
         started = [text for _, text in shown if text.endswith("was started")]
         assert started == [f"Process {one['pid']} was started" for one in mine]
         assert not any(str(one["pid"]) in text for one in others for _, text in shown)
-        assert any("The proxy has connected" in text for _, text in shown)
 
         assert {source for source, _ in _lines(*executors, "--host=1")} == {where[1]}
         assert _lines(*executors, "--lines=1") == [

@@ -192,10 +192,11 @@ answers = queue.SimpleQueue()
 waiter = threading.Thread(target=lambda: answers.put(fetch(stuck)))
 waiter.start()
 say("running", other=right(work(other)), answered=not answers.empty())
-await_event("slice.unplaced", 0)
+# (The proxy answers, whenever the agent reports the loss, and ends some seconds later.)
 say("answered", text=answers.get(timeout=80))
 waiter.join()
 say("other", ok=right(work(other)))
+await_event("slice.unplaced", 0)
 while True:
     event = heard.get(timeout=80)
     if event.kind == "proxy.exited":

@@ -300,7 +300,8 @@ time.sleep(600)
             job = Job(shell.stdout.readline().strip())
             left = pids_of(tmp_path)
             os.killpg(shell.pid, signal.SIGKILL)
-        assert job.status().state == "running"
+        # (The service records the start beside the program.)
+        eventually(lambda: job.status().state == "running", "the record of the start")
         assert not have_ended(left)
         assert job.cancel().state == "cancelled"
         assert have_ended(left)
