@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from shared_pathways_service.manifests.names import LABEL_REPLICATED_JOB
 from shared_pathways_service.testing.testbed import Namespace, Object
 from shared_pathways_service.testing.testbed.api import WAIT_S
 from shared_pathways_service.testing.testbed.node_agent.images import COMMAND_IMAGE
 
-__all__ = ["container", "exit_code", "phase", "pod", "since", "state"]
+__all__ = ["container", "exit_code", "phase", "pod", "since", "state", "wait_until_unschedulable"]
 
 #: Prints a line on SIGTERM, and continues.
 STUBBORN = "trap 'echo told to end' TERM; echo started; while :; do sleep 0.1; done"
@@ -41,6 +42,21 @@ def since(namespace: Namespace, before: Object, condition: Callable[[Object], bo
         if condition(seen):
             return seen
     raise AssertionError(f"{metadata['name']} had no such state")
+
+
+def wait_until_unschedulable(namespace: Namespace, job: str) -> None:
+    """Waits until the scheduler has found no node for a pod of a service's replicated job."""
+    namespace.wait_until(
+        "pods",
+        lambda pods: any(_is_unschedulable(pod) for pod in pods),
+        what=f"pod of {job} without a node",
+        labelSelector=f"{LABEL_REPLICATED_JOB}={job}",
+    )
+
+
+def _is_unschedulable(seen: Object) -> bool:
+    conditions = seen.get("status", {}).get("conditions") or ()
+    return any(condition.get("reason") == "Unschedulable" for condition in conditions)
 
 
 def phase(seen: Object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,12 @@ def test_a_session_in_a_cluster_is_reported_until_its_end(
     assert [p.value for p in points if p.metric.endswith("/num_successful_reqs")] == [1]
 
 
+def with_counters(words: tuple[str, ...]) -> dict[str, Any] | None:
+    """Returns what `sps status` tells, once it has a proxy's counters."""
+    told: dict[str, Any] = json.loads(sps("status", *words, "--json").stdout)
+    return told if told.get("proxies") else None
+
+
 def test_what_goes_through_the_tunnel_is_counted_and_found_by_status(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,11 +81,11 @@ def test_what_goes_through_the_tunnel_is_counted_and_found_by_status(
         held = running.expect("holds", timeout=DEADLINE_S)
         assert held["sum"] == 2_000_000
         words = ("--context=testbed", f"--namespace={namespace.name}")
-        told = json.loads(sps("status", *words, "--json").stdout)
+        # Proxies report their counters to the resource manager, as soon as they can.
+        told = wait_until("the proxy's counters", lambda: with_counters(words))
         [agent] = told["agents"]
         assert agent["name"] == held["name"]
         assert f"metrics of {held['name']}: {agent['metrics']}\n" in sps("status", *words).stdout
-        # Proxies report their counters to the resource manager.
         counted = text_to_families(sps("status", *words, "--openmetrics").stdout)
         named = {family.name: family for family in counted}
         assert value(named, "sps_proxy_info", connection=held["name"]) == 1

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.programs import wait_until
 from harness.testbed.clients import client
 from harness.testbed.kills import all_free, events_told_by, served
 from shared_pathways_service.testing.testbed import DeployedService, Testbed
@@ -84,6 +85,8 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
         if step == "delete":
             running.expect("connected")
         assert running.wait() == -signal.SIGKILL
+        # (Before it creates anything there is nothing left, whatever it does next.)
+        wait_until("the agent's last event", has_ended)
         all_free(service)
     told = events_told_by()
     kinds = [event.kind for event in told]
@@ -101,6 +104,11 @@ def test_a_client_killed_at_a_step_leaves_nothing(service: DeployedService, step
             "its owner has ended",
             "the client closed its connection to the agent",
         )
+
+
+def has_ended() -> bool:
+    """Whether the only agent there was has told of the end of its session."""
+    return any(event.kind == "connect.ended" for event in events_told_by())
 
 
 def test_a_client_killed_in_the_queue_leaves_nothing(service: DeployedService) -> None:

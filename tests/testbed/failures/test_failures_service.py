@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.testbed.clients import KIND, client, deployed, nothing_left
+from harness.testbed.pods import wait_until_unschedulable
 from shared_pathways_service import Event
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
@@ -29,16 +30,6 @@ def waiting(heard: list[Event]) -> list[Event]:
 
 def cordon(namespace: Namespace, node: str) -> None:
     namespace.testbed.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
-
-
-def wait_for_successor(namespace: Namespace, job: str = "worker") -> None:
-    """Waits until there is a pod in the place of one that left, for which there is no node."""
-    namespace.wait_until(
-        "pods",
-        lambda pods: any("nodeName" not in pod["spec"] for pod in pods),
-        what=f"a successor in {job}",
-        labelSelector=f"jobset.sigs.k8s.io/replicatedjob-name={job}",
-    )
 
 
 def test_a_head_that_is_missing(namespace: Namespace) -> None:
@@ -75,7 +66,7 @@ def test_a_worker_that_is_not_ready_and_a_head_that_left(namespace: Namespace) -
     worker = service.pods("worker")[0]
     node = worker["spec"]["nodeName"]
     namespace.testbed.drain(node)
-    wait_for_successor(namespace)
+    wait_until_unschedulable(namespace, "worker")
     heard: list[Event] = []
     both = {KIND: 2}
     error = failure(namespace, ServiceNotReady, heard=heard, expected_tpu_instances=both, timeout=5)
@@ -99,7 +90,7 @@ def test_a_worker_that_is_not_ready_and_a_head_that_left(namespace: Namespace) -
     head = service.head
     cordon(namespace, head["spec"]["nodeName"])
     namespace.delete("pods", head["metadata"]["name"])
-    wait_for_successor(namespace, "pathways-head")
+    wait_until_unschedulable(namespace, "pathways-head")
     error = failure(namespace, ServiceNotReady, timeout=5)
     assert "the resource manager is not ready" in error.message
     assert "pathways-head" in error.pods[0]

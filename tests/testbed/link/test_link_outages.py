@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,11 @@ from harness.programs import wait_until
 from harness.testbed.clients import nothing_left
 from harness.testbed.kills import events_told_by
 from harness.testbed.link_clients import link_client
-from harness.testbed.link_faults import api_server_away, survived
+from harness.testbed.link_faults import survived
 from harness.testbed.network_namespaces import network_namespace, why_unavailable
 from harness.testbed.plugin import IMAGES
 from harness.testbed.ways import open_way
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 from tests.testbed.link.conftest import deployed_with
 
@@ -37,7 +40,11 @@ def test_the_api_server_is_killed_and_comes_back(own_testbed: Testbed) -> None:
         before = [client.step() for client in clients]
         for client in clients:
             client.ask_for_step()
-        api_server_away(own_testbed, AWAY_S)
+        own_testbed.kill_api_server()
+        for log in agent_logs():
+            wait_until("a dial that fails", functools.partial(has_dialled_in_vain, log))
+        time.sleep(AWAY_S)
+        own_testbed.start_api_server()
         for client in clients:
             client.stepped()
         for first, client in zip(before, clients, strict=True):
@@ -101,6 +108,14 @@ def test_a_short_silence_is_no_loss(service: DeployedService) -> None:
         client.stepped()
         assert survived(before, client.stop()).losses == 0
     nothing_left(namespace)
+
+
+def agent_logs() -> list[Path]:
+    return list((Settings.load().state_dir / "agents").glob("*.log"))
+
+
+def has_dialled_in_vain(log: Path) -> bool:
+    return any(event.kind == "link.dial_failed" for event in events_told_by(log))
 
 
 def kinds_told() -> list[str]:

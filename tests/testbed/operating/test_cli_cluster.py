@@ -16,11 +16,14 @@ import pytest
 from harness.processes import REPOSITORY
 from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running, wait_until
 from harness.testbed.clients import KIND, deployed, nothing_left, proxies
+from harness.testbed.kills import events_told_by
+from harness.testbed.pods import wait_until_unschedulable
 from harness.web_page import answer_of
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
+from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 from tests.testbed.operating.cli import holder
@@ -29,6 +32,9 @@ from tests.testbed.operating.cli import holder
 def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> None:
     service = deployed(namespace)
     with holder(namespace) as (running, name, pod):
+        # (The Job's controller reports that its pod is ready a second later.)
+        wait_until("the Job to be ready", lambda: _is_ready(namespace, name))
+        namespace.wait_for_log(pod, "All placements done")
         # The same by the journal alone, and by labels alone.
         [mine] = sps_json("list")
         [same] = sps_json("list", *place)
@@ -146,6 +152,8 @@ def test_a_connection_is_deleted_from_outside(namespace: Namespace, place: list[
             assert str(running.pid) in err
         assert proxies(namespace)
         assert sps_json("delete", name, "--yes", *place) == {"name": name, "deleted": True}
+        # (Its agent hears of it a moment later.)
+        wait_until("the program's agent to notice", _is_told_of_deletion)
         running.tell("leave")
         assert "deleted from outside this session" in running.expect("deleted")["message"]
     nothing_left(namespace)
@@ -185,6 +193,16 @@ def test_googles_images_are_shown_by_pods_and_labels(
         assert "remove use_insecure_credentials:false" in check["fix"]
         assert "there is no Job nobody" in _credentials_of("nobody", place)["found"]
     nothing_left(namespace)
+
+
+def _is_ready(namespace: Namespace, name: str) -> bool:
+    [job] = namespace.items("batch/v1/jobs", fieldSelector=f"metadata.name={name}")
+    return bool(job["status"].get("ready"))
+
+
+def _is_told_of_deletion() -> bool:
+    logs = (Settings.load().state_dir / "agents").glob("*.log")
+    return any(event.kind == "proxy.deleted" for log in logs for event in events_told_by(log))
 
 
 def _status_of_ready_job(place: list[str]) -> dict[str, Any] | None:
@@ -251,6 +269,7 @@ def test_status_waits_for_a_service_and_names_the_obstacle(
     namespace.user("reader", granting_rules(reading))
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig_of("reader")))
     deploy_service(namespace, {KIND: 1}, ready=False).wait_for_head()
+    wait_until_unschedulable(namespace, "worker")
     code, err = sps_failing("status", "--wait=1", *place)
     assert code == 3
     assert "not ready within 1 s" in err
