@@ -9,7 +9,6 @@ import select
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -225,7 +224,7 @@ def answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(address, timeout=DEADLINE_S) as page:
             return bool(page.status == 200)
-    except urllib.error.URLError:
+    except OSError:  # also of a connection that is reset, as the server ends
         return False
 
 
