@@ -35,8 +35,9 @@ __all__ = [
 _WORKERS = ("w0", "w1", "w2")
 #: The first device of each of the tenant's slices.
 DEVICES = (0, 4)
-#: Seconds for which hosts wait for each other in a program, and for a worker's heartbeat.
-COLLECTIVE_S, HUNG_S = 4, 5.0
+#: Seconds for which hosts wait for each other in a program, and for a worker's heartbeat, which a
+#: busy machine may delay.
+COLLECTIVE_S, HUNG_S = 4, 15.0
 #: Seconds for a round, at the most.
 EACH_S = 120.0
 _CALL_S = 30.0
