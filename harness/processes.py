@@ -65,10 +65,10 @@ def interrupt(process: subprocess.Popen[Any]) -> None:
 
     Python misses a signal that arrives just before the system call in which it waits.
     """
-    while psutil.Process(process.pid).status() not in (
-        psutil.STATUS_SLEEPING,
-        psutil.STATUS_ZOMBIE,
-    ):
+    deadline = time.monotonic() + DEADLINE_S
+    still = (psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE)
+    while (now := psutil.Process(process.pid).status()) not in still:
+        assert time.monotonic() < deadline, f"process {process.pid} is {now}"
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
 
