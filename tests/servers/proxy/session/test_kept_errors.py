@@ -37,7 +37,7 @@ def test_an_upload_for_which_a_device_has_no_room_frees_its_host_buffer(
         with pytest.raises(Failed, match=r"limit .* is 40 bytes") as raised:
             client.ready(array)
         assert raised.value.code == EXHAUSTED
-    wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
+        wait_until("no host buffer", lambda: proxy.service.host_memory.held == 0)
 
 
 def test_a_broken_upload_frees_its_host_buffer(proxy: LocalProxy, client: RawClient) -> None:
