@@ -21,7 +21,7 @@ from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grp
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 
-__all__ = ["all_free", "events_told_by", "own_entry", "served", "tenants"]
+__all__ = ["agent_logs", "all_free", "events_told_by", "own_entry", "served", "tenants"]
 
 _ANSWER_S = 10.0
 
@@ -60,10 +60,15 @@ def own_entry() -> Entry:
     return entry
 
 
+def agent_logs() -> list[Path]:
+    """Returns the logs of the agents there were."""
+    return list((Settings.load().state_dir / "agents").glob("*.log"))
+
+
 def events_told_by(log: Path | None = None) -> list[Event]:
     """Returns the events in an agent's log, by default in that of the only agent there was."""
     if log is None:
-        [log] = (Settings.load().state_dir / "agents").glob("*.log")
+        [log] = agent_logs()
     found = re.findall(r'^.* INFO (\{"kind.*\})$', log.read_text(encoding="utf-8"), re.MULTILINE)
     return [Event.from_dict(json.loads(text)) for text in found]
 

@@ -36,6 +36,8 @@ __all__ = ["Workload", "exit_code_of"]
 _FOREVER = float("inf")
 #: Seconds for the report of a proxy's end to arrive after the program has failed.
 _REPORT_S = 15.0
+#: Seconds to connect to a proxy on this machine.
+_CONNECT_S = 1.0
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
@@ -112,10 +114,12 @@ class Workload:
             environment = _environment({**own, **self.variables}, target, plugin, notes)
             self.on_start()
             code = run_child(self.command, environment)
-            if code and not target.is_remote and _is_gone(target.address):
-                # Its end explains that of the program, but may be reported later.
-                agent.wait_for_failure(_REPORT_S)
-            self.on_end()
+            try:
+                if code and not target.is_remote and _is_gone(target.address):
+                    # Its end explains that of the program, but may be reported later.
+                    agent.wait_for_failure(_REPORT_S)
+            finally:
+                self.on_end()
             is_ours = agent.state.token is not None
             if warning := run_summary.warning(notes, is_ours=is_ours):
                 progress.print_line(warning)
@@ -146,11 +150,13 @@ class Workload:
 
 
 def _is_gone(address: str) -> bool:
-    """Whether no proxy listens at the address."""
+    """Whether no proxy listens at the address: one that is only slow does."""
     try:
-        sockets.connected(address, _REPORT_S).close()
-    except OSError:
+        sockets.connected(address, _CONNECT_S).close()
+    except (ConnectionRefusedError, FileNotFoundError):
         return True
+    except OSError:
+        pass
     return False
 
 

@@ -35,7 +35,7 @@ class Liveness:
 
     @property
     def due_at(self) -> float:
-        """The time of the next check; `on_data` may change it."""
+        """The time of the next check; `on_data` and `on_unblocked` may change it."""
         return self._since + (self._pong_s if self._is_asked else self._ping_s)
 
     def on_data(self) -> bool:
@@ -44,7 +44,10 @@ class Liveness:
         return was_asked
 
     def on_unblocked(self, now: float) -> None:
-        """Restarts the timeout of a ping, because its answer can arrive only now."""
+        """Restarts the timeout of a ping, because its answer can arrive only now.
+
+        A peer that takes data and never answers is therefore not given up while data moves.
+        """
         if self._is_asked:
             self._since = now
 

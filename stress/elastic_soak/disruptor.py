@@ -139,6 +139,8 @@ class Disruptor:
                 self._hang_until_noticed(first, disruption.down_for, survival)
             case "lie":
                 self._training.lie(disruption)
+                if not self._training.lied.wait(NOTICED_S):
+                    raise LateError(f"waited {NOTICED_S:g} s for a step that lies")
                 # Until then it is down: with all slices well, the error would be the program's.
                 self._wait_for(_is_error, survival, NOTICED_S, "an error")
                 self._closed.wait(disruption.down_for)

@@ -43,6 +43,8 @@ class Training:
         self.ends_at: int | None = None
         self._over = threading.Event()
         self._lie: Disruption | None = None
+        #: Set when a step has failed so.
+        self.lied = threading.Event()
         self._never = threading.Event()
 
     def end(self) -> None:
@@ -51,6 +53,7 @@ class Training:
 
     def lie(self, disruption: Disruption) -> None:
         """Has the next step fail with an error that names no slice, and a slice with it."""
+        self.lied.clear()
         self._lie = disruption
 
     def add(self, event: Event) -> None:
@@ -85,6 +88,7 @@ class Training:
             [index] = disruption.slices
             self._world.kill(index, NOTICED_S)
             self._wait_until_lost(attempt.slice_to_devices[index])
+            self.lied.set()
             raise jax.errors.JaxRuntimeError("INTERNAL: an assertion about something else failed")
         self._world.look(attempt.slices)
 

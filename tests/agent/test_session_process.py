@@ -106,8 +106,8 @@ def test_a_refusal_reaches_the_client_as_the_error_it_is(bench: Bench) -> None:
     start = bench.start(place=False)
     with bench.session(start) as (session, _):
         eventually(lambda: bench.home.proxies, "the proxy")
-        # The proxy's end comes first; its reason is what counts. (Both at once: the agent does not
-        # wait for long.)
+        # The proxy's end comes first, but the refusal is what counts. (Both at once: the agent does
+        # not wait for long.)
         refusal = {"kind": "slices_taken", "message": "taken", "holders": "bob@b: 1"}
         bench.home.tell_all(
             start.session,

@@ -41,11 +41,15 @@ class Gate:
 def held_up(is_held: Callable[[], bool]) -> Iterator[None]:
     """Marks this thread as held up, as long as `is_held` returns True."""
     thread = threading.current_thread()
+    outer = _held.get(thread)
     _held[thread] = is_held
     try:
         yield
     finally:
-        del _held[thread]
+        if outer is None:
+            del _held[thread]
+        else:
+            _held[thread] = outer
 
 
 @contextlib.contextmanager
@@ -69,6 +73,8 @@ def patience(of: str = "") -> Iterator[None]:
             is_held = _held.get(thread) if thread.name.startswith(of) else lambda: True
             if is_held is not None and is_held() and time.monotonic() >= deadline:
                 return False
+            overdue_s = time.monotonic() - deadline
+            assert overdue_s < DEADLINE_S, f"{thread.name} hangs, and nothing holds it up"
         return True
 
     def hang_up(self: SimulatedSlices, slices: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.embedded import embedded, nothing_left
-from harness.programs import program, wait_until
+from harness.programs import DEADLINE_S, program, wait_until
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from tests.elastic.example_runs import train
 
@@ -79,7 +79,7 @@ class Disturbed:
             waits = threading.Event()
             self._threads.append(threading.Thread(target=self._come, args=(waits,)))
             self._threads[-1].start()
-            waits.wait()
+            assert waits.wait(DEADLINE_S), "nobody came"
         return False
 
     def join(self) -> None:

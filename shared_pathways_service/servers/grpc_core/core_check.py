@@ -20,7 +20,7 @@ from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS
 
 __all__ = ["fault", "use_core"]
 
-#: The time for one call of the test, in seconds: a busy machine may stop this process for some.
+#: The time for one call of the test, in seconds: a busy machine may stop this process for several.
 _DEADLINE_S = 20.0
 _ECHO, _STAY = "/check/Echo", "/check/Stay"
 _KEY, _VALUE = "check-bin", b"\x00\xff"

@@ -15,6 +15,7 @@ import pytest
 
 from harness.processes import DEADLINE_S, ServerProcess
 from harness.proxy.raw import RawClient, split
+from harness.testbed.ways import loopback_listener
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
 from shared_pathways_service.metrics.families import values_of
@@ -34,10 +35,8 @@ NS = "sps_proxy_link"
 @pytest.fixture
 def port() -> Iterator[int]:
     """A free port, which the system assigns to no other socket during the test."""
-    with socket.socket() as reserving:
-        # With this option, and as it does not listen, a server can listen on the port all the same.
-        reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserving.bind(("127.0.0.1", 0))
+    # (As this one does not listen, a server can listen on the port all the same.)
+    with loopback_listener(0) as reserving:
         yield int(reserving.getsockname()[1])
 
 

@@ -267,7 +267,7 @@ def test_preempted_work_fails_and_resumes_after_the_return(
     service.start_rm("--preemption_grace_s=0")
     proxy.wait_for_line("2 of 2 slices placed", times=2)
     np.testing.assert_array_equal(client.fetch(array), FOUR)
-    service.status()
+    service.status()  # (Waits until this channel is connected again.)
     vip = service.tenant("vip", priority=2_000_000)
     proxy.wait_for_line("Transition slice 0 placed -> unplaced: preempted by vip@laptop")
     proxy.wait_for_line("Waiting for placement at position 1")

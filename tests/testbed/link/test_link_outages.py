@@ -11,13 +11,12 @@ import pytest
 
 from harness.programs import wait_until
 from harness.testbed.clients import nothing_left
-from harness.testbed.kills import events_told_by
+from harness.testbed.kills import agent_logs, events_told_by
 from harness.testbed.link_clients import link_client
 from harness.testbed.link_faults import survived
 from harness.testbed.network_namespaces import network_namespace, why_unavailable
 from harness.testbed.plugin import IMAGES
 from harness.testbed.ways import open_way
-from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import DeployedService, Testbed, new_namespace
 from tests.testbed.link.conftest import deployed_with
 
@@ -108,10 +107,6 @@ def test_a_short_silence_is_no_loss(service: DeployedService) -> None:
         client.stepped()
         assert survived(before, client.stop()).losses == 0
     nothing_left(namespace)
-
-
-def agent_logs() -> list[Path]:
-    return list((Settings.load().state_dir / "agents").glob("*.log"))
 
 
 def has_dialled_in_vain(log: Path) -> bool:

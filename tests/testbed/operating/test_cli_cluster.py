@@ -16,14 +16,13 @@ import pytest
 from harness.processes import REPOSITORY
 from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running, wait_until
 from harness.testbed.clients import KIND, deployed, nothing_left, proxies
-from harness.testbed.kills import events_told_by
+from harness.testbed.kills import agent_logs, events_told_by
 from harness.testbed.pods import wait_until_unschedulable
 from harness.web_page import answer_of
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
-from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, read_audit_log
 from tests.testbed.operating.cli import holder
@@ -201,8 +200,9 @@ def _is_ready(namespace: Namespace, name: str) -> bool:
 
 
 def _is_told_of_deletion() -> bool:
-    logs = (Settings.load().state_dir / "agents").glob("*.log")
-    return any(event.kind == "proxy.deleted" for log in logs for event in events_told_by(log))
+    return any(
+        event.kind == "proxy.deleted" for log in agent_logs() for event in events_told_by(log)
+    )
 
 
 def _status_of_ready_job(place: list[str]) -> dict[str, Any] | None:
