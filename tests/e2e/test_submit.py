@@ -36,6 +36,7 @@ time.sleep(600)
 #: Uses its slices until it is started again.
 UNTIL_RETRIED = """
 import os, jax.numpy as jnp
+jnp.arange(4.0).sum().block_until_ready()
 print("computes", flush=True)
 while os.environ["SPS_JOB_ATTEMPT"] == "1":
     jnp.arange(4.0).sum().block_until_ready()
