@@ -34,8 +34,9 @@ LABELS: Final = {
 SPACING_S: Final = 10.5
 #: Seconds after which an unchanged level is written again.
 REPEAT_S: Final = 60.0
-#: Seconds after a session's end in which it may be reported: one spacing and a call.
-LINGER_S: Final = 12.0
+#: Seconds after a session's end in which it may be reported: one spacing, and calls that a busy
+#: machine delays. It ends as soon as all is reported.
+LINGER_S: Final = 25.0
 #: Maximum number of queued values per level: the next one and the latest one.
 _WAITING: Final = 2
 
