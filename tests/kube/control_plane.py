@@ -12,14 +12,17 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from google.auth import crypt, jwt
 
 from shared_pathways_service.kube.tls import client_tls
+from shared_pathways_service.testing.testbed.api import Api
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
+from shared_pathways_service.testing.testbed.new_rules import wait_for_rules
 from shared_pathways_service.testing.testbed.ports import pick_ports
 from shared_pathways_service.tunnel.frames import SUBPROTOCOL
 from shared_pathways_service.tunnel.websocket import handshake_headers
@@ -46,6 +49,7 @@ class ControlPlane:
         self._write("clients.crt", self.clients.certificate)
         servers = Authority("servers")
         self.authority = servers.certificate
+        self._write("servers.crt", servers.certificate)
         certificate, key = servers.issue("kube-apiserver", address="127.0.0.1")
         self._write("server.crt", certificate)
         self._write("server.key", key)
@@ -158,6 +162,12 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=20, context=context) as answer:
             text = answer.read()
         return json.loads(text) if text.startswith(b"{") else text.decode()
+
+    def wait_for_rules(self, namespace: str, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Waits until rules that were bound to alice are in force (namespace "": in all)."""
+        wait_for_rules(
+            Api(self.url, self.directory / "servers.crt", self.admin), namespace, "alice", rules
+        )
 
     def compact(self) -> None:
         """Makes etcd forget all but the present."""

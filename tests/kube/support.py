@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from harness.programs import wait_until
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
@@ -44,24 +43,7 @@ def allow(plane: ControlPlane, namespace: str, *rules: dict[str, Any]) -> None:
         "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
     }
     plane.call("POST", f"{root}/rolebindings", binding)
-    rule = rules[0]
-    wait_for_rule(
-        plane,
-        namespace=namespace,
-        group=rule["apiGroups"][0],
-        resource=rule["resources"][0],
-        verb=rule["verbs"][0],
-    )
-
-
-def wait_for_rule(plane: ControlPlane, **attributes: str) -> None:
-    """Waits until the API server knows what alice may do: it learns of new rules a moment later."""
-    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    body = {"spec": {"user": "alice", "groups": ["tenants"], "resourceAttributes": attributes}}
-    wait_until(
-        "the API server to know new rules",
-        lambda: plane.call("POST", reviews, body)["status"]["allowed"],
-    )
+    plane.wait_for_rules(namespace, rules)
 
 
 class Watching:

@@ -16,7 +16,6 @@ from shared_pathways_service.kube.kubeconfig import access_of_context, read_kube
 from shared_pathways_service.manifests.permissions import granting_rules
 from shared_pathways_service.manifests.priority_classes import READING
 from tests.kube.control_plane import ControlPlane
-from tests.kube.support import wait_for_rule
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 RBAC = "rbac.authorization.k8s.io"
@@ -98,8 +97,7 @@ def test_without_permission_the_known_classes_are_used_with_a_note(
     }
     control_plane.call("POST", f"{root}/clusterrolebindings", binding)
     try:
-        group, resource = "scheduling.k8s.io", "priorityclasses"
-        wait_for_rule(control_plane, group=group, resource=resource, verb="get")
+        control_plane.wait_for_rules("", getting)
         assert read(control_plane, control_plane.alice, name) == value
         error = refused(control_plane, control_plane.alice, AccessDenied, "pressing")
         assert "list" in error.rule
