@@ -60,19 +60,6 @@ def is_gone(pid: int) -> bool:
     return True
 
 
-def interrupt(process: subprocess.Popen[Any]) -> None:
-    """Sends SIGINT, as Ctrl-C does, to a process that is about to wait for something.
-
-    Python misses a signal that arrives just before the system call in which it waits.
-    """
-    deadline = time.monotonic() + DEADLINE_S
-    still = (psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE)
-    while (now := psutil.Process(process.pid).status()) not in still:
-        assert time.monotonic() < deadline, f"process {process.pid} is {now}"
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-
-
 class ServerProcess:
     """One ``python -m MODULE`` whose log is recorded; use as a context manager.
 

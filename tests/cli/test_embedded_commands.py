@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from harness.embedded import embedded, journal, nothing_left
-from harness.processes import REPOSITORY, interrupt
+from harness.processes import REPOSITORY
 from harness.programs import DEADLINE_S, program, sps, sps_failing, wait_until
+from harness.signals import interrupt
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from harness.embedded import embedded, nothing_left, status
-from harness.processes import interrupt, run_async
+from harness.processes import run_async
 from harness.programs import (
     DEADLINE_S,
     program,
@@ -23,6 +23,7 @@ from harness.programs import (
     sps_running,
     wait_until,
 )
+from harness.signals import interrupt
 from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew
 from shared_pathways_service.operations.service_readers.manager_calls import Manager

@@ -15,11 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.signals import suspend
 from shared_pathways_service.connection.interrupts import InterruptWatch
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.support import eventually
-from tests.jax_client.conftest import DEADLINE_S, run_proxy, start_program, stop
+from tests.jax_client.conftest import DEADLINE_S, run_proxy, start_program
 
 LOST = LinkView(state="lost", lost_at=0.0)
 
@@ -117,7 +118,7 @@ def computing(directory: Path, compute: str, *, is_lost: bool) -> Iterator[Run]:
                     [session] = home.proxies
                     home.tell(session, "link.lost", "reset by the peer")
                     eventually(lambda: run.has_said("link lost"), "the loss")
-                stop(run.proxy)
+                suspend(run.proxy.pid)
                 run.go_on()
                 assert run.heard() == "computing"
                 wait_until_blocked(program)

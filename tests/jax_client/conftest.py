@@ -11,11 +11,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.foreign import environment_without_us
@@ -143,23 +141,6 @@ def run_proxy(directory: Path, name: str, *, slices: int) -> Iterator[Proxy]:
     """Runs a proxy for the length of the block."""
     with start_proxy(directory, name, slices=slices) as started:
         yield started.serving()
-
-
-def stop(process: psutil.Process) -> None:
-    """Stops a process, and waits until no thread of it runs any more."""
-
-    def states() -> set[str]:
-        found = set()
-        for task in Path(f"/proc/{process.pid}/task").glob("*/stat"):
-            with contextlib.suppress(OSError):  # the thread has ended
-                found.add(task.read_text().rpartition(") ")[2][0])
-        return found
-
-    process.suspend()
-    deadline = time.monotonic() + DEADLINE_S
-    while states() != {"T"}:
-        assert time.monotonic() < deadline, f"it does not stop: {states()}"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

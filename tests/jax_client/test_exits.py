@@ -13,6 +13,7 @@ import jax
 import psutil
 import pytest
 
+from harness.signals import suspend
 from tests.jax_client.conftest import (
     DEADLINE_S,
     PRELUDE,
@@ -21,7 +22,6 @@ from tests.jax_client.conftest import (
     run_program,
     run_proxy,
     start_program,
-    stop,
 )
 
 pytestmark = pytest.mark.race
@@ -86,7 +86,7 @@ def test_a_signal_in_the_middle_of_a_fetch(
         assert program.stdout
         assert program.stdin
         assert program.stdout.readline() == "attached\n"
-        stop(process)
+        suspend(process.pid)
         program.stdin.write("go\n")
         program.stdin.flush()
         assert program.stdout.readline() == "fetching\n"

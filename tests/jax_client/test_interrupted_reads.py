@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.jax_client.conftest import DEADLINE_S, PRELUDE, run_proxy, start_program, stop
+from harness.signals import suspend
+from tests.jax_client.conftest import DEADLINE_S, PRELUDE, run_proxy, start_program
 
 PROGRAM = """
 import faulthandler, signal
@@ -55,7 +56,7 @@ def test_one_interrupt_ends_the_wait(own_directories: Path, read: str) -> None:
         try:
             process = psutil.Process(proxy.pid)
             expect(program, "attached")
-            stop(process)
+            suspend(process.pid)
             tell(program)
             expect(program, "interrupted")
             process.resume()

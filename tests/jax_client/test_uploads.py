@@ -11,12 +11,7 @@ from tests.jax_client.conftest import PRELUDE, run_program, run_proxy
 
 UPLOADS = """
 import signal
-from pathlib import Path
-
-def is_stopped(pid):
-    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
-    states = [task.read_text().rpartition(") ")[2][0] for task in tasks]
-    return set(states) == {"T"}
+from harness.signals import suspend
 
 attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
 import jax
@@ -31,9 +26,8 @@ def upload():
     sent.set()
 
 # (The proxy may not have answered the upload before yet, which then counts as the first.)
-os.kill(proxy, signal.SIGSTOP)
 try:
-    wait_until(lambda: is_stopped(proxy), "the proxy to stop")
+    suspend(proxy)
     thread = threading.Thread(target=upload)
     thread.start()
     assert begun.wait(60)
