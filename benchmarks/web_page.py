@@ -144,7 +144,7 @@ def cpu_s(session: CDPSession) -> float:
 def _run() -> dict[str, Any]:
     chromium = shutil.which("chromium")
     if chromium is None:
-        raise SystemExit("error: Chromium is missing. hint: scripts/browser installs it")
+        raise SystemExit("error: Chromium is missing. hint: apt-get install chromium")
     script = service()
     with sync_playwright() as playwright, page_of(script) as port:
         browser = playwright.chromium.launch(

@@ -225,7 +225,7 @@ def test_a_port_that_is_taken_and_another_name_of_the_browser(
     ):
         pass
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(AssertionError, match="scripts/browser"):
+    with pytest.raises(AssertionError, match="apt-get install chromium"):
         chromium_path()
     named = tmp_path / "google-chrome"
     named.touch(mode=0o755)
