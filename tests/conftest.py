@@ -27,7 +27,12 @@ ENDING_S = 20.0
 T = TypeVar("T")
 
 #: Fixtures that several directories of tests use.
-pytest_plugins = ("harness.testbed.plugin", "tests.hypothesis_profiles")
+pytest_plugins = (
+    "harness.layers.plugin",
+    "harness.testbed.programs",
+    "harness.testbed.plugin",
+    "tests.hypothesis_profiles",
+)
 
 # Behind a shell's `&` or `nohup` they are ignored, and the programs that tests signal inherit that.
 for _number, _usual in (

@@ -11,27 +11,25 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import filelock
 import pytest
 
+from harness.testbed.programs import CACHE_DIR, real_cluster, sayer, skip_without_testbed
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
-from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.testing.testbed import (
     Namespace,
     Testbed,
     TestbedUnavailable,
     new_namespace,
 )
-from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_IMAGE
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.launching import launch
 
-#: Before tests get a cache directory of their own.
-CACHE_DIR = Settings.load().cache_dir
 _FAILED = pytest.StashKey[bool]()
 #: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
 IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
@@ -51,16 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "safe_on_shared: disturbs nobody on a real cluster that others use, too"
     )
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds the control plane where it is needed: in a test's own time it would take too long."""
-    options = session.config.option
-    needed = any("testbed" in getattr(item, "fixturenames", ()) for item in session.items)
-    if needed and not (options.collectonly or _real_cluster(session.config)):
-        # That it cannot be built is said by the fixture.
-        with contextlib.suppress(TestbedUnavailable):
-            find_or_build(CACHE_DIR, _sayer(session.config))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -85,10 +73,9 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def testbed(request: pytest.FixtureRequest) -> Testbed:
+def testbed(testbed_programs: Programs, request: pytest.FixtureRequest) -> Testbed:
     """The run's testbed: whoever needs it first starts it, and it ends with the run."""
-    if _real_cluster(request.config):
-        pytest.skip("needs a testbed, and this run is on a real cluster")
+    del testbed_programs  # they are there
     # The process that lives as long as the run.
     owner = os.getppid() if _is_worker() else os.getpid()
     directory = _directory(owner)
@@ -96,7 +83,7 @@ def testbed(request: pytest.FixtureRequest) -> Testbed:
         description = Description.read(directory)
         if description is None or not description.process.is_alive():
             shutil.rmtree(directory, ignore_errors=True)
-            _start(directory, owner, _sayer(request.config))
+            _start(directory, owner, request.config)
     return Testbed.attach(directory)
 
 
@@ -104,7 +91,7 @@ def testbed(request: pytest.FixtureRequest) -> Testbed:
 def own_testbed(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Testbed]:
     """A testbed of a module's own, for what would disturb all others, as an API server's death."""
     del testbed  # it says whether there can be one
-    with Testbed.start(cache_dir=CACHE_DIR, report=_sayer(request.config)) as made:
+    with Testbed.start(cache_dir=CACHE_DIR, report=sayer(request.config)) as made:
         yield made
 
 
@@ -114,7 +101,7 @@ def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Name
     with new_namespace(testbed) as made:
         yield made
         if request.node.stash.get(_FAILED, False):
-            say = _sayer(request.config)
+            say = sayer(request.config)
             say(f"{request.node.nodeid} failed; namespace {made.name}:\n{made.diagnostics()}")
 
 
@@ -144,7 +131,7 @@ class SharedCluster:
 @pytest.fixture
 def shared_cluster(request: pytest.FixtureRequest) -> SharedCluster:
     """The cluster that this run names, for tests marked ``safe_on_shared``."""
-    named = _real_cluster(request.config)
+    named = real_cluster(request.config)
     if not named:
         pytest.skip("no cluster is named; tests/testbed/test_kube_context.py names the testbed")
     return SharedCluster(
@@ -152,16 +139,6 @@ def shared_cluster(request: pytest.FixtureRequest) -> SharedCluster:
         namespace=request.config.getoption("--kube-namespace"),
         pathways_service=request.config.getoption("--pathways-service"),
     )
-
-
-def _real_cluster(config: pytest.Config) -> Mapping[str, str]:
-    """Returns what names the real cluster of this run; nothing: the run is on the testbed."""
-    if context := config.getoption("--kube-context"):
-        return {"context": context}
-    given = {name: config.getoption(f"--{name}") for name in ("cluster", "project", "region")}
-    if any(given.values()) and not all(given.values()):
-        raise pytest.UsageError("--cluster, --project and --region go together")
-    return {name: value for name, value in given.items() if value}
 
 
 def _is_worker() -> bool:
@@ -172,26 +149,12 @@ def _directory(owner: int) -> Path:
     return Path(tempfile.gettempdir()) / f"sps-testbed-{os.getuid()}-{owner}"
 
 
-def _start(directory: Path, owner: int, say: Callable[[str], None]) -> None:
+def _start(directory: Path, owner: int, config: pytest.Config) -> None:
     directory.mkdir(mode=0o700)
     with contextlib.ExitStack() as undo:
         undo.callback(shutil.rmtree, directory)
         try:
-            launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=say)
+            launch(directory, cache_dir=CACHE_DIR, parent_pid=owner, report=sayer(config))
         except TestbedUnavailable as error:
-            if os.environ.get("CI") == "true":
-                raise
-            say(f"NO TESTBED, its tests are skipped: {error}")
-            pytest.skip(f"no testbed: {error}")
+            skip_without_testbed(error, config)
         undo.pop_all()
-
-
-def _sayer(config: pytest.Config) -> Callable[[str], None]:
-    """Returns what writes a line past pytest's capture: a build takes minutes, and so on."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-
-    def say(text: str) -> None:
-        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            os.write(2, f"testbed: {text}\n".encode())
-
-    return say

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,24 +9,15 @@ from typing import Any
 
 import pytest
 
-from harness.testbed.plugin import CACHE_DIR
 from shared_pathways_service.kube.gke import ENDPOINT_VARIABLE
 from shared_pathways_service.testing.google import FakeGoogle
-from shared_pathways_service.testing.testbed import TestbedUnavailable
-from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.build import Programs
 from tests.kube.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="session")
-def _control_plane() -> Iterator[ControlPlane]:
-    try:
-        programs = find_or_build(CACHE_DIR, _say)
-    except TestbedUnavailable as error:
-        if os.environ.get("CI") == "true":
-            raise
-        _say(f"NO API SERVER, its tests are skipped: {error}")
-        pytest.skip(f"no API server: {error}")
-    plane = ControlPlane(programs)
+def _control_plane(testbed_programs: Programs) -> Iterator[ControlPlane]:
+    plane = ControlPlane(testbed_programs)
     try:
         plane.start()
         yield plane
@@ -66,11 +56,6 @@ def google(monkeypatch: pytest.MonkeyPatch, own_directories: Path) -> Callable[.
         return fake
 
     return use
-
-
-def _say(text: str) -> None:
-    # Past pytest's capture: a build takes minutes, and what is skipped must not go unseen.
-    os.write(2, f"tests/kube: {text}\n".encode())
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 import pytest
 
 from harness.session_requests import tenant_request
-from harness.testbed.plugin import CACHE_DIR
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.manifests.names import LABEL_SESSION, PROXY_CONTAINER
-from shared_pathways_service.testing.testbed import TestbedUnavailable
-from shared_pathways_service.testing.testbed.build import find_or_build
+from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.ports import pick_ports
 from tests.kube.control_plane import DEADLINE_S, ControlPlane
 from tests.kube.support import with_api
@@ -52,14 +49,8 @@ class SplitControlPlane(ControlPlane):
 
 
 @pytest.fixture
-def split() -> Iterator[SplitControlPlane]:
-    try:
-        programs = find_or_build(CACHE_DIR, print)
-    except TestbedUnavailable as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no API server: {error}")
-    plane = SplitControlPlane(programs)
+def split(testbed_programs: Programs) -> Iterator[SplitControlPlane]:
+    plane = SplitControlPlane(testbed_programs)
     try:
         plane.start()
         yield plane

@@ -24,7 +24,7 @@ import filelock
 from shared_pathways_service.testing.testbed.errors import TestbedUnavailable
 from shared_pathways_service.testing.testbed.patches import PATCHES
 
-__all__ = ["Programs", "find_or_build"]
+__all__ = ["Programs", "find_built", "find_or_build"]
 
 _MODULES = Path(__file__).parent / "modules"
 #: The Go version that the modules require.
@@ -94,12 +94,10 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
     Raises:
       TestbedUnavailable: There is no Go, or too old a one, or the build fails.
     """
-    parent = cache_dir / "testbed"
+    if (built := find_built(cache_dir)) is not None:
+        return built
     version = _go_version()
     if version is None:
-        # The programs can be used even if Go was removed since.
-        if built := sorted(parent.glob(f"{_key()}-go*/bin")):
-            return Programs(built[-1].parent)
         raise TestbedUnavailable(
             "the testbed's control plane is built with Go, and there is no program `go`",
             hint=f"install Go {_GO[0]}.{_GO[1]} or newer, once: the built programs stay",
@@ -108,13 +106,21 @@ def find_or_build(cache_dir: Path, report: Callable[[str], None]) -> Programs:
         raise TestbedUnavailable(
             f"the control plane needs Go {_GO[0]}.{_GO[1]} or newer, and `go` is {version}"
         )
+    parent = cache_dir / "testbed"
     done = parent / f"{_key()}-{version}"
-    if not done.is_dir():
-        parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(parent / "build.lock"):
-            if not done.is_dir():
-                _build(done, version, report)
+    parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(parent / "build.lock"):
+        if not done.is_dir():
+            _build(done, version, report)
     return Programs(done)
+
+
+def find_built(cache_dir: Path) -> Programs | None:
+    """Returns the programs without building any; None: they are not built, or for another Go."""
+    # The programs can be used even if Go was removed since.
+    version = _go_version() or "go*"
+    built = sorted((cache_dir / "testbed").glob(f"{_key()}-{version}/bin"))
+    return Programs(built[-1].parent) if built else None
 
 
 def _go_version() -> str | None:

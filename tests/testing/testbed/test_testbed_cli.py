@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.processes import REPOSITORY
-from harness.testbed.plugin import CACHE_DIR
+from harness.testbed.programs import CACHE_DIR
 from shared_pathways_service.manifests.service_jobset import service_address
 from shared_pathways_service.testing.testbed import Testbed
 

@@ -15,8 +15,8 @@ import pytest
 
 from harness.processes import REPOSITORY, is_alive
 from harness.programs import wait_until
-from harness.testbed.plugin import CACHE_DIR
 from harness.testbed.pods import container, phase, pod
+from harness.testbed.programs import CACHE_DIR
 from shared_pathways_service.testing.testbed import (
     ApiRefused,
     Testbed,

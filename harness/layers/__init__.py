@@ -1,0 +1,1 @@
+"""Layers of the tests: pure, local, with a control plane, and long."""

@@ -1,0 +1,170 @@
+"""Finds what the code of a test can reach: functions, classes and modules that it names."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+__all__ = ["Reach"]
+
+
+class Reach:
+    """Answers whether code can reach something, by the names in it; remembers the answers.
+
+    Names are followed through functions and classes of some packages. A class counts with all its
+    methods, as nothing says which of them is called. What is only named by a string, or passed by a
+    parameter of a test, is not seen.
+
+    Args:
+      packages: Top-level packages whose code is followed.
+      modules: Modules that are looked for; naming one is enough.
+      names: Attributes and functions that are looked for, whatever they belong to.
+      objects: Functions and classes that are looked for, as ``module:name``.
+    """
+
+    def __init__(
+        self,
+        packages: Collection[str],
+        *,
+        modules: Collection[str],
+        names: Collection[str],
+        objects: Collection[str] = (),
+    ) -> None:
+        self._packages = frozenset(packages)
+        self._modules = frozenset(modules)
+        self._names = frozenset(names)
+        self._objects = frozenset(objects)
+        self._named: dict[int, tuple[object, tuple[object, ...], bool]] = {}
+        self._answers: dict[int, bool] = {}
+
+    def reaches(self, thing: object) -> bool:
+        """Returns whether a function, class or module is one that is looked for, or reaches one."""
+        if (known := self._answers.get(id(thing))) is not None:
+            return known
+        seen: set[int] = set()
+        to_visit = [thing]
+        while to_visit:
+            visited = to_visit.pop()
+            if id(visited) in seen:
+                continue
+            seen.add(id(visited))
+            if self._answers.get(id(visited)) or self._is_sought(visited):
+                self._answers[id(thing)] = True
+                return True
+            named, has_name = self._step(visited)
+            if has_name:
+                self._answers[id(thing)] = True
+                return True
+            to_visit += named
+        # (Nothing that was reached can reach more.)
+        self._answers.update(dict.fromkeys(seen, False))
+        return False
+
+    def _is_sought(self, thing: object) -> bool:
+        if isinstance(thing, types.ModuleType):
+            return thing.__name__ in self._modules
+        if not isinstance(thing, types.FunctionType | type):
+            return False
+        return f"{thing.__module__}:{thing.__qualname__}" in self._objects
+
+    def _step(self, thing: object) -> tuple[tuple[object, ...], bool]:
+        """Returns what a thing names, and whether it has a name that is looked for."""
+        if (known := self._named.get(id(thing))) is None:
+            found: list[object] = []
+            has_name = False
+            for part in self._parts(thing):
+                if isinstance(part, types.FunctionType):
+                    names = set(_names(part.__code__))
+                    has_name = has_name or not names.isdisjoint(self._names)
+                    found += _resolved(part, names, self._follows)
+                else:
+                    found.append(part)
+            known = self._named[id(thing)] = (thing, tuple(found), has_name)
+        return known[1], known[2]
+
+    def _parts(self, thing: object) -> Iterator[object]:
+        """Yields the functions of a thing whose code is followed, and things that it holds."""
+        if isinstance(thing, types.FunctionType):
+            if self._follows(thing):
+                yield thing
+                yield from _held(thing)
+        elif isinstance(thing, type):
+            if self._follows(thing):
+                yield from _members(thing)
+        elif not isinstance(thing, types.ModuleType):
+            yield from _contents(thing)
+            if self._follows(type(thing)):
+                yield type(thing)
+
+    def _follows(self, thing: object) -> bool:
+        return _module_of(thing).partition(".")[0] in self._packages
+
+
+def _module_of(thing: object) -> str:
+    # (Of other objects any attribute may be computed.)
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__
+    return str(thing.__module__) if isinstance(thing, types.FunctionType | type) else ""
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Yields the names of globals, attributes and imports in code and in what is defined in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _resolved(
+    function: types.FunctionType, names: set[str], follows: Callable[[object], bool]
+) -> Iterator[object]:
+    # (An import in a function has the module's whole name, and no global.)
+    found = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
+    yield from found
+    for value in found:
+        if isinstance(value, types.ModuleType) and follows(value):
+            yield from (vars(value)[name] for name in names if name in vars(value))
+
+
+def _held(function: types.FunctionType) -> Iterator[object]:
+    """Yields what a function's closure and defaults hold, and what it wraps."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # a name that has no value yet
+            continue
+    yield from function.__defaults__ or ()
+    if (wrapped := getattr(function, "__wrapped__", None)) is not None:
+        yield wrapped
+
+
+def _members(cls: type[Any]) -> Iterator[object]:
+    """Yields the functions of a class, and its bases."""
+    for value in vars(cls).values():
+        if isinstance(value, staticmethod | classmethod):
+            yield value.__func__
+        elif isinstance(value, property):
+            yield from filter(None, (value.fget, value.fset))
+        elif isinstance(value, functools.cached_property):
+            yield value.func
+        elif isinstance(value, types.FunctionType | functools.partialmethod):
+            yield value
+    yield from cls.__bases__
+
+
+def _contents(thing: object) -> Iterator[object]:
+    """Yields what an object holds that may hold code."""
+    if isinstance(thing, functools.partial):
+        yield from (thing.func, *thing.args, *thing.keywords.values())
+    elif isinstance(thing, types.MethodType):
+        yield from (thing.__func__, type(thing.__self__))
+    elif isinstance(thing, list | tuple | set | frozenset):
+        yield from thing
+    elif isinstance(thing, dict):
+        yield from thing.values()
+    elif callable(wrapped := inspect.getattr_static(thing, "__wrapped__", None)):
+        yield wrapped

@@ -1,0 +1,82 @@
+"""The control plane's programs as a fixture: built where a run needs them, or its tests skipped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from harness.layers.plugin import layer_of
+from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.testing.testbed import TestbedUnavailable
+from shared_pathways_service.testing.testbed.build import Programs, find_built, find_or_build
+
+__all__ = ["CACHE_DIR", "real_cluster", "sayer", "skip_without_testbed", "testbed_programs"]
+
+#: Before tests get a cache directory of their own.
+CACHE_DIR = Settings.load().cache_dir
+_MAY_BUILD = pytest.StashKey[bool]()
+
+
+def real_cluster(config: pytest.Config) -> dict[str, str]:
+    """Returns what names the real cluster of this run; nothing: the run is on the testbed."""
+    if context := config.getoption("--kube-context"):
+        return {"context": context}
+    given = {name: config.getoption(f"--{name}") for name in ("cluster", "project", "region")}
+    if any(given.values()) and not all(given.values()):
+        raise pytest.UsageError("--cluster, --project and --region go together")
+    return {name: value for name, value in given.items() if value}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds the control plane where it is needed: in a test's own time it would take too long."""
+    config = session.config
+    needed = [item for item in session.items if layer_of(item) == "testbed"]
+    # A run of `tests/manifests`, say, has one such test, and is not for it.
+    may_build = config.stash[_MAY_BUILD] = (
+        os.environ.get("CI") == "true"
+        or len(needed) == len(session.items)
+        or "testbed" in config.option.markexpr.replace("not testbed", "")
+    )
+    if needed and may_build and not (config.option.collectonly or real_cluster(config)):
+        # That it cannot be built is said by the fixture.
+        with contextlib.suppress(TestbedUnavailable):
+            find_or_build(CACHE_DIR, sayer(config))
+
+
+@pytest.fixture(scope="session")
+def testbed_programs(request: pytest.FixtureRequest) -> Programs:
+    """The programs of the control plane; a test that needs them is of layer `testbed`."""
+    config = request.config
+    if real_cluster(config):
+        pytest.skip("needs a testbed, and this run is on a real cluster")
+    if not config.stash[_MAY_BUILD]:
+        if (built := find_built(CACHE_DIR)) is not None:
+            return built
+        pytest.skip("no testbed is built: `pytest -m testbed` builds it, once (docs/testbed.md)")
+    try:
+        return find_or_build(CACHE_DIR, sayer(config))
+    except TestbedUnavailable as error:
+        skip_without_testbed(error, config)
+
+
+def skip_without_testbed(error: TestbedUnavailable, config: pytest.Config) -> NoReturn:
+    """Skips a test and says why, past pytest's capture; raises the error in CI."""
+    if os.environ.get("CI") == "true":
+        raise error
+    sayer(config)(f"NO TESTBED, its tests are skipped: {error}")
+    pytest.skip(f"no testbed: {error}")
+
+
+def sayer(config: pytest.Config) -> Callable[[str], None]:
+    """Returns what writes a line past pytest's capture: a build takes minutes, and so on."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            os.write(2, f"testbed: {text}\n".encode())
+
+    return say
