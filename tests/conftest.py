@@ -29,6 +29,7 @@ T = TypeVar("T")
 #: Fixtures that several directories of tests use.
 pytest_plugins = (
     "harness.layers.plugin",
+    "harness.suite.recorder",
     "harness.testbed.programs",
     "harness.testbed.plugin",
     "tests.hypothesis_profiles",

@@ -7,7 +7,7 @@ import pytest
 from harness.embedded import embedded, nothing_left, status
 from harness.programs import program, wait_until
 
-pytestmark = pytest.mark.race
+pytestmark = [pytest.mark.heavy, pytest.mark.race]
 
 IDLE = """
 import queue

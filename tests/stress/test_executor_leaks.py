@@ -7,7 +7,7 @@ import pytest
 from stress.executor_leaks import grown, run
 from stress.growth import Held
 
-pytestmark = pytest.mark.race
+pytestmark = [pytest.mark.heavy, pytest.mark.race]
 
 #: The allowed growth: descriptors that each loss leaves exceed it, or three threads. (The proxy's
 #: vary by two dozen, with gRPC's and those of transfers; JAX and gRPC still start some.)

@@ -22,6 +22,7 @@ from stress.fuzz.rounds import ROUNDS, run_sequence
 from stress.fuzz.witness import Witness, check_nothing_left
 
 
+@pytest.mark.heavy
 @pytest.mark.race
 def test_random_requests_and_bytes_do_no_harm() -> None:
     campaign = Campaign(seed=20, tell=print)

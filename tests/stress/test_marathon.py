@@ -17,6 +17,7 @@ _STEADY = {"MALLOC_MMAP_THRESHOLD_": str(64 << 10), "MALLOC_ARENA_MAX": "1"}
 _ALLOWED_MB = {"proxy": 4.0, "client": 64.0}
 
 
+@pytest.mark.heavy
 def test_memory_and_handles_stay_flat() -> None:
     laps: list[Lap] = []
     # It compares the values, and the counters and descriptors after each lap with the first.

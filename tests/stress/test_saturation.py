@@ -12,6 +12,7 @@ import pytest
 from harness.processes import REPOSITORY
 
 
+@pytest.mark.heavy
 @pytest.mark.race
 def test_no_slice_is_lost_under_load(tmp_path: Path) -> None:
     out = tmp_path / "result.json"

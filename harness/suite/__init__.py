@@ -1,0 +1,1 @@
+"""`scripts/test`: runs the tests in phases, and what failed again, alone; keeps evidence."""

@@ -1,0 +1,183 @@
+"""Flakes: tests that failed once and passed alone. Their failures are kept, and filed.
+
+scripts/flakes         lists the failures that are kept in the user's cache directory
+scripts/flakes file    moves them to tests/flakes/, one file per test, for an explanation or a fix
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.suite.records import Failure, TestResult
+from shared_pathways_service.runtime.settings import Settings
+
+__all__ = ["FILED", "Flake", "file_kept", "keep", "kept_flakes", "kept_in", "provenance"]
+
+#: One file per test, in the repository.
+FILED = Path("tests/flakes")
+#: Lines of a failure that a filed entry has, from its end.
+_LINES = 60
+_PACKAGES = ("jax", "jaxlib", "grpcio", "pytest", "pytest-xdist", "hypothesis")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flake:
+    """A test that failed, and then passed each time when it ran alone.
+
+    Attributes:
+      result: The failure.
+      phase: The part of the run in which it failed.
+      workers: Processes that ran tests at once.
+      alone_s: Seconds of each run alone.
+    """
+
+    result: TestResult
+    phase: str
+    workers: int
+    alone_s: Sequence[float]
+
+
+def provenance() -> dict[str, Any]:
+    """Returns the commit, the versions and the machine of this run."""
+    return {
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    return git("rev-parse", "HEAD") + ("-changed" if git("status", "--porcelain") else "")
+
+
+def kept_in() -> Path:
+    """Returns the directory in which failures are kept; it need not exist."""
+    return Settings.load().cache_dir / "flakes"
+
+
+def keep(flake: Flake) -> Path:
+    """Writes a failure with all that is known of it; returns the file."""
+    first = flake.result.failures[0]
+    entry = {
+        "test": flake.result.test,
+        "failed_at": first.at,
+        "phase": flake.phase,
+        "workers": flake.workers,
+        "load": list(first.load),
+        "cpu_pressure": first.cpu_pressure,
+        "seeds": dict(first.seeds),
+        "alone_s": [round(seconds, 1) for seconds in flake.alone_s],
+        **provenance(),
+        "failures": [
+            {"when": failure.when, "text": failure.text, "output": _output(failure)}
+            for failure in flake.result.failures
+        ],
+    }
+    directory = kept_in()
+    directory.mkdir(parents=True, exist_ok=True)
+    moment = first.at.partition("+")[0].replace(":", "")
+    path = directory / f"{_slug(flake.result.test)}.{moment}.yaml"
+    path.write_text(_dump(entry))
+    return path
+
+
+def kept_flakes() -> dict[Path, dict[str, Any]]:
+    """Returns the entries that are kept, by file."""
+    return {path: yaml.safe_load(path.read_text()) for path in sorted(kept_in().glob("*.yaml"))}
+
+
+def file_kept(directory: Path) -> list[Path]:
+    """Moves what is kept into a directory, one file per test; returns the files written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for path, entry in kept_flakes().items():
+        filed = directory / f"{_slug(entry['test'])}.yaml"
+        if filed.exists():
+            known = yaml.safe_load(filed.read_text())
+            known["failed_at"] = sorted({*known["failed_at"], entry["failed_at"]})
+        else:
+            known = _as_filed(entry)
+        filed.write_text(_dump(known))
+        path.unlink()
+        written.append(filed)
+    return list(dict.fromkeys(written))
+
+
+def _as_filed(entry: dict[str, Any]) -> dict[str, Any]:
+    failure = entry["failures"][0]
+    names = ("phase", "workers", "load", "cpu_pressure", "seeds", "commit", "python", "versions")
+    return {
+        "test": entry["test"],
+        "filed": datetime.datetime.now(datetime.UTC).date(),
+        "failed_at": [entry["failed_at"]],
+        "explanation": "",
+        **{name: entry[name] for name in names},
+        "failure": "\n".join(failure["text"].splitlines()[-_LINES:]),
+        "output": "\n".join(failure["output"].splitlines()[-_LINES:]),
+    }
+
+
+def _output(failure: Failure) -> str:
+    return "\n".join(f"--- {heading}\n{text}" for heading, text in failure.output)
+
+
+def _slug(test: str) -> str:
+    name = test.removeprefix("tests/").replace(".py::", "-")
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:120]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # (YAML has no blocks with blanks at the end of a line.)
+    if "\n" not in text:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text)
+    lines = "\n".join(line.rstrip() for line in text.expandtabs().splitlines())
+    return dumper.represent_scalar("tag:yaml.org,2002:str", lines, style="|")
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _dump(entry: dict[str, Any]) -> str:
+    return yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs `scripts/flakes`."""
+    if list(arguments) == ["file"]:
+        for path in file_kept(FILED):
+            print(f"{path}: explain or fix it within 14 days")
+    elif not arguments:
+        for path, entry in kept_flakes().items():
+            print(f"{entry['failed_at']}  load {entry['load'][0]:<5}  {entry['test']}\n    {path}")
+        if not kept_flakes():
+            print("no failure is kept")
+    else:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""One run of `scripts/test`: its phases, the reruns of what failed, and its last line."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.suite import reruns, totals
+from harness.suite.flakes import Flake, keep, provenance
+from harness.suite.phases import Form, Phase, PlannedTest, tests_of
+from harness.suite.records import Record, TestResult
+from harness.suite.running import collect, run_pytest, wait_for_end
+
+__all__ = ["Run"]
+
+#: pytest's exit statuses of a run that came to its end, its tests failing or not.
+_ENDED = (0, 1)
+_KEPT_RUNS = 30
+
+
+class Run:
+    """Runs a form; use once.
+
+    Args:
+      form: What runs.
+      directory: Gets a directory for the results of this run, beside those of earlier ones.
+      options: Options of pytest for each phase.
+    """
+
+    def __init__(self, form: Form, directory: Path, options: Sequence[str] = ()) -> None:
+        self._form = form
+        now = datetime.datetime.now(datetime.UTC)
+        self.directory = directory / now.strftime("%Y%m%dT%H%M%S.%f")
+        self._options = options
+        self._results: dict[str, tuple[Phase, TestResult]] = {}
+        #: What failed beside tests, or in a way that no rerun can change.
+        self._problems: list[str] = []
+        self._flaky: dict[Path, Flake] = {}
+        self._phases: list[dict[str, Any]] = []
+        self._commands_passed = 0
+        self._started = {
+            **provenance(),
+            "date": now.isoformat(timespec="seconds"),
+            "load_at_start": [round(load, 2) for load in os.getloadavg()],
+        }
+
+    def run(self) -> int:
+        """Runs everything, prints the totals; returns the exit status."""
+        self.directory.mkdir(parents=True)
+        try:
+            self._run_all()
+        except KeyboardInterrupt:
+            self._problems.append("the run was interrupted")
+        self._print_end()
+        self._keep()
+        return 1 if self._problems or self._failed() else 0
+
+    def _run_all(self) -> None:
+        plan = collect(self._options, self.directory)
+        if plan is None:
+            self._problems.append("the tests could not be collected")
+            return
+        for phase in self._form.phases:
+            self._run_phase(phase, plan)
+        for command in self._form.commands:
+            self._run_command(command)
+        self._rerun()
+
+    def _run_phase(self, phase: Phase, plan: Mapping[str, PlannedTest]) -> None:
+        tests = tests_of(phase, plan)
+        if not tests:
+            return
+        print(f"== {phase.name}: {len(tests)} tests, {phase.workers} at once", flush=True)
+        began = time.monotonic()
+        status, record = run_pytest(
+            [
+                *self._options,
+                *(f"--numprocesses={phase.workers}", "--dist=worksteal"),
+                f"--junitxml={self.directory / phase.name}.xml",
+                *("-m", phase.markers),
+                *dict.fromkeys(test.partition("::")[0] for test in tests),
+            ],
+            self.directory / f"{phase.name}.jsonl",
+        )
+        self._phases.append(
+            {
+                "name": phase.name,
+                "workers": phase.workers,
+                "tests": len(tests),
+                "seconds": round(time.monotonic() - began, 1),
+            }
+        )
+        self._results |= {test: (phase, result) for test, result in record.results.items()}
+        self._problems += problems(phase.name, tests, status, record)
+
+    def _run_command(self, command: Sequence[str]) -> None:
+        print(f"== {' '.join(command)}", flush=True)
+        began = time.monotonic()
+        status = wait_for_end(subprocess.Popen(command))
+        seconds = round(time.monotonic() - began, 1)
+        self._phases.append({"name": " ".join(command), "seconds": seconds})
+        if status == 0:
+            self._commands_passed += 1
+        else:
+            self._problems.append(f"{' '.join(command)} ended with {status}")
+
+    def _rerun(self) -> None:
+        """Runs each failed test again, alone."""
+        failed = [pair for pair in self._results.values() if pair[1].outcome == "failed"]
+        if len(failed) > reruns.MOST:
+            print(f"== {len(failed)} failed: too many to run them again")
+            return
+        if failed:
+            print(f"== {len(failed)} failed: each runs again, alone, {reruns.TIMES} times")
+        for phase, result in failed:
+            seconds = reruns.seconds_alone(result.test, self._options, self.directory)
+            if seconds is None:
+                continue
+            flake = Flake(result=result, phase=phase.name, workers=phase.workers, alone_s=seconds)
+            self._flaky[keep(flake)] = flake
+
+    def _failed(self) -> list[str]:
+        """Returns the tests that failed, and did not pass alone."""
+        flaky = {flake.result.test for flake in self._flaky.values()}
+        return [
+            test
+            for test, (_, result) in self._results.items()
+            if result.outcome == "failed" and test not in flaky
+        ]
+
+    def _print_end(self) -> None:
+        results = [result for _, result in self._results.values()]
+        print(*totals.time_lines(results), sep="\n")
+        for phase in self._phases:
+            print(f"== {phase['name']}: {phase['seconds']:.0f} s")
+        print(*totals.skip_lines(results), sep="\n")
+        print(*totals.flaky_text(self._flaky), sep="\n")
+        failed = [*self._failed(), *self._problems]
+        print(*(f"FAILED {what}" for what in failed), sep="\n")
+        print(f"results: {self.directory}")
+        skipped = sum(result.outcome == "skipped" for result in results)
+        passed = len(results) - len(self._failed()) - skipped + self._commands_passed
+        print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
+
+    def _keep(self) -> None:
+        """Writes what later runs are compared with, and forgets old ones."""
+        results = [result for _, result in self._results.values()]
+        kept = {
+            **self._started,
+            "phases": self._phases,
+            "folders": totals.by_folder(results),
+            "slowest": {r.test: round(r.seconds, 1) for r in totals.slowest(results)},
+            "flaky": [flake.result.test for flake in self._flaky.values()],
+            "failed": [*self._failed(), *self._problems],
+        }
+        (self.directory / "run.json").write_text(json.dumps(kept, indent=1) + "\n")
+        for old in sorted(self.directory.parent.iterdir())[:-_KEPT_RUNS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def problems(name: str, tests: Sequence[str], status: int, record: Record) -> list[str]:
+    """Returns what is wrong with a run of pytest beside failed tests."""
+    found = [f"{name}: {module} was not collected" for module in record.collection_errors]
+    if missing := [test for test in tests if test not in record.results]:
+        found.append(f"{name}: {len(missing)} tests did not run, {missing[0]} among them")
+    has_failed = any(result.outcome == "failed" for result in record.results.values())
+    if status not in _ENDED or record.exit_status != status or (status == 1 and not has_failed):
+        found.append(f"{name}: pytest ended with {status}")
+    return found

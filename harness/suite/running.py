@@ -1,0 +1,78 @@
+"""Runs pytest as a process, with the recorder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.suite.phases import PlannedTest
+from harness.suite.recorder import PLAN, RECORD
+from harness.suite.records import Record, read_record
+
+__all__ = ["collect", "run_pytest", "wait_for_end"]
+
+
+def run_pytest(
+    arguments: Sequence[str],
+    record: Path,
+    *,
+    output: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> tuple[int, Record]:
+    """Runs pytest to its end; returns its exit status and what it reported.
+
+    Args:
+      arguments: Its arguments.
+      record: The file of the recorder, which must not exist.
+      output: Where its output goes; None: to this process's.
+      env: Variables beside this process's.
+    """
+    status = _run(arguments, output, {**(env or {}), RECORD: str(record)})
+    return status, read_record(record)
+
+
+def collect(arguments: Sequence[str], directory: Path) -> dict[str, PlannedTest] | None:
+    """Collects tests; None: a module cannot be collected, and pytest has said why."""
+    plan, output = directory / "plan.json", directory / "collection.log"
+    status = _run([*arguments, "--collect-only", "--quiet"], output, {PLAN: str(plan)})
+    if status != 0 or not plan.exists():
+        sys.stdout.write(output.read_text())
+        return None
+    return {test: PlannedTest(**planned) for test, planned in json.loads(plan.read_text()).items()}
+
+
+def _run(arguments: Sequence[str], output: Path | None, env: Mapping[str, str]) -> int:
+    with contextlib.ExitStack() as stack:
+        file = None if output is None else stack.enter_context(output.open("w"))
+        sys.stdout.flush()
+        return wait_for_end(
+            subprocess.Popen(
+                [sys.executable, "-m", "pytest", *arguments],
+                env={**os.environ, **env},
+                stdout=file,
+                stderr=None if file is None else subprocess.STDOUT,
+            )
+        )
+
+
+def wait_for_end(process: subprocess.Popen[bytes]) -> int:
+    """Waits for a process, which cleans up before an interrupt ends this one; returns its status.
+
+    Raises:
+      KeyboardInterrupt: There was one, which the process has received as well.
+    """
+    is_interrupted = False
+    while True:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            is_interrupted = True
+            continue
+        if is_interrupted:
+            raise KeyboardInterrupt
+        return status

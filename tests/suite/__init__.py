@@ -1,0 +1,1 @@
+"""The runner of scripts/test: layers, phases, reruns, evidence."""

@@ -1,0 +1,81 @@
+"""Runs `scripts/test`'s runner on small suites of a test's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.processes import REPOSITORY
+
+__all__ = ["Ended", "run_suite"]
+
+_CONFTEST = 'pytest_plugins = ("harness.layers.plugin", "harness.suite.recorder")\n'
+_CONFIGURATION = """
+[pytest]
+addopts = -ra --strict-markers -p no:cacheprovider
+testpaths = tests
+markers =
+    heavy: alone
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """A run that ended.
+
+    Attributes:
+      code: Its exit code.
+      output: Its standard output and error.
+      root: The directory of the suite.
+    """
+
+    code: int
+    output: str
+    root: Path
+
+    @property
+    def last_line(self) -> str:
+        return self.output.splitlines()[-1]
+
+    @property
+    def kept(self) -> list[Path]:
+        """The files of failures that are kept."""
+        return sorted((self.root / "cache" / "flakes").glob("*"))
+
+
+def run_suite(root: Path, modules: Mapping[str, str]) -> Ended:
+    """Runs a suite to its end.
+
+    Args:
+      root: An empty directory.
+      modules: Sources by the name of the module.
+    """
+    tests = root / "tests"
+    tests.mkdir()
+    (root / "pytest.ini").write_text(_CONFIGURATION)
+    (tests / "__init__.py").touch()
+    (tests / "conftest.py").write_text(_CONFTEST)
+    for name, source in modules.items():
+        (tests / f"{name}.py").write_text(textwrap.dedent(source))
+    environment = {
+        **os.environ,
+        "CI": "",
+        "PYTEST_XDIST_WORKER": "",
+        "PYTHONPATH": str(REPOSITORY),
+        "SPS_CACHE_DIR": str(root / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.suite"],
+        cwd=root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, root)

@@ -1,0 +1,85 @@
+"""Failures that are kept are listed, and filed as one readable file per test."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.suite import flakes
+from harness.suite.records import Failure, TestResult
+
+TEST = "tests/web/test_page.py::test_a_page[a/b-1 2]"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(flakes, "provenance", lambda: PROVENANCE)
+
+
+PROVENANCE = {"commit": "c0ffee", "python": "3.13.0", "versions": {"jax": "0.12.0"}}
+
+
+def flake(at: str, text: str = "E assert 1 == 2") -> flakes.Flake:
+    failure = Failure(
+        when="call",
+        text=text,
+        output=[["Captured stdout call", "a line  \n\tand a\x1b[0m tab\n"]],
+        seeds={"seed": 7},
+        at=at,
+        load=[3.5, 2.0, 1.0],
+        cpu_pressure="some avg10=50.00",
+    )
+    result = TestResult(test=TEST, outcome="failed", seconds=2.0, reason="", failures=(failure,))
+    return flakes.Flake(result=result, phase="local", workers=3, alone_s=[1.0] * 5)
+
+
+def test_filed_failure_has_its_evidence_and_room_for_an_explanation(tmp_path: Path) -> None:
+    long = "\n".join(f"line {number}" for number in range(100))
+    flakes.keep(flake("2026-11-28T19:00:00+00:00", long))
+    [path] = flakes.file_kept(tmp_path / "filed")
+    assert path.name == "web-test-page-test-a-page-a-b-1-2.yaml"
+    filed = yaml.safe_load(path.read_text())
+    assert filed["test"] == TEST
+    assert isinstance(filed["filed"], datetime.date)
+    assert filed["failed_at"] == ["2026-11-28T19:00:00+00:00"]
+    assert filed["explanation"] == ""
+    assert filed["load"] == [3.5, 2.0, 1.0]
+    assert filed["seeds"] == {"seed": 7}
+    assert filed["commit"] == "c0ffee"
+    assert filed["failure"].splitlines()[0] == "line 40"
+    assert "Captured stdout call" in filed["output"]
+    # Each line of a text is a line of the file.
+    assert "\n  line 99\n" in path.read_text()
+    assert flakes.kept_flakes() == {}
+
+
+def test_second_failure_of_a_test_goes_to_its_entry(tmp_path: Path) -> None:
+    flakes.keep(flake("2026-11-28T19:00:00+00:00"))
+    [path] = flakes.file_kept(tmp_path / "filed")
+    path.write_text(path.read_text().replace("explanation: ''", "explanation: a slow machine"))
+    flakes.keep(flake("2026-11-29T19:00:00+00:00"))
+    flakes.keep(flake("2026-11-30T19:00:00+00:00"))
+    assert len(flakes.kept_flakes()) == 2
+    assert flakes.file_kept(tmp_path / "filed") == [path]
+    filed = yaml.safe_load(path.read_text())
+    assert [moment[:10] for moment in filed["failed_at"]] == [
+        "2026-11-28",
+        "2026-11-29",
+        "2026-11-30",
+    ]
+    assert filed["explanation"] == "a slow machine"
+
+
+def test_command_lists_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flakes.main([]) == 0
+    assert capsys.readouterr().out == "no failure is kept\n"
+    kept = flakes.keep(flake("2026-11-28T19:00:00+00:00"))
+    assert flakes.main([]) == 0
+    assert capsys.readouterr().out == (
+        f"2026-11-28T19:00:00+00:00  load 3.5    {TEST}\n    {kept}\n"
+    )
+    assert flakes.main(["nosuch"]) == 2

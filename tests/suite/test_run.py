@@ -1,0 +1,180 @@
+"""A whole run: its phases, what fails once and what fails again, and its last line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.suite.small_suites import run_suite
+
+#: Passes only in the runs after the first.
+FAILS_ONCE = """
+    from pathlib import Path
+
+    import pytest
+
+    def is_first(name):
+        mark = Path(name)
+        was_there = mark.exists()
+        mark.touch()
+        return not was_there
+"""
+PASSING = {
+    "test_pure": """
+        import pytest
+
+        def test_one(): pass
+
+        def test_two(): pass
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_of_what_is_missing(number):
+            pytest.skip("no such machine")
+    """,
+    "test_programs": """
+        import os
+        import subprocess
+
+        import pytest
+
+        def note(name):
+            with open("order", "a") as file:
+                file.write(f"{name}\\n")
+
+        def test_program():
+            assert subprocess.run(["true"]).returncode == 0
+            note("program")
+
+        @pytest.mark.heavy
+        def test_of_the_machine():
+            assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "1"
+            note("heavy")
+    """,
+}
+
+
+def test_phases_and_totals(tmp_path: Path) -> None:
+    ended = run_suite(tmp_path, PASSING)
+    assert ended.code == 0, ended.output
+    assert ended.last_line == "4 passed, 0 failed, 3 skipped"
+    assert (tmp_path / "order").read_text().split() == ["program", "heavy"]
+    lines = ended.output.splitlines()
+    assert lines.count("        3  no such machine") == 1
+    [results] = (tmp_path / "cache" / "test-runs").iterdir()
+    assert {path.name for path in results.glob("*.xml")} == {"unit.xml", "local.xml", "heavy.xml"}
+    kept = json.loads((results / "run.json").read_text())
+    assert [phase["name"] for phase in kept["phases"]] == ["unit", "local", "heavy"]
+    assert [phase["tests"] for phase in kept["phases"]] == [5, 1, 1]
+    assert kept["folders"]["tests"]["tests"] == 7
+    assert not kept["flaky"] + kept["failed"]
+    assert not ended.kept
+
+
+def test_flakes_are_kept_and_do_not_fail_the_run(tmp_path: Path) -> None:
+    source = (
+        FAILS_ONCE
+        + """
+    def test_fails_once(record_property):
+        record_property("seed", 1234)
+        print("what it printed")
+        assert not is_first("failed")
+
+    def test_crashes_once():
+        if is_first("crashed"):
+            import os
+            os._exit(3)
+
+    @pytest.fixture
+    def broken_once():
+        yield
+        assert not is_first("torn down"), "its end"
+
+    def test_of_a_fixture(broken_once): pass
+    """
+    )
+    ended = run_suite(tmp_path, {"test_flaky": source})
+    assert ended.code == 0, ended.output
+    assert ended.last_line == "3 passed, 0 failed, 0 skipped"
+    assert "FLAKY: 3 failed once, and passed alone" in ended.output
+    entries = {entry["test"]: entry for entry in map(_read, ended.kept)}
+    failed = entries["tests/test_flaky.py::test_fails_once"]
+    [failure] = failed["failures"]
+    assert 'assert not is_first("failed")' in failure["text"]
+    assert "what it printed" in failure["output"]
+    assert failed["seeds"] == {"seed": 1234}
+    assert len(failed["alone_s"]) == 5
+    assert len(failed["load"]) == 3
+    assert {"jax", "grpcio"} <= failed["versions"].keys()
+    [crash] = entries["tests/test_flaky.py::test_crashes_once"]["failures"]
+    assert "crashed while running" in crash["text"]
+    [end] = entries["tests/test_flaky.py::test_of_a_fixture"]["failures"]
+    assert end["when"] == "teardown"
+
+
+def test_a_failure_in_one_of_the_reruns_fails_the_run(tmp_path: Path) -> None:
+    source = (
+        FAILS_ONCE
+        + """
+    @pytest.mark.parametrize("name", ["a b", "c::d"])
+    def test_fails_twice(name):
+        runs = Path(name)
+        runs.write_text((runs.read_text() if runs.exists() else "") + ".")
+        assert runs.read_text() not in (".", "...")
+
+    def test_passes(): pass
+    """
+    )
+    ended = run_suite(tmp_path, {"test_failing": source})
+    assert ended.code == 1
+    assert ended.last_line == "1 passed, 2 failed, 0 skipped"
+    for name in ("a b", "c::d"):
+        assert f"FAILED tests/test_failing.py::test_fails_twice[{name}]" in ended.output
+        assert (tmp_path / name).read_text() == "..."  # and no run after that
+    assert not ended.kept
+
+
+def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
+    ends_pytest = """
+        import os, signal
+
+        def test_ends_its_parent():
+            os.kill(os.getppid(), signal.SIGKILL)
+
+        def test_another(): pass
+    """
+    ended = run_suite(tmp_path, {"test_ends_pytest": ends_pytest})
+    assert ended.code == 1
+    assert "FAILED unit: pytest ended with -9" in ended.output
+    assert "tests did not run" in ended.output
+
+
+def test_a_module_that_cannot_be_collected_fails_the_run(tmp_path: Path) -> None:
+    ended = run_suite(tmp_path, {"test_good": "def test_good(): pass", "test_bad": "import nosuch"})
+    assert ended.code == 1
+    assert "No module named 'nosuch'" in ended.output
+    assert ended.last_line == "0 passed, 1 failed, 0 skipped"
+
+
+def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(16))
+        def test_fails(number):
+            with open("runs", "a") as file:
+                file.write("x")
+            assert False
+    """
+    ended = run_suite(tmp_path, {"test_failing": source})
+    assert ended.code == 1
+    assert ended.last_line == "0 passed, 16 failed, 0 skipped"
+    assert (tmp_path / "runs").read_text() == "x" * 16
+
+
+def _read(path: Path) -> dict[str, Any]:
+    entry = yaml.safe_load(path.read_text())
+    assert isinstance(entry, dict)
+    return entry
