@@ -22,8 +22,7 @@ class Reach:
     Args:
       packages: Top-level packages whose code is followed.
       modules: Modules that are looked for; naming one is enough.
-      names: Attributes and functions that are looked for, whatever they belong to.
-      objects: Functions and classes that are looked for, as ``module:name``.
+      names: Functions that are looked for, whatever they belong to.
     """
 
     def __init__(
@@ -32,12 +31,10 @@ class Reach:
         *,
         modules: Collection[str],
         names: Collection[str],
-        objects: Collection[str] = (),
     ) -> None:
         self._packages = frozenset(packages)
         self._modules = frozenset(modules)
         self._names = frozenset(names)
-        self._objects = frozenset(objects)
         self._named: dict[int, tuple[object, tuple[object, ...], bool]] = {}
         self._answers: dict[int, bool] = {}
 
@@ -65,32 +62,24 @@ class Reach:
         return False
 
     def _is_sought(self, thing: object) -> bool:
-        if isinstance(thing, types.ModuleType):
-            return thing.__name__ in self._modules
-        if not isinstance(thing, types.FunctionType | type):
-            return False
-        return f"{thing.__module__}:{thing.__qualname__}" in self._objects
+        return isinstance(thing, types.ModuleType) and thing.__name__ in self._modules
 
     def _step(self, thing: object) -> tuple[tuple[object, ...], bool]:
         """Returns what a thing names, and whether it has a name that is looked for."""
         if (known := self._named.get(id(thing))) is None:
-            found: list[object] = []
+            found = [*self._parts(thing)]
             has_name = False
-            for part in self._parts(thing):
-                if isinstance(part, types.FunctionType):
-                    names = set(_names(part.__code__))
-                    has_name = has_name or not names.isdisjoint(self._names)
-                    found += _resolved(part, names, self._follows)
-                else:
-                    found.append(part)
+            if isinstance(thing, types.FunctionType) and self._follows(thing):
+                names = set(_names(thing.__code__))
+                has_name = not names.isdisjoint(self._names)
+                found += _resolved(thing, names, self._follows)
             known = self._named[id(thing)] = (thing, tuple(found), has_name)
         return known[1], known[2]
 
     def _parts(self, thing: object) -> Iterator[object]:
-        """Yields the functions of a thing whose code is followed, and things that it holds."""
+        """Yields what a thing holds that may have code."""
         if isinstance(thing, types.FunctionType):
             if self._follows(thing):
-                yield thing
                 yield from _held(thing)
         elif isinstance(thing, type):
             if self._follows(thing):
