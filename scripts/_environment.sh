@@ -6,38 +6,55 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# pyenv's are found whether they are on the PATH or not.
-# usage: find_python [VERSION...]    (by default all that the tests ran with)
-find_python() {
-  local candidate version pyenv_root=""
-  local candidates=() versions=("$@")
-  if [ $# = 0 ]; then
-    candidates=("${PYTHON:-}")
-    versions=(3.13 3.12 3.11)
-  fi
+# From the oldest to the newest.
+supported_pythons=(3.11 3.12 3.13 3.14)
+
+# Prints each interpreter of some versions: on the PATH, in a distribution's usual place (which
+# another on the PATH may hide) and in pyenv.
+# usage: pythons_here VERSION...
+pythons_here() {
+  local version candidate pyenv_root=""
   if command -v pyenv >/dev/null; then
     pyenv_root=$(pyenv root)
-  elif [ -d "${PYENV_ROOT:-$HOME/.pyenv}/versions" ]; then
-    pyenv_root=${PYENV_ROOT:-$HOME/.pyenv}
+  elif [ -d "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions" ]; then
+    pyenv_root=${PYENV_ROOT:-${HOME:-}/.pyenv}
   fi
-  for version in "${versions[@]}"; do
-    candidates+=("python$version")
-    [ -z "$pyenv_root" ] || candidates+=("$pyenv_root/versions/$version".*"/bin/python$version")
+  for version in "$@"; do
+    for candidate in "python$version" "/usr/bin/python$version" \
+        ${pyenv_root:+"$pyenv_root/versions/$version".*"/bin/python$version"}; do
+      ! is_python "$candidate" || echo "$candidate"
+    done
   done
-  if [ $# = 0 ]; then candidates+=(python3); fi
-  for candidate in "${candidates[@]}"; do
-    [ -n "$candidate" ] || continue
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-      echo "$candidate"
-      return
+}
+
+# Whether a command is a Python that this project runs on.
+is_python() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+# usage: oldest_python VERSION    (the oldest patch release of it that is here)
+oldest_python() {
+  local candidate
+  while read -r candidate; do
+    echo "$("$candidate" -c 'import platform; print(platform.python_version())') $candidate"
+  done < <(pythons_here "$1") | sort --version-sort | head -n 1 | cut -d' ' -f2
+}
+
+# usage: find_python [VERSION...]    (by default what PYTHON names, or the newest that CI tests)
+find_python() {
+  local found=""
+  if [ $# != 0 ]; then
+    read -r found < <(pythons_here "$@") \
+      || echo "error: one of Python $* is needed, as pythonX.Y on the PATH or in pyenv." >&2
+  elif [ -n "${PYTHON:-}" ]; then
+    if is_python "$PYTHON"; then found=$PYTHON; else
+      echo "error: PYTHON=$PYTHON is not Python 3.11 or newer." >&2
     fi
-  done
-  if [ $# = 0 ]; then
-    echo "error: Python 3.11 or newer is needed. hint: set PYTHON to its path." >&2
   else
-    echo "error: one of Python $* is needed, as pythonX.Y on the PATH or in pyenv." >&2
+    read -r found < <(pythons_here 3.13 3.12 3.11 3.14; ! is_python python3 || echo python3) \
+      || echo "error: Python 3.11 or newer is needed. hint: set PYTHON to its path." >&2
   fi
-  return 1
+  [ -n "$found" ] && echo "$found"
 }
 
 # usage: environment_at PYTHON EXTRA CONSTRAINTS    (prints where it is)
@@ -62,26 +79,38 @@ set_up() (
   [ ! -e "$environment/complete" ] || exit 0
   echo "Setting up $environment (once; a few minutes where nothing is cached) ..." >&2
   # (`set -e` does not hold in here where a caller looks at the exit status.)
+  # (As is: a newer pip would install the same versions. Modules are compiled when they are imported.)
   rm -rf "$environment" \
-    && "$python" -m venv "$environment" \
-    && "$environment/bin/python" -m pip install --quiet --upgrade pip >&2 \
-    && "$environment/bin/python" -m pip install --quiet --constraint "$constraints" \
-      --editable ".[$extra]" >&2 \
+    && make_venv "$python" "$environment" \
+    && "$environment/bin/python" -m pip --disable-pip-version-check install --quiet --no-compile \
+      --constraint "$constraints" --editable ".[$extra]" >&2 \
     && touch "$environment/complete"
 )
 
+# Debian's Python has no ensurepip without the package python3-venv; its pip can stand in.
+# usage: make_venv PYTHON DIRECTORY
+make_venv() {
+  if "$1" -c 'import ensurepip' 2>/dev/null; then
+    "$1" -m venv "$2" >&2
+  elif "$1" -m pip --version >/dev/null 2>&1; then
+    "$1" -m venv --without-pip "$2" >&2 \
+      && "$1" -m pip --disable-pip-version-check --python "$2/bin/python" install --quiet pip >&2
+  else
+    echo "error: $1 has no pip. hint: install it (Debian, Ubuntu: apt install python3-venv)." >&2
+    return 1
+  fi
+}
+
 # Prints the interpreter of an environment with one release of JAX, for what depends on it.
-# usage: python_with_jax RELEASE PYTHON-VERSION...
+# usage: python_with_jax RELEASE EXTRA PYTHON-VERSION...
 python_with_jax() {
-  local python constraints environment extra=compat,upstream
-  # Upstream's library needs JAX 0.10.
-  [[ $1 != 0.9.* ]] || extra=compat
-  python=$(find_python "${@:2}") || return 1
+  local python constraints environment
+  python=$(find_python "${@:3}") || return 1
   constraints=$(mktemp)
   # (Flax's releases each name the oldest JAX that they run on.)
   { grep --invert-match --extended-regexp '^(jax|jaxlib|flax)==' constraints.txt
     echo "jax==$1"; echo "jaxlib==$1"; } > "$constraints"
-  environment=$(environment_at "$python" "$extra" "$constraints") || return 1
+  environment=$(environment_at "$python" "$2" "$constraints") || return 1
   rm "$constraints"
   echo "$environment/bin/python"
 }
