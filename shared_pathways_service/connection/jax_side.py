@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shared_pathways_service.agent.client import AgentSession
+from shared_pathways_service.api.faulty_jax import warning_of
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import ProxyFailed, TunnelError
 from shared_pathways_service.runtime import allocator
@@ -23,6 +25,8 @@ __all__ = ["REPORT_S", "JaxSide"]
 
 #: Seconds for the report of a proxy's end to arrive after JAX's error.
 REPORT_S = 4.0
+#: Warnings that concern the whole process, which users have got.
+_given: set[str] = set()
 
 
 class JaxSide:
@@ -84,8 +88,8 @@ class JaxSide:
             if failure is not None:
                 raise failure from error
             raise
-        ignored = ignored_flags() if reported.token is not None else None
-        return [ignored] if ignored else []
+        ignored = ignored_flags() if reported.token is not None else ""
+        return [warning for warning in (ignored, _fault_of_jax()) if warning]
 
     def cut(self) -> None:
         """Ends JAX's waits with errors, on any thread; does nothing if it is not attached."""
@@ -98,6 +102,17 @@ class JaxSide:
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.detach()
+
+
+def _fault_of_jax() -> str:
+    """Returns the warning about this process's release of JAX, once; otherwise nothing."""
+    from jaxlib import version  # noqa: PLC0415 - when JAX is imported
+
+    warning = warning_of(version.__version__, os.environ.get("XLA_FLAGS", ""))
+    if warning in _given:
+        return ""
+    _given.add(warning)
+    return warning
 
 
 def _import_jax() -> None:

@@ -14,7 +14,7 @@ from shared_pathways_service import (
     ProxyFailed,
     TunnelError,
 )
-from shared_pathways_service.connection import Connection
+from shared_pathways_service.connection import Connection, jax_side
 from tests.agent.support import eventually
 from tests.connection.bench import Bench, JaxRuntimeError, failed
 
@@ -137,6 +137,18 @@ def test_flags_for_dumps_are_a_warning(bench: Bench, monkeypatch: pytest.MonkeyP
     with pytest.warns(UserWarning, match=asked) as told, bench.connect():
         pass
     assert len(told) == 1
+
+
+def test_a_faulty_release_of_jax_is_warned_of_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxlib.version.__version__", "0.10.2")
+    monkeypatch.setattr(jax_side, "_given", set())
+    with pytest.warns(UserWarning, match="jaxlib 0.10.2 computes wrong sums"), bench.connect():
+        pass
+    # (A warning would be an error here.)
+    with bench.connect():
+        pass
 
 
 def test_close_reports_a_failure_once(bench: Bench) -> None:

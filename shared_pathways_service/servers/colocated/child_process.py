@@ -12,6 +12,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jaxlib.version
+
+from shared_pathways_service.api.faulty_jax import SOUND_XLA_FLAGS, fault_of
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import identity_of_child
 from shared_pathways_service.servers.colocated.python_messages import (
@@ -158,8 +161,11 @@ def _are_expected(sizes: Sequence[Any], expected: Sequence[int | None]) -> bool:
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables of the process: not those that name the proxy's own files."""
-    return {
+    kept = {
         name: value
         for name, value in ours.items()
         if not name.startswith(("SPS_", "JAX_", "IFRT_")) and name != "XLA_FLAGS"
     }
+    if fault_of(jaxlib.version.__version__):
+        kept["XLA_FLAGS"] = SOUND_XLA_FLAGS
+    return kept

@@ -23,6 +23,7 @@ from jax.sharding import SingleDeviceSharding
 from jaxlib import _jax, cpu_sparse, xla_client
 from jaxlib.cpu import _lapack
 
+from shared_pathways_service.api.faulty_jax import SOUND_FLAG, fault_of
 from shared_pathways_service.protocol.ifrt import xla_pb2
 from shared_pathways_service.servers.devices.interface import Array, ArraySpec, Place
 from shared_pathways_service.servers.devices.status_errors import array_gone
@@ -50,6 +51,8 @@ _NO_CRASHES = tuple(
     (f"xla_unsupported_crash_on_hlo_pass_{what}", False)
     for what in ("noop_change", "silent_hlo_change")
 )
+#: With it a faulty release of jaxlib computes right (a client's options have its own release's).
+_SOUND = (SOUND_FLAG,) if fault_of(jaxlib.version.__version__) else ()
 
 
 class XlaClient:
@@ -189,7 +192,7 @@ class XlaClient:
         )
         check_overrides(parsed.env_option_overrides)
         self.assign(parsed, device_ids)
-        parsed.env_option_overrides = [*parsed.env_option_overrides, *_NO_CRASHES]
+        parsed.env_option_overrides = [*parsed.env_option_overrides, *_NO_CRASHES, *_SOUND]
         if flags:
             overrides = [(name, _BOOLEANS.get(value.lower(), value)) for name, value in flags]
             parsed.env_option_overrides = [*parsed.env_option_overrides, *overrides]
