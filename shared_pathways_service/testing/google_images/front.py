@@ -8,22 +8,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from shared_pathways_service.testing.google_images.log_form import googles_form
+from shared_pathways_service.testing.google_images.log_form import googles_form, serving_port
+from shared_pathways_service.testing.google_images.log_texts import PUBLISHED, LogText
 
-__all__ = ["become_nobody", "log_arguments", "run_server", "without_our_variables"]
+__all__ = ["become_nobody", "log", "log_arguments", "run_server", "without_our_variables"]
 
 _NOBODY: Final = 65534
 #: In an image all users may read the server's files; on this machine ``nobody`` needs this.
 _READING: Final = "-all,+dac_read_search"
 #: Signals to forward to the server. Pathways' documents use SIGILL to make a worker fail.
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGILL)
-#: This project's variables that a server gets: the address that it binds, and its exit code.
-_PASSED: Final = ("SPS_BIND_ADDRESS", "SPS_STOP_EXIT_CODE")
+#: This project's variable that a server gets: the address that it binds.
+_PASSED: Final = "SPS_BIND_ADDRESS"
 
 
 def become_nobody(module: str, argv: Sequence[str]) -> None:
@@ -48,29 +49,49 @@ def without_our_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith("SPS_") or name in _PASSED
+        if not name.startswith("SPS_") or name == _PASSED
     }
+
+
+def log(severity: str, text: LogText, **values: object) -> None:
+    """Writes a line of the stand-in's own, with glog's header."""
+    now = time.time()
+    stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
+    micros = int(now % 1 * 1_000_000)
+    head = f"{severity}{stamp}.{micros:06d} {os.getpid():>7}"
+    _write(f"{head} {text.line(**values)}\n")
 
 
 def log_arguments(argv: Sequence[str]) -> None:
     """Logs the arguments, as the images do."""
     for number, argument in enumerate(argv, start=1):
-        now = time.time()
-        stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
-        micros = int(now % 1 * 1_000_000)
-        head = f"I{stamp}.{micros:06d} {os.getpid():>7} init.cc:1]"
-        _write(f"{head} argv[{number}]: {argument!r}\n")
+        log("I", PUBLISHED["an argument"], number=number, argument=argument)
 
 
-def run_server(module: str, argv: Sequence[str], *, passed: Sequence[int] = ()) -> int:
+def run_server(
+    module: str,
+    argv: Sequence[str],
+    *,
+    passed: Sequence[int] = (),
+    on_serving: Callable[[int], object] = lambda _port: None,
+) -> int:
     """Runs a server to its end, and writes its log in the images' format.
 
-    The server inherits the `passed` descriptors. Returns its exit code; 128 + N for a signal.
+    Args:
+      module: The server.
+      argv: Its flags.
+      passed: Descriptors that it inherits.
+      on_serving: Called with its port once it serves, before the line that says so.
+
+    Returns:
+      Its exit code; 128 + N if it was ended by signal N, or told to end by SIGTERM.
     """
     server: subprocess.Popen[str] | None = None
     early: list[int] = []
+    received: set[int] = set()
 
     def forward(number: int, _frame: FrameType | None) -> None:
+        received.add(number)
         if server is None:
             early.append(number)
         else:
@@ -91,9 +112,15 @@ def run_server(module: str, argv: Sequence[str], *, passed: Sequence[int] = ()) 
     assert server.stderr is not None
     with server.stderr:
         for line in server.stderr:
+            if (port := serving_port(line.rstrip("\n"))) is not None:
+                on_serving(port)
             if (written := googles_form(line.rstrip("\n"))) is not None:
                 _write(f"{written}\n")
     code = server.wait()
+    if signal.SIGTERM in received:
+        log("E", PUBLISHED["a signal"], pid=os.getpid(), sender=0)
+        log("E", PUBLISHED["the default behavior"])
+        return 128 + signal.SIGTERM
     return code if code >= 0 else 128 - code
 
 

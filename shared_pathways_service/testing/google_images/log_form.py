@@ -1,4 +1,4 @@
-"""Translates log lines of this project's servers into the images' format."""
+"""Replaces log lines of this project's servers by the lines of the images."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from shared_pathways_service.cluster_state.log_lines import LogEvent, LogKind, parse_line
+from shared_pathways_service.testing.google_images.log_texts import GUESSED, PUBLISHED, LogText
 
-__all__ = ["googles_form"]
+__all__ = ["googles_form", "serving_port"]
 
 _GLOG: Final = re.compile(
     r"(?P<head>(?P<severity>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+) (?P<source>[^\s\]]+)\] "
 )
-#: The public source positions of the images' lines ("Troubleshoot Pathways on cloud").
-_PROXY: Final = "proxy_server.cc:125"
-_SERVER: Final = "server_lib.cc:1473"
-_ALLOCATOR: Final = "multi_job_allocator.cc:1063"
-#: For lines whose text alone is public.
-_SOMEWHERE: Final = "pathways.cc:1"
-_OUR_PROXY: Final = "Pathways Proxy"
-_MEGASCALE: Final = "MegaScale transport init"
+#: For warnings and errors of this project, which keep their text.
+_SOMEWHERE: Final = LogText(text="{text}", source="this project's own text")
+_SERVES: Final = re.compile(r"Pathways (?P<what>Server|Proxy) serving on \S+:(?P<port>\d+)")
+
+
+def serving_port(line: str) -> int | None:
+    """Returns the port in the line of a server that begins to serve; None: another line."""
+    prefix = _GLOG.match(line)
+    found = _SERVES.fullmatch(line, prefix.end()) if prefix else None
+    return int(found["port"]) if found else None
 
 
 def googles_form(line: str) -> str | None:
@@ -32,52 +34,50 @@ def googles_form(line: str) -> str | None:
     prefix = _GLOG.match(line)
     if prefix is None:
         return line
-    text = line[prefix.end() :]
-    event = parse_line(text)
-    if event is not None:
-        form = _FORMS.get(event.kind)
-        written = form(event) if form else None
-        return f"{prefix['head']} {written}" if written else None
-    if prefix["severity"] == "I" and not text.startswith(_MEGASCALE):
+    for ours, written in _FORMS.items():
+        if found := ours.fullmatch(line, prefix.end()):
+            text = written(found)
+            return f"{prefix['head']} {text}" if text else None
+    if prefix["severity"] == "I":
         return None
-    return f"{prefix['head']} {_SOMEWHERE}] {text}"
+    return f"{prefix['head']} {_SOMEWHERE.line(text=line[prefix.end() :])}"
 
 
-def _serving(event: LogEvent) -> str:
-    if _OUR_PROXY in event.text:
-        return f"{_PROXY}] IFRT proxy server started with status OK"
-    return f"{_SERVER}] Pathways Server serving on [::]:{event.address.rpartition(':')[2]}"
+def _serves(found: re.Match[str]) -> str:
+    if found["what"] == "Proxy":
+        return PUBLISHED["the proxy serves"].line()
+    return PUBLISHED["the server serves"].line(port=found["port"])
 
 
-def _as_it_is(event: LogEvent) -> str:
-    return f"{_SOMEWHERE}] {event.text}"
+def _by(written: LogText) -> Callable[[re.Match[str]], str]:
+    """Writes a text with the groups of a match as its values."""
+    return lambda found: written.line(**found.groupdict())
 
 
-def _not_connected(event: LogEvent) -> str | None:
-    is_grpcs = event.reason.startswith("UNAVAILABLE: ")
-    return f"{_SOMEWHERE}] {event.reason}" if is_grpcs else None
-
-
-def _ending(event: LogEvent) -> str | None:
-    return f"{_SOMEWHERE}] {event.reason}" if event.count else None
-
-
-#: The text after the header, by kind; the images do not log other kinds.
-_FORMS: Final[Mapping[LogKind, Callable[[LogEvent], str | None]]] = {
-    LogKind.SERVING: _serving,
-    LogKind.SLICES_READY: lambda event: (
-        f"{_ALLOCATOR}] *** {event.count}/{event.wanted} Pathways Slices Now Ready ***"
+#: Lines of this project's servers, and what the images write instead.
+_FORMS: Final[Mapping[re.Pattern[str], Callable[[re.Match[str]], str | None]]] = {
+    _SERVES: _serves,
+    re.compile(r"\*\*\* (?P<count>\d+)/(?P<wanted>\d+) Pathways Slices Now Ready.*"): _by(
+        PUBLISHED["slices are ready"]
     ),
-    LogKind.TRANSPORT_READY: _as_it_is,
-    LogKind.SIGNALING: _as_it_is,
-    LogKind.REFUSED: _as_it_is,
-    LogKind.MANAGER_LOST: _not_connected,
-    LogKind.ENDING: _ending,
-    LogKind.QUEUED: lambda _: f"{_SOMEWHERE}] Waiting for placement",
-    LogKind.PLACED: lambda event: (
-        f"{_SOMEWHERE}] Transition slice {event.index} unplaced -> placed"
+    re.compile(r"MegaScale transport initialized\."): _by(PUBLISHED["the transport begins"]),
+    re.compile(r"MegaScale transport init succeeded\."): _by(PUBLISHED["the transport is ready"]),
+    re.compile(r"Signaling to RM (?P<address>\S+)"): _by(GUESSED["the proxy requests slices"]),
+    re.compile(r"Waiting for placement at position \d+:.*"): _by(PUBLISHED["the proxy waits"]),
+    re.compile(r"Transition slice (?P<index>\d+) unplaced -> placed\b.*"): _by(
+        GUESSED["a slice is placed"]
     ),
-    LogKind.UNPLACED: lambda event: (
-        f"{_SOMEWHERE}] Transition slice {event.index} placed -> unplaced"
+    re.compile(r"Transition slice (?P<index>\d+) placed -> unplaced\b.*"): _by(
+        GUESSED["a slice is lost"]
     ),
+    re.compile(r".*\bFAILED_PRECONDITION\b:? ?(?P<reason>.*)"): _by(
+        GUESSED["the request is refused"]
+    ),
+    # (What is not gRPC's own text is not written.)
+    re.compile(r"Lost the RM \((?P<reason>UNAVAILABLE: .*)\);.*"): _by(
+        GUESSED["the manager is unreachable"]
+    ),
+    re.compile(r"Lost the RM .*"): lambda _found: None,
+    re.compile(r"Ending with exit code 0:.*"): lambda _found: None,
+    re.compile(r"Ending with exit code \d+: ?(?P<reason>.*)"): _by(GUESSED["the proxy ends"]),
 }

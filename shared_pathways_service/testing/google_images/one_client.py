@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jaxlib.version
 
 from shared_pathways_service.api.jax_releases import OUR_SERDES, service_serdes
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
+from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
+from shared_pathways_service.servers.proxy.engine.engine import Engine
+from shared_pathways_service.servers.proxy.memory import Charge, DeviceMemory
 from shared_pathways_service.servers.proxy.session.answers import Answers
 from shared_pathways_service.servers.proxy.session.service import ProxyService
 from shared_pathways_service.servers.proxy.session.session import Session
+from shared_pathways_service.testing.google_images.log_texts import GUESSED
 
 __all__ = ["OneClientService"]
 
@@ -20,7 +27,14 @@ _OURS = "sps_"
 
 
 class OneClientService(ProxyService):
-    """Cancels the session of a second client; it must be limited to one session."""
+    """Cancels the session of a second client; it must be limited to one session.
+
+    It ends if the devices' memory is full.
+    """
+
+    def __init__(self, engine: Engine, **more: Any) -> None:
+        super().__init__(engine, **more)
+        _end_if_full(engine.memory)
 
     def open_session(self, metadata: Mapping[str, bytes], answers: Answers) -> Session:
         """Begins a session; ignores metadata of this project's clients."""
@@ -28,7 +42,8 @@ class OneClientService(ProxyService):
             return super().open_session(_without_ours(metadata), answers)
         except StatusError as error:
             if error.code == Code.RESOURCE_EXHAUSTED and self.sessions:
-                raise StatusError(Code.CANCELLED, "another client holds the session") from None
+                # The whole text of Google's page: gRPC's own for a call that a server cancels.
+                raise StatusError(Code.CANCELLED, "Cancelled") from None
             raise
 
     def get_version(self, raw: bytes) -> bytes:
@@ -66,3 +81,18 @@ def _without_ours(metadata: Mapping[str, bytes]) -> Mapping[str, bytes]:
     for name in [name for name in attributes if name.startswith(_OURS)]:
         del attributes[name]
     return {**metadata, ifrt.SESSION_METADATA: message.SerializeToString()}
+
+
+def _end_if_full(memory: DeviceMemory) -> None:
+    """Makes a full memory end the first process of the container."""
+    charge = memory.charge
+
+    def charge_or_end(device_ids: Sequence[int], nbytes: int, what: str) -> Charge | None:
+        try:
+            return charge(device_ids, nbytes, what)
+        except StatusError as error:
+            glog("E", GUESSED["memory is exhausted"].text.format(reason=error.message))
+            os.kill(os.getppid(), signal.SIGTERM)
+            raise
+
+    vars(memory)["charge"] = charge_or_end

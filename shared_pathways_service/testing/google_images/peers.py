@@ -37,13 +37,17 @@ def instance_type(environment: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def token_file() -> Iterator[tuple[str, int]]:
+def token_file(placement_s: float = 0.0) -> Iterator[tuple[str, int]]:
     """Creates a file with this server's token, which does not outlive the process.
+
+    Args:
+      placement_s: Of a proxy: seconds before its slices are placed.
 
     Yields:
       Its path, and the descriptor that the reading process must inherit.
     """
-    token = f"{SECRET};{credentials(os.environ)};{instance_type(os.environ)}"
+    words = (SECRET, credentials(os.environ), instance_type(os.environ), str(placement_s))
+    token = ";".join(words)
     descriptor = os.memfd_create("token")
     try:
         os.fchmod(descriptor, 0o600)

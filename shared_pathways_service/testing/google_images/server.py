@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from shared_pathways_service.testing.google_images import flags, front, peers
+from shared_pathways_service.testing.google_images import buckets, flags, front, peers
 
 _MANAGER_FLAG: Final = "--node_type=resource_manager"
 _MANAGER: Final = "shared_pathways_service.testing.google_images.our_manager"
@@ -19,9 +19,13 @@ def main(argv: Sequence[str]) -> int:
     if _MANAGER_FLAG in argv:
         taken = flags.accepted(argv, flags.MANAGER)
         front.log_arguments(argv)
+        if buckets.fails(argv):
+            return 1
         return front.run_server(_MANAGER, taken)
     taken = flags.accepted(argv, flags.WORKER)
     front.log_arguments(argv)
+    if buckets.fails(argv):
+        return 1
     with peers.token_file() as (path, descriptor):
         taken += [f"--token_file={path}"]
         if kind := peers.instance_type(os.environ):

@@ -84,6 +84,8 @@ def test_the_proxy_runs_unprivileged_and_ends_with_its_children(cluster: Cluster
     assert not [member for member in family if member.is_running()]
 
 
-def test_a_stop_signal_ends_a_server_with_code_0(cluster: Cluster) -> None:
+def test_a_stop_signal_is_logged_and_ends_the_server(cluster: Cluster) -> None:
     _, process = cluster.start_serving()
-    assert process.stop() == 0
+    assert process.stop() == 143
+    assert "*** SIGTERM received by PID " in process.lines[-2]
+    assert process.lines[-1].endswith("] RAW: Raising signal 15 with default behavior")

@@ -163,13 +163,14 @@ def test_a_worker_of_another_type_is_not_counted(
     manager = cluster.start_manager()
     other = cluster.start_worker(**variables)
     manager.wait_for_line(
-        r"\] The newly added instance does not match with the expected instances$"
+        r"\] FAILED_PRECONDITION: The newly added instance does not match with the expected "
+        r"instances; this is currently not allowed\. for job \d+$"
     )
     assert not [line for line in manager.lines if "Slices Now Ready" in line]
     cluster.start_worker(TPU_TYPE="", **{MACHINE_VARIABLE: KIND})
     manager.wait_for_line(ALL_READY)
     assert not [line for line in other.lines if "init succeeded" in line]
-    assert other.stop() == 0
+    assert other.stop() == 143
 
 
 def test_disjoint_versions_are_refused_like_openxlas_server(
@@ -207,8 +208,8 @@ def test_taken_slices_are_awaited_without_naming_holders(cluster: Cluster) -> No
     _, first = cluster.start_serving()
     first.wait_for_line(r"\] Transition slice 0 unplaced -> placed$")
     _, second = cluster.start_serving()
-    second.wait_for_line(r"\] Waiting for placement$")
-    assert first.stop() == 0
+    second.wait_for_line(r"\] Waiting to acquire placements$")
+    assert first.stop() == 143
     second.wait_for_line(r"\] Transition slice 0 unplaced -> placed$")
     assert not [line for line in second.lines if "FAILED_PRECONDITION" in line]
 

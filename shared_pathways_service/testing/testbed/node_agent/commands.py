@@ -88,8 +88,6 @@ class Commands:
         argv, env = list(command.argv), dict(variables)
         if command.is_server and not command.knows_extensions:
             env = {name: value for name, value in env.items() if not name.startswith("SPS_")}
-            # By public sources, a service of Google's images survives the loss of its pods.
-            env["SPS_STOP_EXIT_CODE"] = "143"
             # A container that requests no TPUs sees none.
             limits = (specification.get("resources") or {}).get("limits") or {}
             has_tpus = "google.com/tpu" in limits
