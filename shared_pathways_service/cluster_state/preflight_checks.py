@@ -249,6 +249,6 @@ def _not_ready(name: str, found: ServiceReadiness, what: str) -> Check:
         ready=found.ready,
         wanted=found.wanted,
         pods=found.troubles,
-        hint=f"connect() waits for it up to timeout=; for details run {describe}",
+        hint=found.hint(f"connect() waits for it up to timeout=; for details run {describe}"),
     )
     return Check(name=name, outcome=Outcome.FAILED, found=what, fix=error.hint, error=error)

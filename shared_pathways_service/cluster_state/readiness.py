@@ -15,6 +15,7 @@ from shared_pathways_service.cluster_state.pods import PodState, Trouble, pod_st
 from shared_pathways_service.cluster_state.services import Service, WorkerGroup
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
 from shared_pathways_service.manifests import names
+from shared_pathways_service.runtime.known_errors import KnownError, find_known_error
 
 __all__ = [
     "Look",
@@ -55,6 +56,7 @@ class ServiceReadiness:
       crashed: Pods that crash without a message: their logs may have one.
       has_missing_pods: Whether pods are missing: events may say why.
       slices: Every slice that the service should have.
+      known_error: An explanation of the end of a crashed pod's log; None: there is none.
     """
 
     service: Service
@@ -67,6 +69,7 @@ class ServiceReadiness:
     crashed: tuple[PodState, ...] = ()
     has_missing_pods: bool = False
     slices: tuple[SlicePods, ...] = ()
+    known_error: KnownError | None = None
 
     @property
     def head_ready(self) -> bool:
@@ -95,15 +98,25 @@ class ServiceReadiness:
         """What is not ready, in one line; empty if all is ready."""
         if self.complete:
             return ""
+        cause = self.known_error.cause if self.known_error else ""
         if self.service.ended:
-            return self.service.ended
+            return " - ".join(filter(None, (self.service.ended, cause)))
         what = [] if self.head_ready else ["the resource manager is not ready"]
         if self.ready < self.wanted:
             what.append(f"{self.ready} of {self.wanted} slices are ready")
         shown = "; ".join(self.troubles[:_SHOWN])
         more = len(self.troubles) - _SHOWN
-        parts = [", ".join(what), shown + (f"; and {more} more" if more > 0 else ""), self.detail]
-        return " - ".join(part for part in parts if part)
+        shown += f"; and {more} more" if more > 0 else ""
+        return " - ".join(filter(None, (", ".join(what), shown, cause, self.detail)))
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it does not become ready by itself."""
+        return bool(self.service.ended or (self.known_error and self.known_error.is_permanent))
+
+    def hint(self, otherwise: str) -> str:
+        """Returns what to do about a known error; without one, the other text."""
+        return self.known_error.hint if self.known_error else otherwise
 
     def error(self) -> ServiceNotReady:
         """Returns the error for a service that is not ready."""
@@ -112,7 +125,9 @@ class ServiceReadiness:
             ready=self.ready,
             wanted=self.wanted,
             pods=self.troubles,
-            hint="a longer timeout= waits for it; kubectl describe shows details of a pod",
+            hint=self.hint(
+                "a longer timeout= waits for it; kubectl describe shows details of a pod"
+            ),
         )
 
 
@@ -155,6 +170,7 @@ def read_readiness(
         unready += found.unready
         troubles += [*map(str, found.unready), *found.missing]
         has_missing_pods = has_missing_pods or bool(found.missing)
+    logs = (pod.message for pod in unready if pod.trouble is Trouble.CRASHED)
     return ServiceReadiness(
         service=service,
         head=head,
@@ -166,6 +182,7 @@ def read_readiness(
         crashed=tuple(p for p in unready if p.trouble is Trouble.CRASHED and not p.message),
         has_missing_pods=has_missing_pods,
         slices=tuple(slices),
+        known_error=next(filter(None, map(find_known_error, logs)), None),
     )
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed, InvalidRequestError
 from shared_pathways_service.jax_client.client_reference import HeldClient
-from shared_pathways_service.jax_client.connection_errors import from_jax, unreachable
-from shared_pathways_service.jax_client.plugin import plugin, sockets
+from shared_pathways_service.jax_client.connection_errors import from_jax, session_held, unreachable
+from shared_pathways_service.jax_client.plugin import held_session, plugin, sockets
 from shared_pathways_service.jax_client.target import ProxyTarget
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def attach(target: ProxyTarget, *, timeout: float) -> Attachment:
       VersionSkew: The proxy and this JAX have no common version, or this JAX cannot be switched.
       CredentialsMismatch: The proxy does not use plaintext and the target says so, or the reverse.
       ProxyFailed: The proxy answered with another error.
+      CapacityError: The proxy serves one client at a time, and another one has its session.
     """
     global _live  # noqa: PLW0603 - JAX has one backend of that name a process
     with _switching:
@@ -199,6 +200,8 @@ def _make_client(target: ProxyTarget, deadline: float) -> Any:
             transfer_dir=target.transfer_dir,
             doubt=doubt,
         )
+    except held_session.SessionHeldError as error:
+        raise session_held(error) from error
     except TimeoutError as error:
         raise unreachable(target, "it does not answer in time") from error
     except jax.errors.JaxRuntimeError as error:

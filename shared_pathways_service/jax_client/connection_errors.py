@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from shared_pathways_service.errors import (
+    CapacityError,
     CredentialsMismatch,
     ProxyFailed,
     SharedPathwaysError,
     TunnelError,
 )
-from shared_pathways_service.jax_client.plugin import plugin
+from shared_pathways_service.jax_client.plugin import held_session, plugin
 from shared_pathways_service.jax_client.target import ProxyTarget
 
-__all__ = ["from_jax", "unreachable"]
+__all__ = ["from_jax", "session_held", "unreachable"]
 
 #: gRPC's messages on a machine without ALTS, which exists only in Google Cloud.
 _NO_CREDENTIALS = ("Invalid credentials", "ChannelCredentials argument is null")
@@ -25,6 +26,11 @@ def unreachable(target: ProxyTarget, cause: str) -> TunnelError:
         cause=cause,
         hint="it may have ended, or the connection to it broke; connect again",
     )
+
+
+def session_held(error: held_session.SessionHeldError) -> CapacityError:
+    """Returns the error for a proxy whose only session another client has."""
+    return CapacityError(str(error), hint=held_session.HINT)
 
 
 def from_jax(target: ProxyTarget, text: str) -> SharedPathwaysError:

@@ -22,6 +22,7 @@ from shared_pathways_service.errors import (
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.events.tenants import TenantRefused
+from shared_pathways_service.runtime.known_errors import find_known_error
 from shared_pathways_service.session.holder_text import holdings
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Phase, Snapshot
@@ -35,6 +36,7 @@ __all__ = [
     "when_out_of_time",
     "when_refused",
     "with_last_line",
+    "with_log_tail",
 ]
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
@@ -49,6 +51,7 @@ _UNSTARTED = {
     "proxy_options=",
 }
 
+_BY_ITSELF = "ended by itself"
 #: Outcomes that the proxy itself did not cause.
 _TAKEN = {
     "pod_deleted": "lost its pod, which was deleted",
@@ -204,13 +207,27 @@ def _when_exited(
             f"the proxy {request.name} cannot be started: {event.reason}", hint=_UNSTARTED[outcome]
         )
     why = _why(event.reason, event.exit_code)
-    return ProxyFailed(
-        f"the proxy {request.name} {_TAKEN.get(outcome, 'ended by itself')}: {why}",
+    error = ProxyFailed(
+        f"the proxy {request.name} {_TAKEN.get(outcome, _BY_ITSELF)}: {why}",
         exit_code=event.exit_code,
         log_tail=event.log_tail,
         hint="what was on its slices is lost; connect again"
         if served
         else "log_tail has the end of its log; connect again once that is fixed",
+    )
+    return with_log_tail(error, event.log_tail)
+
+
+def with_log_tail(error: ProxyFailed, log_tail: Sequence[str]) -> ProxyFailed:
+    """Returns the error with the end of the proxy's log, and with the cause that it shows."""
+    # (A signal of another cause is in the log, too.)
+    is_own_end = _BY_ITSELF in error.message
+    known = find_known_error("\n".join(log_tail)) if is_own_end else None
+    return ProxyFailed(
+        error.message if known is None else f"{error.message}: {known.cause}",
+        exit_code=error.exit_code,
+        log_tail=log_tail,
+        hint=error.hint if known is None else known.hint,
     )
 
 

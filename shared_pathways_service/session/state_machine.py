@@ -164,7 +164,7 @@ class Session:
 
     def _deleted(self, event: m.Deleted) -> None:
         if isinstance(self.error, ProxyFailed) and not self.error.log_tail:
-            self.error.log_tail = event.log_tail
+            self.error = failures.with_log_tail(self.error, event.log_tail)
         elif isinstance(self.error, PlacementTimeout) and event.log_tail:
             self.error = failures.with_last_line(self.error, event.log_tail[-1])
         self._finish()

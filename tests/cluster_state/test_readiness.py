@@ -110,6 +110,34 @@ def test_a_crash_loop_is_reported_with_its_exit_code() -> None:
     assert "exit code 1" in read(head(), broken, *WORKERS[1:]).reason
 
 
+def test_a_crash_by_a_known_error_is_explained_and_final() -> None:
+    message = (
+        "E1 Permanent error, with a last message of The specified bucket does not exist.; Error "
+        "while initializing persistent cache storage gcs"
+    )
+    status = {
+        "restartCount": 1,
+        "lastState": {"terminated": {"exitCode": 1, "message": message}},
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    }
+    broken = worker(0, 0, objects.pod, status=status, restarts=True)
+    found = read(head(), broken, *WORKERS[1:])
+    assert found.is_hopeless
+    assert "the bucket of its --gcs_scratch_location does not exist" in found.reason
+    assert "create the bucket" in found.error().hint
+    over = dataclasses.replace(SERVICE, ended="its JobSet has failed")
+    assert "has failed - the bucket of" in read(head(), broken, service=over).reason
+
+
+def test_a_full_memory_of_a_worker_is_explained_and_not_final() -> None:
+    message = "E1 RESOURCE_EXHAUSTED: an array\nE1 *** SIGTERM received by PID 1"
+    status = {"state": {"terminated": {"exitCode": 143, "message": message}}}
+    broken = worker(0, 0, objects.pod, status=status, restarts=True)
+    found = read(head(), broken, *WORKERS[1:])
+    assert not found.is_hopeless
+    assert "(HBM)" in found.reason
+
+
 def test_pods_of_other_services_do_not_count() -> None:
     theirs = [objects.running(labels=labels(names.HEAD_JOB, service="other"))]
     assert not read(*theirs, *WORKERS).head_ready

@@ -156,3 +156,44 @@ def test_the_loss_of_the_proxy_ends_the_session(
     assert type(driver.error) is expected
     assert "it is gone" in driver.error.message
     ends_clean(driver, m.Phase.FAILED)
+
+
+#: As Google's proxies write them.
+FULL_MEMORY = ("E1 RESOURCE_EXHAUSTED: an array", "E1 *** SIGTERM received by PID 1")
+MISSING_BUCKET = (
+    "Permanent error, with a last message of The specified bucket does not exist.; Error while "
+    "initializing persistent cache storage gcs",
+)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("log", "cause", "advice"),
+    [
+        (FULL_MEMORY, "HBM", "use less memory"),
+        (MISSING_BUCKET, "the bucket of its --gcs_scratch_location does not exist", "gcs_bucket="),
+    ],
+)
+def test_a_known_error_in_the_log_is_the_cause(
+    log: tuple[str, ...], cause: str, advice: str, is_late: bool
+) -> None:
+    driver = to_serve()
+    tail = "" if is_late else "\n".join(log)
+    driver.news("proxy.exited", "signal 15", outcome="crashed", exit_code=-15, log_tail=tail)
+    driver.put(m.Deleted(log_tail=log if is_late else ()))
+    error = driver.error
+    assert isinstance(error, ProxyFailed)
+    assert "ended by itself: signal 15: " in error.message
+    assert cause in error.message
+    assert advice in error.hint
+    assert (error.exit_code, error.log_tail) == (-15, log)
+
+
+@pytest.mark.parametrize("outcome", ["pod_deleted", "evicted", "node_lost", "deadline"])
+def test_a_signal_that_took_the_proxy_away_is_not_a_full_memory(outcome: str) -> None:
+    driver = to_serve()
+    driver.news("proxy.exited", "it was deleted", outcome=outcome)
+    driver.put(m.Deleted(log_tail=FULL_MEMORY))
+    assert isinstance(driver.error, ProxyFailed)
+    assert "HBM" not in driver.error.message
+    assert driver.error.log_tail == FULL_MEMORY

@@ -266,10 +266,11 @@ class Preflight:
                     raise found.error()
                 if is_enough(found):
                     return found
+                if found.is_hopeless:
+                    raise found.error()
                 _tell_waiting(found, tell)
-                if await view.find_reasons():
-                    _tell_waiting(view.readiness, tell)
-                await anext(changes)
+                if not await view.find_reasons():
+                    await anext(changes)
 
     async def _changes(
         self, view: ServiceView, on_trouble: Callable[[str], object]

@@ -31,6 +31,7 @@ from . import (
     explaining,
     forked,
     greeting,
+    held_session,
     local,
     quiet,
     run_notes,
@@ -116,6 +117,7 @@ def connect(
       doubt: Called once if there is no answer soon; an error that it raises ends the wait.
 
     Raises:
+      held_session.SessionHeldError: The proxy serves one client, and another one has the session.
       TimeoutError: The proxy did not answer in time.
       jax.errors.JaxRuntimeError: The proxy could not be reached, or refused.
       RuntimeError: This process was forked from one that was connected.
@@ -129,6 +131,7 @@ def connect(
     answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
     deadline = time.monotonic() + timeout
     given_up = threading.Event()
+    refusals = held_session.Refusals(target)
 
     def call() -> None:
         quiet.suppress()
@@ -140,6 +143,7 @@ def connect(
             except Exception as error:  # noqa: BLE001 - raised where the answer is read
                 # The library retries on any error, and cannot be stopped: attempts are short, so
                 # that an abandoned one ends soon.
+                refusals.note(error)
                 over = given_up.is_set() or time.monotonic() > deadline
                 if over or not str(error).startswith("UNAVAILABLE"):
                     answer.set_exception(error)
@@ -160,7 +164,8 @@ def connect(
         with contextlib.suppress(TimeoutError):
             return answer.result(min(_SOON_S, timeout))
         doubt()
-        return answer.result(max(0, deadline - time.monotonic()))
+        with refusals.explained():
+            return answer.result(max(0, deadline - time.monotonic()))
     finally:
         given_up.set()
 
@@ -264,6 +269,8 @@ def _client_of_settings() -> Any:
                 transfer_dir=transfer_dir,
                 doubt=functools.partial(_check_plaintext, target),
             )
+    except held_session.SessionHeldError as error:
+        raise RuntimeError(f"{error}: {held_session.HINT}") from error
     except TimeoutError as error:
         raise RuntimeError(
             f"the proxy at {target} did not answer in time: it may have ended, or have as many "

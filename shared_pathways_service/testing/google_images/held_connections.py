@@ -76,50 +76,66 @@ class _Relay:
             return
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        streams = OpenStreams()
-        # The last of the two directions closes both sockets.
-        ended = threading.Barrier(2, lambda: self._remove(client, server))
+        connection = _Connection(client, server, self._remove)
         with self._lock:
             if self._closed:
                 client.close()
                 server.close()
                 return
             self._sockets |= {client, server}
-            for work in (self._from_client, self._from_server):
-                thread = threading.Thread(target=work, args=(client, server, streams, ended))
+            for work in (connection.copy_from_client, connection.copy_from_server):
+                thread = threading.Thread(target=work, name="relay")
                 thread.start()
                 self._threads.append(thread)
-
-    def _from_client(
-        self,
-        client: socket.socket,
-        server: socket.socket,
-        streams: OpenStreams,
-        ended: threading.Barrier,
-    ) -> None:
-        _copy(client, server, streams.take_from_client)
-        if not streams:
-            _shut_down(server, socket.SHUT_WR)
-        ended.wait()
-
-    def _from_server(
-        self,
-        client: socket.socket,
-        server: socket.socket,
-        streams: OpenStreams,
-        ended: threading.Barrier,
-    ) -> None:
-        _copy(server, client, streams.take_from_server)
-        # (Without its client, this waits for the server's end.)
-        _copy(server, None, streams.take_from_server)
-        _shut_down(client, socket.SHUT_RDWR)
-        ended.wait()
 
     def _remove(self, client: socket.socket, server: socket.socket) -> None:
         with self._lock:
             self._sockets -= {client, server}
         client.close()
         server.close()
+
+
+class _Connection:
+    """Copies in both directions, each on its thread; the last one calls `on_end`."""
+
+    def __init__(
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        on_end: Callable[[socket.socket, socket.socket], None],
+    ) -> None:
+        self._client = client
+        self._server = server
+        self._streams = OpenStreams()
+        self._is_held = threading.Event()
+        self._ended = threading.Barrier(2, lambda: on_end(client, server))
+
+    def copy_from_client(self) -> None:
+        """Copies to the server, whose connection stays if the client leaves open streams."""
+        _copy(self._client, self._server, self._streams.take_from_client)
+        if self._streams:
+            self._is_held.set()
+            self._answer()
+        else:
+            _shut_down(self._server, socket.SHUT_WR)
+        self._ended.wait()
+
+    def copy_from_server(self) -> None:
+        """Copies to the client; of a held connection, reads until the server ends it."""
+        _copy(self._server, self._client, self._take_from_server)
+        _copy(self._server, None, self._take_from_server)
+        _shut_down(self._client, socket.SHUT_RDWR)
+        self._ended.wait()
+
+    def _take_from_server(self, data: bytes) -> None:
+        self._streams.take_from_server(data)
+        if self._is_held.is_set():
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answers pings in the client's place: gRPC ends a connection with an unanswered one."""
+        with contextlib.suppress(OSError):
+            self._server.sendall(self._streams.take_answers())
 
 
 def _copy(source: socket.socket, target: socket.socket | None, take: _Take) -> None:
