@@ -31,7 +31,7 @@ from shared_pathways_service.protocol.auth import bearer
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
 DEADLINE_S = 60.0
 #: For the start of a server, which imports JAX: a minute was not enough at a load of 50.
-_START_S = 180.0
+START_S = 180.0
 REPOSITORY = Path(__file__).parents[1]
 KIND = "tpuv6e:2x2"
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class ServerProcess:
             self.ready: dict[str, Any] | None = None
             if not tells_ready:
                 return
-            if select.select([ready], [], [], _START_S)[0] and (line := ready.readline()):
+            if select.select([ready], [], [], START_S)[0] and (line := ready.readline()):
                 self.ready = json.loads(line)
 
     def __enter__(self) -> Self:
@@ -121,14 +121,14 @@ class ServerProcess:
             self._ended = True
             self._news.notify_all()
 
-    def wait_for_line(self, pattern: str, *, times: int = 1) -> str:
+    def wait_for_line(self, pattern: str, *, times: int = 1, within_s: float = DEADLINE_S) -> str:
         """Waits until a line of the log matches, `times` times in all; returns the last match."""
 
         def matching() -> list[str]:
             return [line for line in self.lines if re.search(pattern, line)]
 
         with self._news:
-            self._news.wait_for(lambda: len(matching()) >= times or self._ended, DEADLINE_S)
+            self._news.wait_for(lambda: len(matching()) >= times or self._ended, within_s)
             found = matching()
             assert len(found) >= times, f"no {pattern!r} in the log:\n" + "\n".join(self.lines)
             return found[times - 1]

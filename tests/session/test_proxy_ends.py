@@ -160,10 +160,7 @@ def test_the_loss_of_the_proxy_ends_the_session(
 
 #: As Google's proxies write them.
 FULL_MEMORY = ("E1 RESOURCE_EXHAUSTED: an array", "E1 *** SIGTERM received by PID 1")
-MISSING_BUCKET = (
-    "Permanent error, with a last message of The specified bucket does not exist.; Error while "
-    "initializing persistent cache storage gcs",
-)
+MISSING_BUCKET = ("The specified bucket does not exist.; Error … persistent cache storage gcs",)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -91,7 +91,7 @@ def test_the_bucket_of_a_service(namespace: Namespace) -> None:
         name="pathways",
         instances={KIND: 1},
         image=DEFAULT_SERVER_IMAGE,
-        gcs_scratch_location=MISSING_BUCKET,
+        gcs_bucket=MISSING_BUCKET,
     )
     namespace.create("jobset.x-k8s.io/v1alpha2/jobsets", service_jobset(inputs))
     # It is not waited for until the end of timeout=: it does not become ready by itself.
@@ -125,6 +125,7 @@ def test_an_array_of_a_proxy_that_is_gone(namespace: Namespace) -> None:
     namespace.add_nodes({KIND: 1}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
     with client(namespace, failing(ASKS)) as running:
+        running.expect("runs")
         assert running.expect("value")["value"] == 6.0
         [pod] = [pod for pod in namespace.processes() if "isc-proxy" in pod]
         os.kill(namespace.processes()[pod][PROXY_CONTAINER], signal.SIGKILL)

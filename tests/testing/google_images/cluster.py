@@ -1,4 +1,4 @@
-"""Stand-ins for Google's images, run as in a cluster."""
+"""Stand-ins for Google's images, run as in a cluster; or the images."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import contextlib
 import itertools
 import os
 import re
+import socket
+import uuid
 from typing import Any
 
-from harness.processes import KIND, ServerProcess
+from harness.processes import KIND, START_S, ServerProcess
 from shared_pathways_service.testing.google_images import (
     PROXY_MODULE,
     SERVER_MODULE,
 )
+from tests.testing.google_images import container
 
 VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 OVERRIDE = "PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS"
@@ -35,31 +38,37 @@ class Cluster:
         self._stack = stack
         self.manager = ""
 
-    def start(self, module: str, *flags: str, **variables: str) -> tuple[str, ServerProcess]:
-        """Returns the host of a stand-in that was started, and its process."""
+    def place(self, port: int) -> tuple[str, int]:
+        """Returns where one more server may listen, if its image listens on this port."""
         pid = os.getpid()
-        host = f"127.{next(_numbers)}.{pid >> 8 & 255}.{pid & 255 or 1}"
-        env = {"SPS_BIND_ADDRESS": host, **variables}
+        return f"127.{next(_numbers)}.{pid >> 8 & 255}.{pid & 255 or 1}", port
+
+    def start(self, module: str, *flags: str, host: str = "", **variables: str) -> ServerProcess:
+        """Starts a stand-in on this address, or on one of its own."""
+        env = {"SPS_BIND_ADDRESS": host or self.place(0)[0], **variables}
         process = ServerProcess(module, flags, env=env, tells_ready=False)
-        return host, self._stack.enter_context(process)
+        return self._stack.enter_context(process)
 
     def start_manager(self, *flags: str, **variables: str) -> ServerProcess:
-        host, process = self.start(
+        """Starts a resource manager, and waits until it serves."""
+        host, port = self.place(29001)
+        process = self.start(
             SERVER_MODULE,
-            "--server_port=29001",
+            f"--server_port={port}",
             "--node_type=resource_manager",
             "--instance_count=1",
             f"--instance_type={KIND}",
             "--enforce_kernel_ipv6_support=false",
             *flags,
+            host=host,
             **variables,
         )
-        process.wait_for_line(SERVER_READY.format(29001))
-        self.manager = f"{host}:29001"
+        process.wait_for_line(SERVER_READY.format(port), within_s=START_S)
+        self.manager = f"{host}:{port}"
         return process
 
     def start_worker(self, **variables: str) -> ServerProcess:
-        _, process = self.start(
+        return self.start(
             SERVER_MODULE,
             "--server_port=29005",
             f"--resource_manager_address={self.manager}",
@@ -69,26 +78,60 @@ class Cluster:
             "--enforce_kernel_ipv6_support=false",
             **{"MEGASCALE_SLICE_ID": "0", "TPU_TYPE": KIND, **variables},
         )
-        return process
 
     def start_proxy(
         self, *flags: str, kind: str = KIND, insecure: str | None = "true", **variables: str
     ) -> tuple[str, ServerProcess]:
         """Returns the address of a proxy, and its process."""
         manager = [f"--resource_manager_address={self.manager}"] if self.manager else []
-        host, process = self.start(
+        host, port = self.place(29000)
+        process = self.start(
             PROXY_MODULE,
-            "--server_port=29000",
+            f"--server_port={port}",
             f"--virtual_slices={kind}",
             *manager,
             *flags,
+            host=host,
             **({} if insecure is None else {VARIABLE: insecure}),
             **variables,
         )
-        return f"{host}:29000", process
+        return f"{host}:{port}", process
 
     def start_serving(self, *flags: str, **more: Any) -> tuple[str, ServerProcess]:
         """Does the same, and waits until the proxy serves."""
         address, process = self.start_proxy(*flags, **more)
-        process.wait_for_line(PROXY_READY)
+        process.wait_for_line(PROXY_READY, within_s=START_S)
         return address, process
+
+
+class Containers(Cluster):
+    """The images themselves, run by docker or podman on this machine's network.
+
+    Args:
+      stack: Ends the containers.
+      images: ``REPOSITORY[:TAG]``, of which ``server`` and ``proxy_server`` are run.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, images: str) -> None:
+        super().__init__(stack)
+        self._repository, _, tag = images.partition(":")
+        self._tag = tag or "latest"
+
+    def place(self, port: int) -> tuple[str, int]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return "127.0.0.1", free.getsockname()[1]
+
+    def start(self, module: str, *flags: str, host: str = "", **variables: str) -> ServerProcess:
+        name = f"sps-contract-{uuid.uuid4().hex[:12]}"
+        self._stack.callback(container.remove, name)
+        image = {PROXY_MODULE: "proxy_server", SERVER_MODULE: "server"}[module]
+        settings = [f"{key}={value}" for key, value in variables.items()]
+        words = [f"{self._repository}/{image}:{self._tag}", name, *settings, "--", *flags]
+        process = ServerProcess(container.__name__, words, tells_ready=False)
+        return self._stack.enter_context(process)
+
+    def start_proxy(self, *flags: str, **more: Any) -> tuple[str, ServerProcess]:
+        """Starts a resource manager first: images need one."""
+        if not self.manager:
+            self.start_manager()
+        return super().start_proxy(*flags, **more)

@@ -6,15 +6,10 @@ import os
 from pathlib import Path
 
 import psutil
-import pytest
 
-from harness.processes import DEADLINE_S, KIND
+from harness.processes import DEADLINE_S
 from harness.proxy.raw import RawClient
-from shared_pathways_service.testing.google_images import (
-    PROXY_MODULE,
-    SERVER_MODULE,
-)
-from tests.testing.google_images.cluster import NOBODY, PROXY_READY, VARIABLE, Cluster
+from tests.testing.google_images.cluster import NOBODY, Cluster
 
 
 def test_all_flags_of_the_public_manifests_are_accepted(cluster: Cluster) -> None:
@@ -32,44 +27,12 @@ def test_all_flags_of_the_public_manifests_are_accepted(cluster: Cluster) -> Non
     proxy.wait_for_line(r"\] Transition slice 0 unplaced -> placed$")
 
 
-@pytest.mark.parametrize(
-    ("module", "flags"),
-    [
-        (PROXY_MODULE, ["--max_sessions=3"]),
-        (PROXY_MODULE, ["--token_file=/token"]),
-        (PROXY_MODULE, ["--last_requests_file=/dev/termination-log"]),
-        (SERVER_MODULE, ["--node_type=resource_manager", "--num_spares=1"]),
-        (SERVER_MODULE, ["--slice_id=0"]),
-    ],
-)
-def test_our_own_flags_are_unknown(cluster: Cluster, module: str, flags: list[str]) -> None:
-    _, process = cluster.start(module, *flags)
-    assert process.wait() == 1
-    name = flags[-1].removeprefix("--").partition("=")[0]
-    assert process.lines[-1] == f"ERROR: Unknown command line flag '{name}'"
-
-
-@pytest.mark.parametrize("module", [PROXY_MODULE, SERVER_MODULE])
-def test_a_scratch_location_outside_gcs_is_refused(cluster: Cluster, module: str) -> None:
-    flags = ["--gcs_scratch_location=/tmp/scratch", f"--virtual_slices={KIND}"]
-    if module == SERVER_MODULE:
-        flags = [flags[0], "--resource_manager_address=127.0.0.1:1"]
-    _, process = cluster.start(module, *flags)
-    assert process.wait() != 0
-    assert "gs://" in "\n".join(process.lines)
-
-
 def test_our_own_variables_are_unknown(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
-    host, process = cluster.start(
-        PROXY_MODULE,
-        "--server_port=29000",
-        f"--virtual_slices={KIND}",
-        **{VARIABLE: "true", "SPS_TOKEN_FILE": str(token), "SPS_LOG_FORMAT": "json"},
-    )
-    process.wait_for_line(PROXY_READY)
-    with RawClient(f"{host}:29000") as client:
+    variables = {"SPS_TOKEN_FILE": str(token), "SPS_LOG_FORMAT": "json"}
+    address, _ = cluster.start_serving(**variables)
+    with RawClient(address) as client:
         assert client.session_id
 
 

@@ -12,7 +12,6 @@ import grpc
 import pytest
 
 from harness.processes import DEADLINE_S
-from harness.programs import wait_until
 from harness.proxy.raw import RawClient
 from shared_pathways_service.protocol.ifrt.probe import probe
 from shared_pathways_service.testing.google_images.held_connections import relaying
@@ -163,15 +162,3 @@ except CapacityError as error:
         assert first.call("get_default_device_assignment", num_replicas=1, num_partitions=1)
     assert f"another client holds the session of the proxy at grpc://{address}" in done.stdout
     assert "connect again, to a new proxy" in done.stdout
-
-
-def test_a_client_that_cancels_its_session_frees_it(cluster: Cluster) -> None:
-    address, _ = cluster.start_serving()
-    with RawClient(address) as first:
-        assert first.session_id
-
-    def reopened() -> bool:
-        with RawClient(address, send_init=False) as again:
-            return not again.ended.wait(0.2)
-
-    wait_until("a second session", reopened)
