@@ -12,6 +12,7 @@ from typing import Any
 from conformance.runs import Run
 
 __all__ = [
+    "DIFFERENCES",
     "Difference",
     "compare",
     "differences",
@@ -22,6 +23,7 @@ __all__ = [
     "merge",
 ]
 
+DIFFERENCES = Path(__file__).with_name("differences.toml")
 #: Tests of a part that are run again, at most: where more differ, the single test is not the cause.
 AGAIN = 50
 
@@ -90,6 +92,9 @@ def compare(
 ) -> dict[str, Any]:
     """Returns the comparison of a part, which is printed and recorded.
 
+    A test that failed in the run through the proxy has not passed there: not even if it passes when
+    it is run again alone, which is recorded as well.
+
     Args:
       suite: The suite's name.
       direct: The run on the CPU.
@@ -98,7 +103,7 @@ def compare(
       again: Runs some tests once more, through another proxy.
     """
     missing = differences(direct, proxied)
-    explained, unexplained = explain(suite, missing, known)
+    _, unexplained = explain(suite, missing, known)
     alone: dict[str, str] = {}
     end = proxied.proxy
     if 0 < len(unexplained) <= AGAIN:
@@ -106,7 +111,7 @@ def compare(
         alone = {test: error for test, error in unexplained.items() if test in second.passed}
         end = end or second.proxy
     compared = len(direct.passed - frozenset(proxied.not_reached))
-    passed = compared - len(missing) + len(alone)
+    passed = compared - len(missing)
     runs = {"direct": direct, "proxy": proxied}
     broken = {how: run.broken for how, run in runs.items() if run.broken}
     if proxied.backend == "cpu":
@@ -126,8 +131,7 @@ def compare(
         "broken": broken,
         "proxy_end": end,
         "passed_alone": alone,
-        "explained": explained,
-        "unexplained": {t: error for t, error in unexplained.items() if t not in alone},
+        "failed": {test: error for test, error in missing.items() if test not in alone},
     }
 
 
@@ -150,10 +154,7 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
         raise ValueError(f"there is no test {first_not_reached(earlier)}: run all, not --continue")
     counts = ("direct", "proxy", "direct_s", "proxy_s")
     added = {key: round(earlier[key] + later[key], 1) for key in counts}
-    united = {
-        key: {**earlier[key], **later[key]}
-        for key in ("broken", "passed_alone", "explained", "unexplained")
-    }
+    united = {key: {**earlier[key], **later[key]} for key in ("broken", "passed_alone", "failed")}
     return {
         **later,
         **added,
@@ -161,9 +162,11 @@ def merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any
         "tests": earlier["tests"],
         "share": round(added["proxy"] / max(1, added["direct"]), 4),
         "proxy_end": earlier["proxy_end"] or later["proxy_end"],
+        "continues": [*earlier.get("continues", ()), earlier.get("provenance")],
     }
 
 
-def is_well(result: Mapping[str, Any]) -> bool:
+def is_well(suite: str, result: Mapping[str, Any], known: Sequence[Difference]) -> bool:
     """Whether a part ran to its end, and each difference has a reason."""
-    return not (result["unexplained"] or result["proxy_end"] or result["broken"])
+    _, unexplained = explain(suite, result["failed"], known)
+    return not (unexplained or result["proxy_end"] or result["broken"])

@@ -1,11 +1,12 @@
 """Other projects' test suites, directly on the CPU and through a proxy: what passes only directly?
 
     scripts/conformance --suite NAME [PARTS…] [--engines] [--continue] [--write]
+    scripts/conformance --table
 
 `suites.toml` names the suites and their parts. Each part runs twice at the same time,
 in processes of its own and with the same number of devices: on the local CPU, and through a proxy
 of its own. Tests that pass only directly run once more through another proxy: those that pass then
-were slow or unlucky, and are listed as such. A difference that `differences.toml` explains is
+are counted as failed, and listed as such. A difference that `differences.toml` explains is
 listed with its reason; any other one, and a proxy that did not end well, makes the exit code 1.
 Tests that were not reached in time are counted, and not compared; `--continue` runs them, and
 adds their results to the recorded ones. `--engines` compares a proxy's two engines instead, the
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.compare import (
+    DIFFERENCES,
     Difference,
     compare,
     explain,
@@ -48,9 +49,10 @@ from conformance.suites import (
     make_source,
     versions,
 )
+from conformance.table import ENGINES as ENGINE_RESULTS
 from conformance.table import RESULTS, write_table
+from harness.results import Measurement, measuring, stamped
 
-DIFFERENCES = Path(__file__).with_name("differences.toml")
 #: Tests of a part that are printed; the JSON has all.
 SHOWN = 25
 
@@ -83,7 +85,7 @@ ENGINES = Sides(
     (run_through_proxy, run_on_executors),
     devices=16,
     slices=("tpuv6e:2x4", "tpuv6e:2x4"),
-    folder=RESULTS.with_name("engines"),
+    folder=ENGINE_RESULTS,
     prefix="engines/",
 )
 
@@ -101,8 +103,15 @@ def run_part(
     return compare(suite, direct, proxied, known, lambda tests: second(settings, tests))
 
 
-def show(part: str, result: Mapping[str, Any], names: tuple[str, str] = PROXY.names) -> None:
+def show(
+    suite: str,
+    part: str,
+    result: Mapping[str, Any],
+    known: Sequence[Difference],
+    names: tuple[str, str] = PROXY.names,
+) -> None:
     """Prints one part's result."""
+    explained, unexplained = explain(suite, result["failed"], known)
     print(
         f"{part:20} {result['direct']:5} {names[0]}, {result['proxy']:5} {names[1]} "
         f"({result['share']:.2%}); {result['direct_s']:.0f} s and {result['proxy_s']:.0f} s",
@@ -115,61 +124,65 @@ def show(part: str, result: Mapping[str, Any], names: tuple[str, str] = PROXY.na
     for how, rest in result["not_reached"].items():
         print(f"  {how}: no time for {rest['tests']} of {result['tests']}, from {rest['from']} on")
     for test, error in result["passed_alone"].items():
-        print(f"  passed when it was run again alone: {test}: {error}")
-    for test, reason in result["explained"].items():
+        print(f"  failed, and passed when it was run again alone: {test}: {error}")
+    for test, reason in explained.items():
         print(f"  known: {test}: {reason}")
-    for test, error in list(result["unexplained"].items())[:SHOWN]:
+    for test, error in list(unexplained.items())[:SHOWN]:
         print(f"  {test}: {error}")
-    if (more := len(result["unexplained"]) - SHOWN) > 0:
+    if (more := len(unexplained) - SHOWN) > 0:
         print(f"  and {more} more", flush=True)
 
 
 def recorded_parts(
     suite: Suite, releases: Mapping[str, str], path: Path | None
 ) -> dict[str, dict[str, Any]]:
-    """Returns the recorded results of parts that had the same releases and the same arguments.
+    """Returns the recorded results of parts that ran with the same releases, tests and variables.
 
-    Older records do not state the arguments; those count as the same.
+    Older records do not state the arguments and variables; those count as the same.
     """
     if path is None or not path.exists():
         return {}
-    record = json.loads(path.read_text())
-    if (record["ref"], record["versions"]) != (suite.ref, dict(releases)):
-        return {}
-    arguments = {**suite.parts, **record.get("arguments", {})}
+    now = {
+        name: {"ref": suite.ref, "versions": dict(releases), **_selection(suite, name)}
+        for name in suite.parts
+    }
     return {
         name: part
-        for name, part in record["parts"].items()
-        if name in suite.parts and arguments[name] == suite.parts[name]
+        for name, part in json.loads(path.read_text())["parts"].items()
+        if name in now and all(part.get(key, value) == value for key, value in now[name].items())
     }
+
+
+def _selection(suite: Suite, part: str) -> dict[str, Any]:
+    return {"arguments": suite.parts[part], "environment": dict(suite.environment)}
+
+
+def stamped_part(
+    suite: Suite,
+    part: str,
+    result: Mapping[str, Any],
+    releases: Mapping[str, str],
+    measurement: Measurement,
+) -> dict[str, Any]:
+    """Returns a part's result as it is kept: with what was run, and its provenance."""
+    what = {"ref": suite.ref, "versions": dict(releases), **_selection(suite, part)}
+    return stamped({**what, **result}, measurement)
 
 
 def write_results(
     suite: Suite,
     result: Mapping[str, dict[str, Any]],
-    known: Sequence[Difference],
     releases: Mapping[str, str],
     path: Path,
 ) -> None:
     """Writes the results of some parts, in place of earlier ones; those of other parts stay.
 
-    Tests of those other parts that have been explained since get their reasons. Results of other
-    releases or tests are not comparable, so they are dropped.
+    Results of other releases or tests are not comparable, so they are dropped.
     """
-    parts = recorded_parts(suite, releases, path)
-    for other in parts.values():
-        explained, unexplained = explain(suite.name, other["unexplained"], known)
-        other["explained"] |= explained
-        other["unexplained"] = unexplained
-    parts |= result
-    names = [name for name in suite.parts if name in parts]
+    parts = recorded_parts(suite, releases, path) | dict(result)
     record = {
         "suite": suite.name,
-        "ref": suite.ref,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "versions": dict(releases),
-        "arguments": {name: suite.parts[name] for name in names},
-        "parts": {name: parts[name] for name in names},
+        "parts": {name: parts[name] for name in suite.parts if name in parts},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
@@ -178,7 +191,10 @@ def write_results(
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--suite", required=True, help="as in suites.toml")
+    parser.add_argument("--suite", help="as in suites.toml")
+    parser.add_argument(
+        "--table", action="store_true", help="only write the page, from the kept results"
+    )
     parser.add_argument("parts", nargs="*", help="all by default")
     parser.add_argument(
         "--continue",
@@ -201,16 +217,24 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses the arguments, runs, prints; returns the exit code."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
+def _chosen_suite(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Suite:
     suites = load_suites(options.suites) if options.suites else load_suites()
     suite = suites.get(options.suite)
     if suite is None:
         parser.error(f"--suite {options.suite}: there is {', '.join(suites)}")
     if unknown := [part for part in options.parts if part not in suite.parts]:
         parser.error(f"{unknown[0]}: the parts of {suite.name} are {', '.join(suite.parts)}")
+    return suite
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the arguments, runs, prints; returns the exit code."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.table:
+        write_table()
+        return 0
+    suite = _chosen_suite(parser, options)
     sides = ENGINES if options.engines else PROXY
     out = sides.folder / f"{suite.name}.json" if options.write else options.out
     if out is not None and options.pytest:
@@ -232,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A part that found no test, or broke without a remainder, is run anew.
         if before and before["tests"] and not (first or before["broken"]):
             print(f"{part:20} nothing is left to run")
-            well = well and is_well(before)
+            well = well and is_well(suite.name, before, known)
             continue
         settings = Settings(
             directory=source / suite.directory,
@@ -246,15 +270,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             python=python,
             slices=sides.slices,
         )
-        result = run_part(settings, suite.name, known, sides)
-        show(part, result, sides.names)
-        if before and first:
-            result = merge(before, result)
-        if out is not None:
-            write_results(suite, {part: result}, known, releases, out)
-        if options.write and sides is PROXY:
+        with measuring() as measurement:
+            result = run_part(settings, suite.name, known, sides)
+            show(suite.name, part, result, known, sides.names)
+            if before and first:
+                result = merge(before, result)
+            if out is not None:
+                kept = stamped_part(suite, part, result, releases, measurement)
+                write_results(suite, {part: kept}, releases, out)
+        if options.write:
             write_table()
-        well = well and is_well(result)
+        well = well and is_well(suite.name, result, known)
     return int(not well)
 
 

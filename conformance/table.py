@@ -1,20 +1,61 @@
-"""The table of `docs/conformance.md`, from the kept results of all suites."""
+"""The tables of `docs/conformance.md`, from the kept results of all suites and `suites.toml`.
+
+The page names the commit that it was written at. A part counts as run on that commit if what it
+measures has not changed since the commit of its own run.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import ROOT
+from conformance.compare import DIFFERENCES, Difference, explain, known_differences
+from conformance.suites import load_suites
+from harness import history
+from harness.results import ROOT
 
-__all__ = ["RESULTS", "load_results", "rendered", "table_of_the_document", "write_table"]
+__all__ = [
+    "ENGINES",
+    "RESULTS",
+    "load_results",
+    "rendered",
+    "selections",
+    "table_of_the_document",
+    "write_table",
+    "written_at",
+]
 
 RESULTS = ROOT / "conformance" / "results" / "suites"
+ENGINES = RESULTS.with_name("engines")
 DOCUMENT = ROOT / "docs" / "conformance.md"
-_BEGIN, _END = "<!-- written by scripts/conformance --write -->", "<!-- end -->"
+#: What a suite measures: a change of anything else leaves its results as they are.
+MEASURED = tuple(
+    f"shared_pathways_service/{folder}" for folder in ("servers", "jax_client", "protocol")
+)
+_BEGIN, _END = "<!-- written by scripts/conformance --table -->", "<!-- end -->"
+_WRITTEN_AT = re.compile(r"Written at commit `(\w+)`")
+_COUNTED = (
+    "On the CPU",
+    "Through a proxy",
+    "Failed first, passed alone",
+    "Explained",
+    "Not explained",
+    "Not reached",
+    "Not run on this commit",
+)
+_ENGINES_HEAD = (
+    "Engines, 16 devices",
+    "Tests",
+    "Run",
+    "On the local engine",
+    "On executors",
+    "Failed first, passed alone",
+)
+_Rows = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def load_results(directory: Path = RESULTS) -> list[dict[str, Any]]:
@@ -22,66 +63,145 @@ def load_results(directory: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
 
 
-def rendered(results: Sequence[Mapping[str, Any]]) -> str:
-    """Returns both tables: the suites, and the reasons of what differs."""
-    rows = [_row(record["suite"], record, record["parts"].values()) for record in results]
-    everything = [part for record in results for part in record["parts"].values()]
-    total = _cells(everything)
-    head = ("Suite", "Version", "Parts", "On the CPU", "Through a proxy", "Explained")
+def rendered(results: Sequence[Mapping[str, Any]], commit: str) -> str:
+    """Returns the tables: the suites, the reasons of what differs, and what was selected.
+
+    Args:
+      results: Of all suites.
+      commit: At which the tables are written.
+    """
+    known = known_differences(DIFFERENCES)
+    everything = [(r["suite"], part) for r in results for part in r["parts"].values()]
+    head = ("Suite", "Version", "Parts", "Run", *_COUNTED)
     return "\n".join(
         [
-            f"| {' | '.join(head)} | Not explained | Not reached |",
-            "|---" * (len(head) + 2) + "|",
-            *rows,
-            f"| all | | | {' | '.join(total)} |",
+            f"Written at commit `{commit[:10]}` of {history.date_of(commit)}.",
+            "",
+            f"| {' | '.join(head)} |",
+            "|---" * len(head) + "|",
+            *(_row(record, commit, known) for record in results),
+            f"| all | | | | {' | '.join(_cells(everything, commit, known))} |",
             "",
             "| Tests | Why they do not pass through a proxy |",
             "|---|---|",
-            *_reasons(results),
+            *_reasons(everything, known),
+            "",
+            *selections(),
+            "",
+            *_engines(),
         ]
     )
 
 
-def _row(suite: str, record: Mapping[str, Any], parts: Any) -> str:
-    release = record["versions"].get(
-        suite if suite in record["versions"] else f"{suite}-checkpoint"
+def _row(record: Mapping[str, Any], commit: str, known: Sequence[Difference]) -> str:
+    suite, parts = record["suite"], record["parts"]
+    names = ", ".join(name.removesuffix("_test") for name in parts)
+    releases = dict.fromkeys(_release(suite, part) for part in parts.values())
+    runs = dict.fromkeys(_run(part) for part in parts.values())
+    cells = _cells([(suite, part) for part in parts.values()], commit, known)
+    return (
+        f"| {suite} | {', '.join(releases)} | {names} | {'; '.join(runs)} | {' | '.join(cells)} |"
     )
-    names = ", ".join(name.removesuffix("_test") for name in record["parts"])
-    cells = " | ".join(_cells(list(parts)))
-    return f"| {suite} | {release or record['ref']} | {names} | {cells} |"
 
 
-def _cells(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    direct, proxy = (sum(part[how] for part in parts) for how in ("direct", "proxy"))
-    explained, unexplained = (
-        sum(len(part[which]) for part in parts) for which in ("explained", "unexplained")
+def _release(suite: str, part: Mapping[str, Any]) -> str:
+    versions = part["versions"]
+    found: str = versions.get(suite) or versions.get(f"{suite}-checkpoint") or part["ref"]
+    return found
+
+
+def _run(part: Mapping[str, Any]) -> str:
+    provenance = part.get("provenance")
+    if provenance is None:
+        return f"kept on {part['kept_on']}, commit not recorded"
+    changed = ", changed" * bool(provenance["changed"])
+    return f"{provenance['date'][:10]} at `{str(provenance['commit'])[:10]}`{changed}"
+
+
+def _cells(parts: _Rows, commit: str, known: Sequence[Difference]) -> list[str]:
+    direct, proxy = (sum(part[how] for _, part in parts) for how in ("direct", "proxy"))
+    reasons = [explain(suite, part["failed"], known) for suite, part in parts]
+    counts = (
+        sum(len(part["passed_alone"]) for _, part in parts),
+        sum(len(explained) for explained, _ in reasons),
+        sum(len(unexplained) for _, unexplained in reasons),
+        sum(max((r["tests"] for r in p["not_reached"].values()), default=0) for _, p in parts),
+        sum(part["direct"] for _, part in parts if not _is_run_on(commit, part)),
     )
-    left = sum(max((r["tests"] for r in part["not_reached"].values()), default=0) for part in parts)
-    share = f"{proxy / max(1, direct):.2%}"
-    return [str(direct), f"{proxy} ({share})", str(explained), str(unexplained), str(left)]
+    return [str(direct), f"{proxy} ({proxy / max(1, direct):.2%})", *map(str, counts)]
 
 
-def _reasons(results: Sequence[Mapping[str, Any]]) -> list[str]:
+def _is_run_on(commit: str, part: Mapping[str, Any]) -> bool:
+    provenance = part.get("provenance")
+    if provenance is None or provenance["changed"] or not provenance["commit"]:
+        return False
+    runs = [provenance, *part.get("continues", ())]
+    return all(run and history.age(run["commit"], MEASURED, commit) == 0 for run in runs)
+
+
+def _reasons(parts: _Rows, known: Sequence[Difference]) -> list[str]:
     count: Counter[str] = Counter()
     suites: dict[str, set[str]] = {}
-    for record in results:
-        for part in record["parts"].values():
-            for reason in part["explained"].values():
-                count[reason] += 1
-                suites.setdefault(reason, set()).add(record["suite"])
+    for suite, part in parts:
+        explained, unexplained = explain(suite, part["failed"], known)
+        said = "not explained" if "provenance" in part else "not explained; recorded with that run"
+        lines = [*explained.values(), *(f"{said}: {error}" for error in unexplained.values())]
+        for reason in lines:
+            count[reason] += 1
+            suites.setdefault(reason, set()).add(suite)
     return [
-        f"| {tests} ({', '.join(sorted(suites[reason]))}) | {reason} |"
+        f"| {tests} ({', '.join(sorted(suites[reason]))}) | {reason.replace('|', '&#124;')} |"
         for reason, tests in count.most_common()
+    ]
+
+
+def selections() -> list[str]:
+    """Returns the table of what is run of each suite, as `suites.toml` says it."""
+    rows = []
+    for suite in load_suites().values():
+        variables = " ".join(f"`{name}={value}`" for name, value in suite.environment.items())
+        for name, arguments in suite.parts.items():
+            given = " ".join(f"`{argument}`" for argument in arguments)
+            cells = (suite.name, suite.ref[:12], name, given, variables, suite.note)
+            rows.append(f"| {' | '.join(cells)} |")
+    return [
+        "| Suite | Source | Part | Arguments of pytest | Variables | Left out |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def _engines() -> list[str]:
+    rows = [
+        f"| {record['suite'].removeprefix('engines/')} {name} | {part['tests']} | {_run(part)} "
+        f"| {part['direct']} | {part['proxy']} | {len(part['passed_alone'])} |"
+        for record in load_results(ENGINES)
+        for name, part in record["parts"].items()
+    ]
+    return [
+        f"| {' | '.join(_ENGINES_HEAD)} |",
+        "|---" * len(_ENGINES_HEAD) + "|",
+        *rows,
     ]
 
 
 def write_table() -> None:
     """Puts the tables into the document."""
+    commit = history.head()
+    if commit is None:
+        raise RuntimeError("the page names the commit that it is written at: git is needed")
     head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
     _, _, tail = rest.partition(_END)
-    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(load_results())}\n{_END}{tail}")
+    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(load_results(), commit)}\n{_END}{tail}")
 
 
 def table_of_the_document() -> str:
     """Returns the tables as the document has them."""
     return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
+
+
+def written_at() -> str:
+    """Returns the commit that the document names."""
+    found = _WRITTEN_AT.search(table_of_the_document())
+    assert found is not None
+    return found[1]

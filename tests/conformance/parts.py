@@ -21,8 +21,7 @@ def part(tests: int, direct: int, proxy: int, **not_reached: tuple[int, str]) ->
         "broken": {},
         "proxy_end": "",
         "passed_alone": {},
-        "explained": {},
-        "unexplained": {},
+        "failed": {},
     }
 
 

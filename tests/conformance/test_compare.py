@@ -21,14 +21,18 @@ from tests.conformance.parts import part
 
 
 def test_two_steps_of_a_part_are_merged() -> None:
-    earlier = part(9, 3, 2, proxy_left=(5, "e")) | {"unexplained": {"b": "wrong"}}
-    later = part(5, 1, 1, direct_left=(2, "h")) | {"explained": {"f": "why"}}
+    earlier = part(9, 3, 2, proxy_left=(5, "e")) | {
+        "failed": {"b": "wrong"},
+        "provenance": {"commit": "1"},
+    }
+    later = part(5, 1, 1, direct_left=(2, "h")) | {"failed": {"f": "why"}}
 
     merged = merge(earlier, later)
 
     assert (merged["tests"], merged["direct"], merged["proxy"]) == (9, 4, 3)
     assert (merged["share"], merged["direct_s"]) == (0.75, 20.0)
-    assert (merged["unexplained"], merged["explained"]) == ({"b": "wrong"}, {"f": "why"})
+    assert merged["failed"] == {"b": "wrong", "f": "why"}
+    assert merged["continues"] == [{"commit": "1"}]
     assert first_not_reached(merged) == "h"
 
 
@@ -67,7 +71,7 @@ def test_unreached_tests_are_counted_and_not_compared() -> None:
     result = compared(direct, proxied, run("b", failed="b"))
 
     assert (result["direct"], result["proxy"], result["share"]) == (2, 1, 0.5)
-    assert result["unexplained"] == {"b": "wrong"}
+    assert result["failed"] == {"b": "wrong"}
     assert result["asked"] == [["b"]]
     assert result["not_reached"] == {
         "direct": {"tests": 1, "from": "e"},
@@ -75,17 +79,27 @@ def test_unreached_tests_are_counted_and_not_compared() -> None:
     }
 
 
+def test_a_test_that_failed_first_has_not_passed() -> None:
+    direct = run("a", "b", "c", passed="a b c")
+    proxied = run("a", "b", "c", passed="a", failed="b c")
+
+    result = compared(direct, proxied, run("b", "c", passed="b", failed="c"))
+
+    assert (result["direct"], result["proxy"], result["share"]) == (3, 1, 0.3333)
+    assert (result["passed_alone"], result["failed"]) == ({"b": "wrong"}, {"c": "wrong"})
+
+
 def test_a_run_on_the_local_cpu_does_not_count_as_proxied() -> None:
     same = run("a", passed="a", backend="cpu")
-    assert is_well(compared(same, run("a", passed="a", backend="proxy")))
-    assert not is_well(compared(same, same))
+    assert is_well("own", compared(same, run("a", passed="a", backend="proxy")), [])
+    assert not is_well("own", compared(same, same), [])
 
 
 def test_a_broken_run_is_not_well() -> None:
-    well = {"unexplained": {}, "proxy_end": "", "broken": {}}
-    assert is_well(well)
-    assert not is_well(well | {"broken": {"direct": "its process ended with 4"}})
-    assert not is_well(well | {"proxy_end": "ended with -11"})
+    well = {"failed": {}, "proxy_end": "", "broken": {}}
+    assert is_well("own", well, [])
+    assert not is_well("own", well | {"broken": {"direct": "its process ended with 4"}}, [])
+    assert not is_well("own", well | {"proxy_end": "ended with -11"}, [])
 
 
 def test_brackets_in_patterns_of_differences_are_literal(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -14,6 +15,7 @@ import pytest
 from conformance import run_suite
 from conformance.runs import Run, Settings
 from conformance.suites import Suite, versions
+from harness.results import measuring
 from tests.conformance.parts import PREFIX, part
 
 #: Named by what becomes of each on the CPU and through a proxy.
@@ -107,13 +109,10 @@ def test_a_part_runs_both_ways_and_is_compared(
     (tmp_path / "suites.toml").write_text(SUITES)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     out = tmp_path / "out.json"
-    earlier = {
-        "explained": {"tests/other_test.py::A::a": "as ever"},
-        "unexplained": {"tests/other_test.py::A::b": "wrong", "tests/other_test.py::A::c": "worse"},
-    }
     releases = versions(Path(sys.executable), ()) | {"proxy's jaxlib": version("jaxlib")}
+    earlier = {"ref": "v1", "versions": releases, "failed": {"tests/other_test.py::A::a": "wrong"}}
     parts = {"other": earlier, "own": earlier, "gone": earlier}
-    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    out.write_text(json.dumps({"suite": "own", "parts": parts}))
 
     code = run_suite.main(
         [
@@ -125,32 +124,28 @@ def test_a_part_runs_both_ways_and_is_compared(
 
     assert code == 1
     kept = json.loads(out.read_text())
-    assert (kept["suite"], kept["ref"]) == ("own", "v1")
+    assert kept["suite"] == "own"
     assert kept["parts"].keys() == {"other", "own"}
-    assert kept["parts"]["other"] == {
-        "explained": {
-            "tests/other_test.py::A::a": "as ever",
-            "tests/other_test.py::A::b": "known since",
-        },
-        "unexplained": {"tests/other_test.py::A::c": "worse"},
-    }, "the results of other parts stay"
+    assert kept["parts"]["other"] == earlier, "the results of other parts stay"
     result = kept["parts"]["own"]
     assert result["tests"] == 11
-    assert (result["direct"], result["proxy"], result["share"]) == (8, 4, 0.5)
-    assert result["explained"] == {
-        f"{PREFIX}test_differs_and_is_known": "the client has no pointers"
-    }
+    assert (result["direct"], result["proxy"], result["share"]) == (8, 3, 0.375)
     assert set(result["passed_alone"]) == {f"{PREFIX}test_passes_the_second_time"}
     assert "the first time" in result["passed_alone"][f"{PREFIX}test_passes_the_second_time"]
-    wrong = result["unexplained"]
+    wrong = result["failed"]
     assert "a copy is necessary" in wrong.pop(f"{PREFIX}test_differs")
+    assert wrong.pop(f"{PREFIX}test_differs_and_is_known")
     assert wrong == {
         f"{PREFIX}test_ends_the_process": "its process ended with 7",
         f"{PREFIX}test_skipped_there": "it was skipped",
     }
+    assert (result["ref"], result["versions"]) == ("v1", releases)
+    assert result["arguments"] == ["tests/own_test.py"]
+    assert result["environment"] == {"JAX_TEST_DUT": "cpu"}
+    assert result["provenance"]["cores"] == os.cpu_count()
     assert (result["not_reached"], result["broken"], result["proxy_end"]) == ({}, {}, "")
     printed = capsys.readouterr().out
-    assert "8 on the CPU,     4 through the proxy (50.00%)" in printed
+    assert "8 on the CPU,     3 through the proxy (37.50%)" in printed
     assert f"known: {PREFIX}test_differs_and_is_known: the client has no pointers" in printed
     assert f"{PREFIX}test_differs: " in printed
 
@@ -188,8 +183,9 @@ def test_a_part_continues_where_the_earlier_run_ended(
         *(3, 1, 1), direct_left=(1, f"{PREFIX}test_c"), proxy_left=(2, f"{PREFIX}test_b")
     ) | {"passed_alone": {"x": "slow"}}
     releases = versions(Path(sys.executable), ()) | {"proxy's jaxlib": version("jaxlib")}
-    parts = {"other": part(2, 2, 2), "own": earlier}
-    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    what = {"ref": "v1", "versions": releases}
+    parts = {"other": part(2, 2, 2) | what, "own": earlier | what}
+    out.write_text(json.dumps({"parts": parts}))
     arguments = [
         *("--suite=own", f"--suites={tmp_path / 'suites.toml'}", f"--source={tmp_path}"),
         *(f"--python={sys.executable}", f"--out={out}", "--continue"),
@@ -200,7 +196,8 @@ def test_a_part_continues_where_the_earlier_run_ended(
     kept = json.loads(out.read_text())["parts"]
     assert kept["other"] == parts["other"]
     assert (kept["own"]["tests"], kept["own"]["direct"], kept["own"]["proxy"]) == (3, 3, 3)
-    assert (kept["own"]["not_reached"], kept["own"]["unexplained"]) == ({}, {})
+    assert (kept["own"]["not_reached"], kept["own"]["failed"]) == ({}, {})
+    assert kept["own"]["continues"] == [None], "the earlier run has no provenance"
     assert kept["own"]["passed_alone"] == {"x": "slow"}
     assert kept["own"]["direct_s"] > 10
     capsys.readouterr()
@@ -208,11 +205,11 @@ def test_a_part_continues_where_the_earlier_run_ended(
     assert capsys.readouterr().out.count("nothing is left to run") == 2
 
     # What was compared earlier counts, and a part that found no test is run.
-    parts["other"] = part(2, 2, 1) | {"unexplained": {"x": "wrong"}}
-    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    parts["other"] = part(2, 2, 1) | {"failed": {"x": "wrong"}} | what
+    out.write_text(json.dumps({"parts": parts}))
     assert run_suite.main([*arguments, "other"]) == 1
-    parts["own"] = part(0, 0, 0)
-    out.write_text(json.dumps({"ref": "v1", "versions": releases, "parts": parts}))
+    parts["own"] = part(0, 0, 0) | what
+    out.write_text(json.dumps({"parts": parts}))
     assert run_suite.main([*arguments, "own"]) == 0
     assert json.loads(out.read_text())["parts"]["own"]["tests"] == 3
 
@@ -253,12 +250,15 @@ def test_engines_are_compared_on_the_same_slices(
     assert code == 1
     kept = json.loads(out.read_text())
     assert kept["suite"] == "engines/own"
-    assert kept["parts"]["own"]["explained"].keys() == {f"{PREFIX}test_is_known"}
-    assert kept["parts"]["own"]["unexplained"].keys() == {f"{PREFIX}test_b"}
+    failed = {f"{PREFIX}test_is_known", f"{PREFIX}test_b"}
+    assert kept["parts"]["own"]["failed"].keys() == failed
+    printed = capsys.readouterr().out
+    assert f"known: {PREFIX}test_is_known: the client has no pointers" in printed
+    assert f"{PREFIX}test_b: it failed" in printed
     # (What differs runs again.)
     slices = ("tpuv6e:2x4", "tpuv6e:2x4")
     assert sorted(places) == [*[("executors", 16, slices)] * 2, ("local", 16, slices)]
-    assert "3 on the local engine,     1 on executors" in capsys.readouterr().out
+    assert "3 on the local engine,     1 on executors" in printed
 
 
 def test_selected_tests_of_a_part_are_not_recorded(
@@ -288,18 +288,25 @@ def test_wrong_arguments_are_refused(
 def test_results_of_other_releases_and_tests_are_dropped(tmp_path: Path) -> None:
     suite = Suite(name="own", repository="o/n", ref="v1", parts={"a": [], "b": []})
     out = tmp_path / "out.json"
-    for record in (
-        {"ref": "v1", "versions": {"jax": "0.1"}, "parts": {"b": {}}},
-        {"ref": "v0", "versions": {"jax": "0.2"}, "parts": {"b": {}}},
+    for earlier in (
+        {"ref": "v1", "versions": {"jax": "0.1"}},
+        {"ref": "v0", "versions": {"jax": "0.2"}},
+        {"ref": "v1", "versions": {"jax": "0.2"}, "arguments": ["-k=x"]},
+        {"ref": "v1", "versions": {"jax": "0.2"}, "environment": {"CASES": "3"}},
     ):
-        out.write_text(json.dumps(record))
-        run_suite.write_results(suite, {"a": {"direct": 1}}, [], {"jax": "0.2"}, out)
+        out.write_text(json.dumps({"parts": {"b": earlier}}))
+        run_suite.write_results(suite, {"a": {"direct": 1}}, {"jax": "0.2"}, out)
         assert json.loads(out.read_text())["parts"] == {"a": {"direct": 1}}
 
 
 def test_results_of_a_part_with_other_arguments_are_dropped(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     earlier = Suite(name="own", repository="o/n", ref="v1", parts={"a": ["-k=x"], "b": ["b.py"]})
-    run_suite.write_results(earlier, {"a": part(2, 2, 2), "b": part(1, 1, 1)}, [], {}, out)
+    with measuring() as measurement:
+        kept = {
+            name: run_suite.stamped_part(earlier, name, part(2, 2, 2), {}, measurement)
+            for name in earlier.parts
+        }
+    run_suite.write_results(earlier, kept, {}, out)
     now = dataclasses.replace(earlier, parts={"a": ["-k=x or y"], "b": ["b.py"]})
-    assert run_suite.recorded_parts(now, {}, out) == {"b": part(1, 1, 1)}
+    assert run_suite.recorded_parts(now, {}, out) == {"b": kept["b"]}

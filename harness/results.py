@@ -1,0 +1,202 @@
+"""Kept results: rows as JSON, with the provenance of each figure and a digest of what was written.
+
+A benchmark opens a `Measurement` before it measures, and hands it to `write_result` with its rows.
+`errors` finds results that were changed by other means, and results without provenance: those that
+were kept before there was any are in `kept_before.toml`, which may only shrink.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness import history, processor_time
+
+__all__ = ["Measurement", "digest", "errors", "measuring", "stamped", "write_result"]
+
+ROOT = Path(__file__).parents[1]
+#: Digests of results without provenance, by their paths; those of parts by PATH#PART.
+KEPT_BEFORE = Path(__file__).with_name("kept_before.toml")
+#: Where results are kept.
+FOLDERS = ("benchmarks/results", "stress/results", "conformance/results")
+_PACKAGES = ("jax", "jaxlib", "grpcio")
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What is known of a run's surroundings since it began.
+
+    Attributes:
+      began: When.
+      load: Of the machine at that time: runnable processes, as a mean over a minute.
+      watch: Counts processor time; None where there is no /proc.
+    """
+
+    began: datetime.datetime
+    load: float
+    watch: subprocess.Popen[str] | None
+
+    @classmethod
+    def start(cls) -> Self:
+        """Starts to watch. `close` ends that."""
+        watch = None
+        if Path("/proc/stat").exists():
+            watch = subprocess.Popen(
+                [sys.executable, "-I", processor_time.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert watch.stdout is not None
+            watch.stdout.readline()
+        return cls(datetime.datetime.now(datetime.UTC), os.getloadavg()[0], watch)
+
+    def foreign_cpu(self) -> float | None:
+        """Returns the share of the machine's processor time since the start that others used."""
+        if self.watch is None:
+            return None
+        assert self.watch.stdin is not None
+        assert self.watch.stdout is not None
+        self.watch.stdin.write("\n")
+        self.watch.stdin.flush()
+        ticks: dict[str, int] = json.loads(self.watch.stdout.readline())
+        return round(max(0, ticks["busy"] - ticks["own"]) / max(1, ticks["total"]), 3)
+
+    def close(self) -> None:
+        """Ends the watching process."""
+        if self.watch is not None:
+            self.watch.communicate("", timeout=30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def measuring() -> contextlib.AbstractContextManager[Measurement]:
+    """Returns a measurement that begins now."""
+    return Measurement.start()
+
+
+def digest(rows: Any) -> str:
+    """Returns a digest of rows, which does not depend on how they are laid out in a file."""
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def stamped(
+    rows: Mapping[str, Any],
+    measurement: Measurement,
+    repeats: Mapping[str, Sequence[float]] | None = None,
+) -> dict[str, Any]:
+    """Returns rows with their provenance.
+
+    Args:
+      rows: What is kept, as JSON has it.
+      measurement: Of the run.
+      repeats: The values of figures that were measured repeatedly, by name: of them the rounds and
+        the spread are kept, which is the distance of the extremes as a part of the median.
+    """
+    plain = json.loads(json.dumps(dict(rows)))
+    repeats = repeats or {}
+    spread = {
+        name: round((max(values) - min(values)) / abs(statistics.median(values)), 3)
+        for name, values in repeats.items()
+        if len(values) > 1 and statistics.median(values)
+    }
+    provenance = {
+        "commit": history.head(),
+        "changed": history.is_changed(),
+        "date": measurement.began.isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version()} | _versions(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load_at_start": round(measurement.load, 2),
+        "foreign_cpu": measurement.foreign_cpu(),
+        "rounds": min((len(values) for values in repeats.values()), default=1),
+        "spread": spread,
+        "digest": digest(plain),
+    }
+    return {"provenance": provenance, **plain}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def write_result(
+    name: str,
+    result: Any,
+    out: Path | None,
+    measurement: Measurement,
+    repeats: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """Writes a result as JSON to `out`, if one is given, with its provenance."""
+    if out is None:
+        return
+    record = stamped({"benchmark": name, "result": result}, measurement, repeats)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def errors(root: Path = ROOT, kept_before: Path = KEPT_BEFORE) -> Iterator[str]:
+    """Yields a line for each kept result that is not as its tool wrote it."""
+    before: dict[str, str] = tomllib.loads(kept_before.read_text())
+    for name, rows in sorted(_kept(root)):
+        provenance = rows.pop("provenance", None) if isinstance(rows, dict) else None
+        known = before.pop(name, None)
+        if provenance is None:
+            if known is None:
+                yield f"{name} has no provenance: only the tool that measures may write it"
+            elif known != digest(rows):
+                yield f"{name} was changed since it was kept: restore it, or measure again"
+        elif known is not None:
+            yield f"{name} has its provenance: remove it from {kept_before.name}"
+        elif provenance["digest"] != digest(rows):
+            yield f"{name} is not what its tool wrote (digest): measure again, or restore it"
+    for name in before:
+        yield f"{name} is gone: remove it from {kept_before.name}"
+
+
+def _kept(root: Path) -> Iterator[tuple[str, Any]]:
+    """Yields all kept results, those of the parts of a test suite each, by name."""
+    for folder in FOLDERS:
+        for path in (root / folder).rglob("*.json"):
+            record = json.loads(path.read_text())
+            name = str(path.relative_to(root))
+            if isinstance(record, dict) and "parts" in record:
+                yield from ((f"{name}#{part}", rows) for part, rows in record["parts"].items())
+            else:
+                yield name, record

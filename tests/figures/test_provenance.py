@@ -1,0 +1,130 @@
+"""Kept results: their provenance, their digests, and what `scripts/check` refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import history, results
+from harness.processor_time import Watch
+
+_ROOT = Path(__file__).resolve().parents[2]
+#: Uses a processor for some time, in a process whose parent ended.
+_ORPHAN = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time\\nwhile time.process_time() < 1: pass"])
+import time
+time.sleep(1.5)
+"""
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Returns a result as a benchmark writes it, where results are kept."""
+    path = tmp_path / "benchmarks" / "results" / "own.json"
+    with results.measuring() as measurement:
+        results.write_result("own", {"ms": 1.5}, path, measurement, {"ms": [1.0, 2.0, 1.5]})
+    return path
+
+
+def errors(root: Path, **before: str) -> list[str]:
+    """Returns what is wrong with kept results, with those that were kept before."""
+    known = root / "kept_before.toml"
+    lines = [f'"{name}" = "{digest}"' for name, digest in before.items()]
+    known.write_text("\n".join(lines).replace("own", "benchmarks/results/own.json"))
+    return list(results.errors(root, known))
+
+
+def test_a_result_has_its_provenance(kept: Path) -> None:
+    provenance = json.loads(kept.read_text())["provenance"]
+    assert provenance["commit"] == history.head()
+    assert provenance["versions"].keys() == {"python", "jax", "jaxlib", "grpcio"}
+    assert provenance["cpu"]
+    assert provenance["load_at_start"] >= 0
+    assert 0 <= provenance["foreign_cpu"] <= 1
+    assert (provenance["rounds"], provenance["spread"]) == (3, {"ms": 0.667})
+
+
+def test_a_result_that_its_tool_wrote_is_accepted(kept: Path, tmp_path: Path) -> None:
+    assert errors(tmp_path) == []
+
+
+def edit(path: Path, change: Any) -> None:
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def test_an_edited_result_is_refused(kept: Path, tmp_path: Path) -> None:
+    edit(kept, lambda record: record["result"].update(ms=1.4))
+    [line] = errors(tmp_path)
+    assert line.startswith("benchmarks/results/own.json is not what its tool wrote (digest)")
+
+
+def test_a_result_without_provenance_must_be_known(kept: Path, tmp_path: Path) -> None:
+    edit(kept, lambda record: record.pop("provenance"))
+    [line] = errors(tmp_path)
+    assert line.startswith("benchmarks/results/own.json has no provenance")
+    digest = results.digest(json.loads(kept.read_text()))
+    assert errors(tmp_path, own=digest) == []
+    edit(kept, lambda record: record["result"].update(ms=1.4))
+    assert "was changed since it was kept" in errors(tmp_path, own=digest)[0]
+
+
+def test_the_list_of_results_without_provenance_only_shrinks(kept: Path, tmp_path: Path) -> None:
+    assert errors(tmp_path, own="0") == [
+        "benchmarks/results/own.json has its provenance: remove it from kept_before.toml"
+    ]
+    kept.unlink()
+    assert errors(tmp_path, own="0") == [
+        "benchmarks/results/own.json is gone: remove it from kept_before.toml"
+    ]
+
+
+def test_each_part_of_a_suite_is_checked(tmp_path: Path) -> None:
+    with results.measuring() as measurement:
+        parts = {name: results.stamped({"proxy": 3}, measurement) for name in ("a", "b")}
+    path = tmp_path / "conformance" / "results" / "suites" / "own.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"suite": "own", "parts": parts}))
+    assert errors(tmp_path) == []
+    edit(path, lambda record: record["parts"]["b"].update(proxy=4))
+    [line] = errors(tmp_path)
+    assert line.startswith("conformance/results/suites/own.json#b is not what its tool wrote")
+
+
+def test_the_kept_results_are_as_their_tools_wrote_them() -> None:
+    assert list(results.errors()) == []
+
+
+def test_processes_that_outlived_their_parents_count_as_own() -> None:
+    started = subprocess.Popen([sys.executable, "-c", _ORPHAN])
+    watch = Watch(started.pid)
+    deadline = time.monotonic() + 60
+    while started.poll() is None and time.monotonic() < deadline:
+        watch.look()
+        time.sleep(0.1)
+    while watch.own() < 80 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert watch.own() >= 80, "of its child, which used a second of processor time"
+
+
+def test_processor_time_of_others_is_foreign() -> None:
+    measure = "import time; from harness.results import measuring\n"
+    measure += "with measuring() as it: time.sleep(1); print(it.foreign_cpu())"
+    command = [sys.executable, "-c", measure]
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=_ROOT)
+    finally:
+        other.kill()
+        other.wait()
+    # (If the loop got less than that, then because still others ran.)
+    assert float(done.stdout) > 0.2 / (os.cpu_count() or 1)
