@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import ROOT, own_directories, own_service, write_result
+from harness.own_service import ROOT, own_directories, own_service
+from harness.results import measured, write_result
 
 #: Seconds between two connections: the service warms up another proxy meanwhile.
 PAUSE_S = 4.0
@@ -134,6 +135,7 @@ def show(result: Mapping[str, list[float]]) -> None:
         print(f"{name:28}" + "".join(f"{value:9.3f}" for value in cells))
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -141,7 +143,7 @@ def main() -> None:
     arguments = parser.parse_args()
     result = {**running(arguments.rounds), **cold(arguments.rounds)}
     show(result)
-    write_result("connect", result, arguments.out)
+    write_result("connect", result, arguments.out, result)
 
 
 if __name__ == "__main__":

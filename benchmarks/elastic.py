@@ -32,7 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.own_service import own_service, write_result
+from harness.own_service import own_service
+from harness.results import exit_code, measured, write_result
 
 if TYPE_CHECKING:
     import jax
@@ -210,6 +211,7 @@ def cost(model: Model, directory: str) -> dict[str, Any]:
     }
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--megabytes", type=int, default=100)
@@ -263,8 +265,9 @@ def main() -> int:
             "figures": {name: {"ratio": r, "wanted": w} for name, (r, w) in figures.items()},
         },
         asked.out,
+        {p: [r[p] for r in recovered["rounds"]] for p in PHASES},
     )
-    return int(any(wanted is not None and ratio > wanted for ratio, wanted in figures.values()))
+    return exit_code(n for n, (ratio, limit) in figures.items() if limit and ratio > limit)
 
 
 if __name__ == "__main__":

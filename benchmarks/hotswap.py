@@ -17,11 +17,13 @@ import asyncio
 import dataclasses
 import os
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
+from harness.results import exit_code, measured, write_result
 from harness.testbed.crew import COMMAND, IMAGE
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
@@ -111,15 +113,17 @@ def show(result: Mapping[str, Any]) -> None:
         print(f"{name:<8} {cells} s (aim: {AIMS[name]:.0f})")
 
 
-def main() -> None:
+@measured()
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     options = parser.parse_args()
     result = measure(options.runs)
     show(result)
-    write_result("hotswap", result, options.out)
+    write_result("hotswap", result, options.out, result["seconds"])
+    return exit_code(n for n, s in result["seconds"].items() if statistics.median(s) > AIMS[n])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.large_arrays import exercise
-from harness.own_service import own_service, write_result
+from harness.own_service import own_service
+from harness.results import measured, write_result
 
 GIB = 1 << 30
 
@@ -38,6 +39,7 @@ def measure(gib: float) -> dict[str, Any]:
     return {**result, "client_peak_mib": peak // 1024}
 
 
+@measured()
 def main() -> int:
     """Parses the arguments, runs, prints; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -29,6 +29,7 @@ import math
 import os
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +38,8 @@ from typing import Any
 from benchmarks.rm_scale_service import TENANT_CONNECTIONS, TENANTS, House, Manager, Shape, Workers
 from benchmarks.rm_scale_tenants import Tenants
 from benchmarks.run_delay import RunDelay
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
+from harness.results import exit_code, measured, write_result
 from shared_pathways_service.constants import RECOVERING_S
 
 #: Seconds of heartbeats that are measured.
@@ -185,7 +187,8 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
+@measured()
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--slices", type=int, nargs="+", default=[100, 1_000, 3_000, 10_000])
     parser.add_argument("--rounds", type=int, default=300, help="triggers of each kind")
@@ -207,7 +210,16 @@ def main() -> None:
     write_result("rm_scale", {"wanted_s": WANTED_S, "sizes": results}, options.out)
     if options.picture:
         draw(results, options.picture)
+    return exit_code(missed(results))
+
+
+def missed(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields the notices whose 99th percentile is above what is wanted."""
+    for one in results:
+        for name, both in one["latency"].items():
+            if both["undisturbed"].get("p99_to_wanted", 0.0) > 1:
+                yield f"{name} with {one['slices']} slices"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,7 +9,8 @@ import statistics
 import time
 from pathlib import Path
 
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
+from harness.results import measured, write_result
 from harness.session_requests import session_request
 from shared_pathways_service.homes.base import ProxyHandle, ignore_event
 from shared_pathways_service.homes.embedded.discovery import find, find_or_start
@@ -69,6 +70,7 @@ async def one_round() -> dict[str, float]:
     return found
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5)
@@ -82,7 +84,7 @@ def main() -> None:
     print(f"{'':<16}{'median':>9}{'worst':>9}   s")
     for name, values in seconds.items():
         print(f"{name:<16}{statistics.median(values):>9.2f}{max(values):>9.2f}")
-    write_result("service_start", seconds, options.out)
+    write_result("service_start", seconds, options.out, seconds)
 
 
 if __name__ == "__main__":

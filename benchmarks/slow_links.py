@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.delay_relay import LineSpeed, delay_relay
-from harness.own_service import ROOT, own_directories, write_result
+from harness.own_service import ROOT, own_directories
 from harness.processes import ServerProcess
+from harness.results import measured, write_result
 from shared_pathways_service.tunnel.link.carriers import CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd
@@ -210,6 +211,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"{'upload, part of the rate':52}" + "".join(f"{part:14.2f}" for part in parts))
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)

@@ -42,7 +42,8 @@ from benchmarks.tunnel_pod import (
     throughput,
     up,
 )
-from harness.own_service import ROOT, write_result
+from harness.own_service import ROOT
+from harness.results import measured, write_result
 
 FORWARDERS = ("link", "plain", "kubectl", "kr8s", "kubernetes")
 #: Bytes of the upload beside which round trips are measured.
@@ -186,6 +187,7 @@ def show(result: Mapping[str, Any]) -> None:
     print(json.dumps({k: v for k, v in result.items() if k != "forwarders"}, indent=2))
 
 
+@measured()
 def main() -> int:
     """Parses the arguments, runs, prints; returns the exit code."""
     from shared_pathways_service.testing.testbed import Testbed, new_namespace

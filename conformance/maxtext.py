@@ -50,7 +50,8 @@ from conformance.maxtext_runs import (
 )
 from harness.host_kills import HOST
 from harness.object_stores import BUCKET, object_store
-from harness.own_service import own_service, write_result
+from harness.own_service import own_service
+from harness.results import measured, write_result
 
 #: A result, and whether each check of it passed.
 Outcome: TypeAlias = tuple[dict[str, Any], dict[str, bool]]
@@ -200,6 +201,7 @@ PARTS = {
 }
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=PARTS, default=LOCAL)
@@ -211,8 +213,10 @@ def main() -> int:
         known = ", ".join(parts)
         parser.error(f"--only={options.only} is no part with --engine={engine}: it has {known}")
     result: dict[str, Any] = {"versions": {name: version(name) for name in NAMES}, "checks": {}}
+    earlier: dict[str, Any] | None = None
     if options.only and options.out and options.out.exists():
-        result = {**json.loads(options.out.read_text())["result"], "versions": result["versions"]}
+        earlier = json.loads(options.out.read_text())
+        result = {**earlier["result"], "versions": result["versions"]}
     with tempfile.TemporaryDirectory(prefix="sps-maxtext-") as directory:
         for name in [options.only] if options.only else parts:
             slices = TWO_SLICES_OF_TWO_HOSTS if name == "hosts" else TWO_SLICES
@@ -221,7 +225,8 @@ def main() -> int:
             result["checks"] |= checks
     for name, passed in result["checks"].items():
         print(f"{'ok' if passed else 'FAILED'}  {name}")
-    write_result("maxtext" if engine == LOCAL else f"maxtext_{engine}", result, options.out)
+    name = "maxtext" if engine == LOCAL else f"maxtext_{engine}"
+    write_result(name, result, options.out, earlier=earlier)
     return 0 if all(result["checks"].values()) else 1
 
 

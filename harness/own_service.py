@@ -1,20 +1,16 @@
-"""What the benchmarks share: an embedded service in its own directories, and results as JSON."""
+"""What the benchmarks share: an embedded service in its own directories."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,19 +52,3 @@ def own_service(slices: str, spares: int, arguments: Sequence[str] = ()) -> Iter
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
-
-
-def write_result(name: str, result: Mapping[str, Any], out: Path | None) -> None:
-    """Writes a result as JSON to `out`, if one is given, with versions and machine."""
-    if out is None:
-        return
-    record = {
-        "benchmark": name,
-        "python": platform.python_version(),
-        "jaxlib": version("jaxlib"),
-        "grpcio": version("grpcio"),
-        "cores": os.cpu_count(),
-        "result": result,
-    }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(record, indent=2) + "\n")

@@ -1,8 +1,9 @@
 """Kept results: rows as JSON, with the provenance of each figure and a digest of what was written.
 
-A benchmark opens a `Measurement` before it measures, and hands it to `write_result` with its rows.
-`errors` finds results that were changed by other means, and results without provenance: those that
-were kept before there was any are in `kept_before.toml`, which may only shrink.
+A program that measures does so inside `measured`, a context or a decorator of its `main`, and hands
+its rows to `write_result`. `errors` finds results that were changed by other means, and results
+without provenance: those that were kept before there was any are in `kept_before.toml`, which may
+only shrink.
 """
 
 from __future__ import annotations
@@ -18,15 +19,24 @@ import statistics
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from harness import history, processor_time
 
-__all__ = ["Measurement", "digest", "errors", "measuring", "stamped", "write_result"]
+__all__ = [
+    "Measurement",
+    "digest",
+    "errors",
+    "exit_code",
+    "measured",
+    "measuring",
+    "stamped",
+    "write_result",
+]
 
 ROOT = Path(__file__).parents[1]
 #: Digests of results without provenance, by their paths; those of parts by PATH#PART.
@@ -98,6 +108,23 @@ def measuring() -> contextlib.AbstractContextManager[Measurement]:
     return Measurement.start()
 
 
+class measured(contextlib.ContextDecorator):  # noqa: N801 - used like a function
+    """What this process measures in here, or in the decorated function, is one measurement."""
+
+    #: The one that goes on; a process has one at a time.
+    current: ClassVar[Measurement | None] = None
+
+    def __enter__(self) -> Self:
+        assert measured.current is None, "a measurement goes on already"
+        measured.current = Measurement.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        current, measured.current = measured.current, None
+        assert current is not None
+        current.close()
+
+
 def digest(rows: Any) -> str:
     """Returns a digest of rows, which does not depend on how they are laid out in a file."""
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
@@ -160,15 +187,41 @@ def write_result(
     name: str,
     result: Any,
     out: Path | None,
-    measurement: Measurement,
     repeats: Mapping[str, Sequence[float]] | None = None,
+    *,
+    earlier: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a result as JSON to `out`, if one is given, with its provenance."""
+    """Writes a result as JSON to `out`, if one is given, with its provenance.
+
+    Args:
+      name: What measured.
+      result: What was measured.
+      out: The file.
+      repeats: As in `stamped`.
+      earlier: The record of an earlier run whose rows are in `result` as well; its provenance is
+        kept beside that of this run.
+    """
     if out is None:
         return
-    record = stamped({"benchmark": name, "result": result}, measurement, repeats)
+    current = measured.current
+    assert current is not None, "what is kept is measured inside `measured`"
+    record = stamped({"benchmark": name, "result": result}, current, repeats)
+    if earlier is not None:
+        of = dict(earlier.get("provenance") or {"commit": None})
+        others = of.pop("continues", [])
+        if of.get("date") != record["provenance"]["date"]:
+            others = [*others, of]
+        record["provenance"]["continues"] = others
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=2) + "\n")
+
+
+def exit_code(missed: Iterable[str]) -> int:
+    """Prints the figures that missed their limits; returns 1 if there are any."""
+    names = list(missed)
+    for name in names:
+        sys.stderr.write(f"missed its limit: {name}\n")
+    return int(bool(names))
 
 
 def errors(root: Path = ROOT, kept_before: Path = KEPT_BEFORE) -> Iterator[str]:

@@ -37,7 +37,8 @@ from typing import Any
 
 import psutil
 
-from harness.own_service import ROOT, own_service, write_result
+from harness.own_service import ROOT, own_service
+from harness.results import measured, write_result
 from shared_pathways_service.constants import ENGINES
 from shared_pathways_service.testing.attacks import ATTACKS, Attack
 from stress.attack_controls import Computing
@@ -319,6 +320,12 @@ def main() -> int:
     if arguments.role:
         {"victim": victim, "attacker": attacker}[arguments.role](arguments.slices)
         return 0
+    return run_measured(arguments)
+
+
+@measured()
+def run_measured(arguments: argparse.Namespace) -> int:
+    """Measures as asked, prints and writes; returns the exit code."""
     kinds = [kind for kind in ATTACKS if kind.name in arguments.only]
     found = measure(arguments.engine, arguments.slices, arguments.seconds, arguments.rounds, kinds)
     least = min(one["share"] for server in AIMED for one in found.get(server, {}).values())

@@ -30,7 +30,8 @@ from typing import Any
 
 import psutil
 
-from harness.own_service import ROOT, own_directories, write_result
+from harness.own_service import ROOT, own_directories
+from harness.results import measured, write_result
 from harness.testbed.clients import deployed
 from harness.testbed.kills import tenants
 from shared_pathways_service.agent.journal import Journal
@@ -261,6 +262,7 @@ def show(result: Mapping[str, Any]) -> None:
         print(f"  {name}: {', '.join(what)}")
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=100)

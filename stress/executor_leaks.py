@@ -31,8 +31,9 @@ from unittest import mock
 import psutil
 
 from harness.embedded import status
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
 from harness.programs import Program, program, service, wait_until
+from harness.results import measured, write_result
 from shared_pathways_service.runtime.settings import Settings
 from stress.growth import Growth, Held, growth
 
@@ -264,6 +265,7 @@ def _line(lap: Lap) -> str:
     )
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--losses", type=int, default=1000)

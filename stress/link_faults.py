@@ -30,7 +30,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
+from harness.results import measured, write_result
 from harness.testbed.clients import KIND, nothing_left
 from harness.testbed.link_clients import LinkClient, link_client
 from harness.testbed.link_faults import (
@@ -164,11 +165,13 @@ def measure(options: argparse.Namespace) -> bool:
 
 
 def _keep(images: str, name: str, outcome: Mapping[str, Any], out: Path | None) -> None:
-    result = json.loads(out.read_text())["result"] if out and out.exists() else {}
+    earlier = json.loads(out.read_text()) if out and out.exists() else None
+    result = earlier["result"] if earlier else {}
     result.setdefault(images, {})[name] = outcome
-    write_result("link_faults", result, out)
+    write_result("link_faults", result, out, earlier=earlier)
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=list(FAULTS))

@@ -27,8 +27,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from harness.own_service import ROOT, write_result
+from harness.own_service import ROOT
 from harness.processes import ServerProcess
+from harness.results import measured, write_result
 from stress.fuzz.witness import counters_of
 from stress.growth import Growth, Held, growth
 
@@ -330,6 +331,12 @@ def main() -> int:
     if arguments.client:
         serve_laps(*arguments.client)
         return 0
+    return run_measured(arguments)
+
+
+@measured()
+def run_measured(arguments: argparse.Namespace) -> int:
+    """Runs as asked, and writes; returns the exit code."""
     laps: list[Lap] = []
 
     def after_lap(lap: Lap) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.network.namespaces import end_with_owner, is_possible, mount_scratch, run_apart
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
+from harness.results import measured, write_result
 
 __all__ = ["main_apart"]
 
@@ -53,12 +54,13 @@ def main_apart(
     end_with_owner(_START_S + each_s * options.count)
     tempfile.tempdir = str(mount_scratch())
     is_good = False
-    with own_directories() as scratch:
-        try:
-            result = run(options.count, options.seed, scratch)
-            is_good = not result.get("violations")
-        finally:
-            if options.logs is not None and not is_good:
-                shutil.copytree(scratch, options.logs, dirs_exist_ok=True)
-    write_result(name, result, options.out)
+    with measured():
+        with own_directories() as scratch:
+            try:
+                result = run(options.count, options.seed, scratch)
+                is_good = not result.get("violations")
+            finally:
+                if options.logs is not None and not is_good:
+                    shutil.copytree(scratch, options.logs, dirs_exist_ok=True)
+        write_result(name, result, options.out)
     return int(not is_good)

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import own_service, write_result
+from harness.own_service import own_service
+from harness.results import measured, write_result
 from shared_pathways_service.events import Event
 
 
@@ -88,6 +89,7 @@ def show_logs() -> None:
         subprocess.run([*command, "--component", component], stdout=sys.stderr, check=False)
 
 
+@measured()
 def main() -> int:
     """Parses the arguments, runs, prints; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -24,8 +24,8 @@ from benchmarks.distributed.clients import raw_fetch, raw_upload
 from benchmarks.distributed.measuring import Client, running_client
 from benchmarks.distributed.scale import measure_scale, show_scale
 from benchmarks.proxy.running import less, running_proxy
-from harness.own_service import write_result
 from harness.proxy.executors import running_executors
+from harness.results import exit_code, measured, write_result
 from shared_pathways_service.api.topology import InstanceType
 
 #: Slices of one, two and four hosts, each with four devices.
@@ -178,15 +178,16 @@ def measure(rows: Mapping[str, Row], rounds: int, is_short: bool) -> dict[str, l
 
 def show(
     rows: Mapping[str, Row], found: Mapping[str, list[list[float]]], result: dict[str, object]
-) -> int:
-    """Prints the medians as a table, adds them to the result; returns how many missed their aim."""
-    missed = 0
+) -> list[str]:
+    """Prints the medians as a table, adds them to the result; returns which missed their aim."""
+    missed = []
     print(f"{'':50}{'median':>9}{'limit':>9}  {'':20}{'ratio':>7}{'wanted':>10}")
     for name, row in rows.items():
         value, limit = (statistics.median(column) for column in zip(*found[name], strict=True))
         ratio = statistics.median(value / limit for value, limit in found[name])
         well = ratio >= row.wanted
-        missed += not well
+        if not well:
+            missed.append(name)
         wanted = f">= {row.wanted:g}{'' if well else ' !'}"
         print(f"{row.figure:50}{value:9,.0f}{limit:9,.0f}  {row.limit:20}{ratio:7.2f}{wanted:>10}")
         result[name] = {
@@ -200,6 +201,7 @@ def show(
     return missed
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.distributed",
@@ -218,13 +220,16 @@ def main() -> int:
     names = arguments.only or [*ROWS, _SCALE]
     rows = {name: ROWS[name] for name in names if name in ROWS}
     result: dict[str, object] = {"load": os.getloadavg()[0]}
-    missed = 0
+    missed: list[str] = []
+    ratios: dict[str, list[float]] = {}
     if rows:
-        missed = show(rows, measure(rows, arguments.rounds, arguments.short), result)
+        found = measure(rows, arguments.rounds, arguments.short)
+        missed = show(rows, found, result)
+        ratios = {name: [value / limit for value, limit in pairs] for name, pairs in found.items()}
     if _SCALE in names:
         result[_SCALE] = show_scale(measure_scale(arguments.rounds, is_short=arguments.short))
-    write_result("distributed", result, arguments.out)
-    return int(missed > 0 and not arguments.short)
+    write_result("distributed", result, arguments.out, ratios)
+    return exit_code([] if arguments.short else missed)
 
 
 if __name__ == "__main__":

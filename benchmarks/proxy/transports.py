@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 
 from benchmarks.proxy.running import client, with_proxy
-from harness.own_service import write_result
+from harness.results import measured, write_result
 
 _TRANSPORTS = ("core", "public")
 #: The names of figures in `benchmarks.proxy.clients`, and their meaning.
@@ -25,6 +25,7 @@ _FIGURES = {
 }
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proxy.transports")
     parser.add_argument("--rounds", type=int, default=7)
@@ -47,7 +48,8 @@ def main() -> None:
         ratio = statistics.median(one["core"][name] / one["public"][name] for one in rounds)
         print(f"{figure:48}{medians['core']:10,.0f}{medians['public']:10,.0f}{ratio:8.2f}")
         result[name] = {"figure": figure, **medians, "core_to_public": ratio}
-    write_result("proxy_transports", result, arguments.out)
+    ratios = {n: [one["core"][n] / one["public"][n] for one in rounds] for n in _FIGURES}
+    write_result("proxy_transports", result, arguments.out, ratios)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness.own_service import write_result
+from harness.results import measured, write_result
 from stress.elastic_kills.kills import measure, show_result
 from stress.elastic_kills.runs import Training
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=50)

@@ -38,7 +38,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.own_service import own_service, write_result
+from harness.own_service import own_service
+from harness.results import measured, write_result
 from stress.growth import Growth, Held, growth
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ def show(result: Mapping[str, Any]) -> None:
         print(f"{name}: {grown['first']:g} -> {grown['last']:g}, {flat}")
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--disruptions", type=int, default=200)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import write_result
+from harness.results import measured, write_result
 from stress.executor_kills.rounds import Round, Rounds, play, running
 
 #: The wanted seconds to the first step.
@@ -121,6 +121,7 @@ def show(result: Mapping[str, Any]) -> None:
         print(f"  {fault}")
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=20)
@@ -129,15 +130,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     parser.add_argument("--add", action="store_true", help="keep the rounds that are there")
     asked = parser.parse_args()
-    before: dict[str, Any] = {}
+    earlier: dict[str, Any] | None = None
     if asked.add:
         if asked.out is None or not asked.out.is_file():
             parser.error(f"--add: --out={asked.out} is no file of an earlier run")
-        before = json.loads(asked.out.read_text())["result"]
+        earlier = json.loads(asked.out.read_text())
 
     def keep(result: dict[str, Any]) -> None:
-        write_result("executor_kills", result, asked.out)
+        write_result("executor_kills", result, asked.out, earlier=earlier)
 
+    before = earlier["result"] if earlier else {}
     result = measure(asked.rounds, asked.seed, asked.minutes, before, keep)
     show(result)
     keep(result)

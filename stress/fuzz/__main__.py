@@ -20,13 +20,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness.own_service import write_result
+from harness.results import measured, write_result
 from stress.fuzz.campaign import Campaign, started_proxy
 from stress.fuzz.conversation import FuzzError
 from stress.fuzz.rounds import ROUNDS
 from stress.fuzz.witness import Witness
 
 
+@measured()
 def main() -> int:
     """Parses the arguments, runs, writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

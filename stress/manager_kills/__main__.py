@@ -26,8 +26,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.own_service import own_directories, write_result
+from harness.own_service import own_directories
 from harness.processes import Service
+from harness.results import measured, write_result
 from stress.manager_kills.kills import FLAGS, Aim, Kills
 
 AIMS: tuple[Aim, ...] = ("load", "deed", "load", "deed", "return")
@@ -99,6 +100,7 @@ def show(result: Mapping[str, Any]) -> None:
             print(f"{name:<22}median {statistics.median(seconds):.1f}, worst {max(seconds):.1f}")
 
 
+@measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=100)

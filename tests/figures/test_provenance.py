@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,8 +30,8 @@ time.sleep(1.5)
 def kept(tmp_path: Path) -> Path:
     """Returns a result as a benchmark writes it, where results are kept."""
     path = tmp_path / "benchmarks" / "results" / "own.json"
-    with results.measuring() as measurement:
-        results.write_result("own", {"ms": 1.5}, path, measurement, {"ms": [1.0, 2.0, 1.5]})
+    with results.measured():
+        results.write_result("own", {"ms": 1.5}, path, {"ms": [1.0, 2.0, 1.5]})
     return path
 
 
@@ -86,6 +87,44 @@ def test_the_list_of_results_without_provenance_only_shrinks(kept: Path, tmp_pat
     assert errors(tmp_path, own="0") == [
         "benchmarks/results/own.json is gone: remove it from kept_before.toml"
     ]
+
+
+def test_rows_of_an_earlier_run_keep_its_provenance(kept: Path, tmp_path: Path) -> None:
+    earlier = json.loads(kept.read_text())
+    edit(kept, lambda record: record["provenance"].update(date="2026-11-21"))
+    for _ in range(2):
+        with results.measured():
+            both = json.loads(kept.read_text())
+            results.write_result("own", {"ms": 1.5, "s": 2}, kept, earlier=both)
+            # (The file is written more than once in a run.)
+            both = json.loads(kept.read_text())
+            results.write_result("own", {"ms": 1.5, "s": 2}, kept, earlier=both)
+        time.sleep(1.1)
+    continues = json.loads(kept.read_text())["provenance"]["continues"]
+    assert [of["digest"] for of in continues][:1] == [earlier["provenance"]["digest"]]
+    assert len(continues) == 2
+    assert errors(tmp_path) == []
+
+
+def test_a_figure_that_misses_its_limit_fails_its_benchmark(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert results.exit_code([]) == 0
+    assert results.exit_code(name for name in ("small_program_after",)) == 1
+    assert capsys.readouterr().err == "missed its limit: small_program_after\n"
+
+
+def test_each_benchmark_with_a_limit_can_fail() -> None:
+    with_limits = {
+        path.relative_to(_ROOT)
+        for path in (_ROOT / "benchmarks").rglob("*.py")
+        if "write_result(" in (text := path.read_text())
+        and re.search(r"\b(wanted|aim|limit)\b", text, re.IGNORECASE)
+    }
+    assert len(with_limits) > 8
+    # The tunnel's aims are about a median of several runs.
+    for path in with_limits - {Path("benchmarks/tunnel.py")}:
+        assert "exit_code(" in (_ROOT / path).read_text(), path
 
 
 def test_each_part_of_a_suite_is_checked(tmp_path: Path) -> None:
