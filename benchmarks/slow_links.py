@@ -19,7 +19,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,16 @@ async def link(proxy: Path, speed: LineSpeed) -> AsyncIterator[int]:
         near = NearEnd(dial, token, owner)
         near.start()
         stack.push_async_callback(near.close)
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = stack.enter_context(listening_near_end(near))
+        await owner.is_up.wait()
+        yield port
+
+
+@contextlib.contextmanager
+def listening_near_end(near: NearEnd) -> Iterator[int]:
+    """Hands connections to a local port over to a near end; yields the port."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
 
         def accept() -> None:
@@ -162,9 +171,10 @@ async def link(proxy: Path, speed: LineSpeed) -> AsyncIterator[int]:
             near.accept(local)
 
         loop.add_reader(listener, accept)
-        stack.callback(loop.remove_reader, listener)
-        await owner.is_up.wait()
-        yield listener.getsockname()[1]
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            loop.remove_reader(listener)
 
 
 WAYS = {"plain": plain, "link": link}

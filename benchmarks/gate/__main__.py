@@ -1,0 +1,198 @@
+"""The speed gate: no part of the service has become much slower than what it is compared with.
+
+    python -m benchmarks.gate [--only PART…] [--rounds N] [--prove] [--out FILE]
+
+Each row is the median, over rounds that alternate, of a ratio to a reference of the same run
+(`parts.py`), so a slow machine does not matter, and a busy one little. A row fails if its ratio is
+more than 1.5 times what is expected, in each of three attempts. Ends with 1 if a row fails.
+
+`--prove` slows each part down threefold (`slowed`) and ends with 1 if the gate does not see it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.own_service import ROOT
+from harness.results import exit_code, measured, write_result
+
+#: A ratio may be as many times what is expected.
+TOLERANCE = 1.5
+ATTEMPTS = 3
+_SLOWED = Path(__file__).with_name("slowed")
+#: Seconds that a part may take.
+_LIMIT_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a process measures.
+
+    Attributes:
+      rounds: How often.
+      expected: The usual ratio of each row.
+      slowed: A function that each measured call calls, for `--prove`.
+      calls: How often a measurement of the first row calls it.
+    """
+
+    rounds: int
+    expected: Mapping[str, float]
+    slowed: str
+    calls: float = 1
+
+
+_PACKAGE = "shared_pathways_service"
+PARTS: Mapping[str, Part] = {
+    "connect": Part(
+        rounds=4,
+        expected={"connect()": 4.5},
+        slowed=f"{_PACKAGE}.connection.connection:Connection.start",
+    ),
+    "proxy": Part(
+        rounds=5,
+        expected={"proxy round trip": 1.0, "proxy upload": 2.0},
+        slowed=f"{_PACKAGE}.servers.proxy.session.session:Session.handle",
+        calls=2,
+    ),
+    "tunnel": Part(
+        rounds=5,
+        expected={"tunnel round trip": 2.5, "tunnel bytes": 1.4},
+        slowed=f"{_PACKAGE}.tunnel.link.link_end:LinkEnd.received",
+        calls=2,
+    ),
+    "manager": Part(
+        rounds=5,
+        expected={"resource manager, placement": 1.9},
+        slowed=f"{_PACKAGE}.scheduling.core:ResourceManagerCore.handle",
+        calls=2,
+    ),
+    "core": Part(
+        rounds=5,
+        expected={"resource manager, event of its core": 2.4},
+        slowed=f"{_PACKAGE}.scheduling.core:ResourceManagerCore.handle",
+    ),
+    "elastic": Part(
+        rounds=5,
+        expected={"elastic step_done": 7.0},
+        slowed=f"{_PACKAGE}.elastic.training.attempt:Attempt.step_done",
+    ),
+}
+
+Pairs = Mapping[str, list[list[float]]]
+
+
+def measure(name: str, rounds: int, slowed: str = "") -> Pairs:
+    """Runs a part in its own process; returns figures and references of each row."""
+    environment = dict(os.environ)
+    if slowed:
+        environment["SPS_GATE_SLOWED"] = slowed
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(_SLOWED), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+    command = [sys.executable, "-m", "benchmarks.gate.parts", name, str(rounds)]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=_LIMIT_S,
+        env=environment,
+    )
+    if done.returncode:
+        raise SystemExit(f"the part {name} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    found: Pairs = json.loads(done.stdout)
+    return found
+
+
+def ratio(pairs: list[list[float]]) -> float:
+    """Returns the median ratio of the rounds."""
+    return statistics.median(figure / reference for figure, reference in pairs)
+
+
+def too_slow(part: Part, found: Pairs) -> list[str]:
+    """Returns the rows above their limit."""
+    return [row for row, of in part.expected.items() if ratio(found[row]) > TOLERANCE * of]
+
+
+def show(part: Part, found: Pairs, seconds: float) -> None:
+    """Prints a part's rows."""
+    for row, expected in part.expected.items():
+        figure, reference = (statistics.median(column) for column in zip(*found[row], strict=True))
+        limit = TOLERANCE * expected
+        now = ratio(found[row])
+        print(
+            f"{row:38}{figure * 1e3:10.2f} ms{reference * 1e3:10.2f} ms{now:8.2f}"
+            f"   {limit:.2f} at most{'' if now <= limit else ' !'}   ({seconds:.0f} s)",
+            flush=True,
+        )
+
+
+def gate(name: str, rounds: int) -> tuple[list[str], Pairs]:
+    """Measures a part, again if it seems too slow; returns the rows that always were."""
+    part = PARTS[name]
+    slow: list[str] = []
+    found: Pairs = {}
+    for attempt in range(ATTEMPTS):
+        began = time.monotonic()
+        found = measure(name, rounds)
+        show(part, found, time.monotonic() - began)
+        now = too_slow(part, found)
+        slow = [row for row in now if attempt == 0 or row in slow]
+        if not slow:
+            break
+    return slow, found
+
+
+def prove(name: str, rounds: int) -> list[str]:
+    """Slows a part down threefold; returns it if the gate does not see that."""
+    part = PARTS[name]
+    first = next(iter(part.expected))
+    usual = statistics.median(figure for figure, _ in measure(name, rounds)[first])
+    added = 2 * usual / part.calls
+    print(f"{name}: {added * 1e3:.3f} ms more in each call of {part.slowed}")
+    began = time.monotonic()
+    found = measure(name, rounds, f"{part.slowed}:{added}")
+    show(part, found, time.monotonic() - began)
+    return [] if first in too_slow(part, found) else [name]
+
+
+@measured()
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gate", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rounds", type=int, help="of each part, in place of its own")
+    parser.add_argument("--prove", action="store_true", help="does it see a threefold slow-down?")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    began = time.monotonic()
+    if asked.prove:
+        unseen = [n for name in asked.only for n in prove(name, asked.rounds or PARTS[name].rounds)]
+        return exit_code(f"{name}: a threefold slow-down was not seen" for name in unseen)
+    print(f"{'':38}{'median':>13}{'reference':>13}{'ratio':>8}")
+    slow: list[str] = []
+    ratios: dict[str, list[float]] = {}
+    for name in asked.only:
+        now, found = gate(name, asked.rounds or PARTS[name].rounds)
+        slow += now
+        ratios |= {row: [f / r for f, r in pairs] for row, pairs in found.items()}
+    print(f"{time.monotonic() - began:.0f} s")
+    write_result(
+        "gate", {row: statistics.median(of) for row, of in ratios.items()}, asked.out, ratios
+    )
+    return exit_code(slow)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+"""What the gate measures: each part is a process of its own, and prints its rounds as JSON.
+
+    python -m benchmarks.gate.parts PART ROUNDS
+
+In each round of a row a figure and its reference are measured one after the other. What a reference
+does is none of this project's code: a bare gRPC server of grpcio, JAX on this machine's CPU, a
+forwarder of asyncio's streams, SQLite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import json
+import os
+import random
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks.proxy.clients import median_seconds, raw_streams
+from benchmarks.proxy.running import less, running_proxy
+from harness.own_service import ROOT, own_service
+
+#: A figure and its reference in seconds, of each round, by row.
+Rounds: TypeAlias = dict[str, list[tuple[float, float]]]
+
+MB = 1_000_000
+#: Seconds within which the service prepares another proxy.
+_PAUSE_S = 3.0
+
+
+def interleaved(
+    rounds: int, rows: dict[str, tuple[Callable[[], float], Callable[[], float]]]
+) -> Rounds:
+    """Measures each row and its reference in turn, in alternating order."""
+    found: Rounds = {name: [] for name in rows}
+    for number in range(rounds):
+        for name, (figure, reference) in rows.items():
+            if number % 2:
+                second = reference()
+                found[name].append((figure(), second))
+            else:
+                first = figure()
+                found[name].append((first, reference()))
+    return found
+
+
+def proxy(rounds: int) -> Rounds:
+    """JAX's round trip and upload through a proxy, to bare gRPC calls with as many bytes."""
+    with running_proxy() as running, less("stream") as socket, raw_streams(socket) as (take, _):
+        import grpc
+        import numpy as np
+
+        from shared_pathways_service.jax_client import ProxyTarget, attach
+
+        attach(ProxyTarget(address=running.address), timeout=120)
+        import jax
+
+        channel = grpc.insecure_channel(f"unix:{socket}")
+        send: Any = channel.stream_unary("/raw/Take")
+        step = jax.jit(lambda x: x + 1)
+        scalar = step(np.float32(1))
+        large = np.random.default_rng(0).random(16 << 20, np.float32)  # the same 64 MiB
+        try:
+            return interleaved(
+                rounds,
+                {
+                    "proxy round trip": (
+                        lambda: median_seconds(lambda: step(scalar).block_until_ready(), 100),
+                        lambda: median_seconds(lambda: send(iter([b"x"])), 100),
+                    ),
+                    "proxy upload": (
+                        lambda: median_seconds(
+                            lambda: jax.device_put(large).block_until_ready(), 2
+                        ),
+                        lambda: median_seconds(take, 2),
+                    ),
+                },
+            )
+        finally:
+            channel.close()
+
+
+def tunnel(rounds: int) -> Rounds:
+    """Round trips and bytes through both ends of a link, to two plain forwarders."""
+    return asyncio.run(_tunnel(rounds))
+
+
+async def _tunnel(rounds: int) -> Rounds:
+    found: Rounds = {"tunnel round trip": [], "tunnel bytes": []}
+    async with contextlib.AsyncExitStack() as stack:
+        echo = await stack.enter_async_context(_listening(_echo))
+        first = await stack.enter_async_context(_listening(_forwarder(echo)))
+        plain = await stack.enter_async_context(_listening(_forwarder(first)))
+        link = await stack.enter_async_context(_link(echo))
+        ways = [await asyncio.open_connection("127.0.0.1", port) for port in (link, plain)]
+        for number in range(rounds):
+            for row, measure in (("tunnel round trip", _pings), ("tunnel bytes", _bytes)):
+                pair = [0.0, 0.0]
+                for index in (0, 1) if number % 2 else (1, 0):
+                    pair[index] = await measure(*ways[index])
+                found[row].append((pair[0], pair[1]))
+        for _, writer in ways:
+            writer.close()
+    return found
+
+
+async def _pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
+    took = []
+    for _ in range(200):
+        began = time.perf_counter()
+        writer.write(bytes(64))
+        await reader.readexactly(64)
+        took.append(time.perf_counter() - began)
+    return statistics.median(took)
+
+
+async def _bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
+    began = time.perf_counter()
+    data = bytes(64 << 10)
+
+    async def send() -> None:
+        for _ in range(256):
+            writer.write(data)
+            await writer.drain()
+
+    sending = asyncio.create_task(send())
+    await reader.readexactly(256 * len(data))
+    await sending
+    return time.perf_counter() - began
+
+
+_Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def _listening(serve: _Serve) -> AsyncIterator[int]:
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await serve(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(64 << 10):
+        writer.write(data)
+        await writer.drain()
+
+
+def _forwarder(port: int) -> _Serve:
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(64 << 10):
+            writer.write(data)
+            await writer.drain()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, out = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await asyncio.gather(copy(reader, out), copy(inner, writer))
+        finally:
+            out.close()
+
+    return forward
+
+
+@contextlib.asynccontextmanager
+async def _link(target: int) -> AsyncIterator[int]:
+    from benchmarks.slow_links import Owner, listening_near_end
+    from shared_pathways_service.tunnel.link.carriers import CarrierOwner, TcpCarrier
+    from shared_pathways_service.tunnel.link.connectors import connector_of
+    from shared_pathways_service.tunnel.link.far_end import FarEnd
+    from shared_pathways_service.tunnel.link.near_end import NearEnd
+
+    token, loop = b"of the gate's tenant", asyncio.get_running_loop()
+    async with contextlib.AsyncExitStack() as stack:
+        far = FarEnd(token, connector_of(f"127.0.0.1:{target}"))
+        port = await far.start("127.0.0.1", 0)
+        stack.push_async_callback(far.close)
+
+        async def dial(owner: CarrierOwner) -> None:
+            await loop.create_connection(lambda: TcpCarrier(owner), "127.0.0.1", port)
+
+        owner = Owner()
+        near = NearEnd(dial, token, owner)
+        near.start()
+        stack.push_async_callback(near.close)
+        near_port = stack.enter_context(listening_near_end(near))
+        await owner.is_up.wait()
+        yield near_port
+
+
+def manager(rounds: int) -> Rounds:
+    """A tenant's placement by a resource manager, to a gRPC call and as many commits of SQLite."""
+    from harness.processes import Service
+    from shared_pathways_service.protocol import resource_manager_pb2 as pb
+
+    made = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="sps-") as directory,
+        less("stream") as socket,
+        raw_streams(socket),
+        Service(Path(directory, "service")) as service,
+        _commits(Path(directory, "reference")) as commit,
+    ):
+        import grpc
+
+        service.start_ready_workers("slice-0")
+        channel = grpc.insecure_channel(f"unix:{socket}")
+        send: Any = channel.stream_unary("/raw/Take")
+
+        def placed() -> None:
+            nonlocal made
+            made += 1
+            with service.tenant(f"tenant-{made}") as tenant:
+                tenant.expect("placement")
+                tenant.send(pb.TenantMessage(bye=pb.TenantBye()))
+                while tenant.next() is not None:
+                    pass
+
+        def reference() -> None:
+            # A call to ask, a call to end, and a commit for each of the two.
+            for _ in range(2):
+                send(iter([b"x"]))
+                commit()
+
+        try:
+            return interleaved(
+                rounds,
+                {
+                    "resource manager, placement": (
+                        lambda: median_seconds(placed, 15),
+                        lambda: median_seconds(reference, 15),
+                    )
+                },
+            )
+        finally:
+            channel.close()
+
+
+@contextlib.contextmanager
+def _commits(path: Path) -> Iterator[Callable[[], None]]:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("CREATE TABLE kept (value BLOB)")
+        yield lambda: connection.execute("INSERT INTO kept VALUES (?)", (bytes(500),)).close()
+
+
+def core(rounds: int) -> Rounds:
+    """Events of the resource manager's core, to a loop over a heap and a dictionary."""
+    from benchmarks.rm_core import Load
+
+    load = Load(1_000, 0, 1)
+    load.run(500)
+
+    def events() -> float:
+        first = len(load.events)
+        began = time.process_time()
+        load.run(1_000)
+        return (time.process_time() - began) / (len(load.events) - first)
+
+    def reference() -> float:
+        drawn, heap, known = random.Random(1), list[tuple[float, int]](), dict[int, float]()
+        began = time.process_time()
+        for number in range(20_000):
+            key = drawn.randrange(1_000)
+            known[key] = drawn.random()
+            heapq.heappush(heap, (known[key], number))
+            if len(heap) > 500:
+                heapq.heappop(heap)
+        return (time.process_time() - began) / 1_000
+
+    return interleaved(rounds, {"resource manager, event of its core": (events, reference)})
+
+
+def elastic(rounds: int) -> Rounds:
+    """What elastic training does after a step, to a small program whose result is read."""
+    from harness.elastic.cpu_devices import use_cpu_devices
+
+    use_cpu_devices(4)
+    import jax
+    import jax.numpy as jnp
+
+    from shared_pathways_service import elastic
+
+    found: Rounds = {}
+    step = jax.jit(lambda x: x + 1)
+
+    def train(attempt: elastic.Attempt) -> None:
+        nonlocal found
+        state = attempt.restore({"x": jnp.ones(12)}, attempt.over_batch())
+        scalar = step(1.0)
+        found = interleaved(
+            rounds,
+            {
+                "elastic step_done": (
+                    lambda: median_seconds(lambda: attempt.step_done(state, 1.0), 300),
+                    lambda: median_seconds(lambda: float(step(scalar)), 300),
+                )
+            },
+        )
+
+    options = elastic.Options(snapshot_period=10**9, checkpoint_period=10**9)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        elastic.Manager(options=options, directory=directory, console=False) as running,
+    ):
+        running.run(train)
+    return found
+
+
+def connect(rounds: int) -> Rounds:
+    """connect() to a running service, to the start of a Python process that imports grpcio."""
+    from shared_pathways_service import isc_pathways
+
+    began = time.perf_counter()
+    import jax
+
+    # The service prepares another proxy meanwhile, which imports JAX as well.
+    pause_s = max(3.0, 4 * (time.perf_counter() - began))
+    step = jax.jit(lambda x: x + 1)
+
+    def connected() -> float:
+        time.sleep(pause_s)
+        began = time.perf_counter()
+        with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
+            step(1.0).block_until_ready()
+            return time.perf_counter() - began
+
+    def started() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import grpc, asyncio"], check=True, cwd=ROOT)
+        return time.perf_counter() - began
+
+    with own_service("tpuv6e:2x2=1", spares=0):
+        return interleaved(rounds, {"connect()": (connected, started)})
+
+
+PARTS = {part.__name__: part for part in (connect, proxy, tunnel, manager, core, elastic)}
+
+if __name__ == "__main__":
+    # (What a library prints does not stand before the result.)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    print(json.dumps(PARTS[sys.argv[1]](int(sys.argv[2]))), file=out, flush=True)
