@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.runtime.setting_readers import check_patience
 
 __all__ = [
     "choice",
@@ -100,6 +101,7 @@ def parse_or_exit(cls: type[T], program: str, argv: Sequence[str]) -> T:
         sys.stdout.write(_help(cls, program))
         sys.exit(0)
     try:
+        check_patience(os.environ)
         return parse_flags(cls, argv, os.environ)
     except InvalidRequestError as error:
         _exit_usage(f"{program}: error: {error}\n")

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.patience.factor import LEAST, MOST, VARIABLE, given
 
 __all__ = [
     "LogFormat",
+    "check_patience",
     "read_address",
     "read_bytes",
     "read_deadline",
@@ -31,6 +34,12 @@ _LAST_PORT = 65535
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 LogFormat = Literal["text", "json"]
+
+
+def check_patience(environ: Mapping[str, str]) -> None:
+    """Checks the factor of time-outs, which `patience` reads from the environment itself."""
+    if (text := environ.get(VARIABLE)) and given(text) is None:
+        raise InvalidRequestError(VARIABLE, text, f"a number from {LEAST:g} to {MOST:g}")
 
 
 def read_path(field: str, value: object) -> Path:

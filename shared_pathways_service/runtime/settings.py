@@ -26,6 +26,7 @@ from shared_pathways_service.constants import COMPILE_CACHE_BYTES, LINK_IMAGE, P
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.runtime.setting_readers import (
     LogFormat,
+    check_patience,
     read_address,
     read_bytes,
     read_deadline,
@@ -52,6 +53,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class Settings:
     """Settings that a user makes once instead of with every call; create them with `load`.
 
+    SPS_PATIENCE is checked here, but applies to each process that has it in its environment.
     SPS_TOKEN_FILE is not a setting: inside a block and in a child of `sps run` it names the token
     of the *proxy*. The service's own token is in the runtime directory.
 
@@ -115,6 +117,7 @@ class Settings:
           InvalidRequestError: A value is not valid; ``field`` names its source.
         """
         environ = os.environ if environ is None else environ
+        check_patience(environ)
         given = {name: value for name, value in arguments.items() if value is not None}
         variables = {n: environ[_variable(n)] for n in _READERS if environ.get(_variable(n))}
         config = read_path(

@@ -203,3 +203,14 @@ def test_the_image_of_a_links_sidecar_has_no_blanks(config: Path) -> None:
     with pytest.raises(InvalidRequestError, match="a container image") as caught:
         Settings.load(environ=environ)
     assert caught.value.field == "SPS_LINK_IMAGE"
+
+
+def test_the_factor_of_time_outs_is_checked_with_the_settings(config: Path) -> None:
+    environ = {"SPS_CONFIG": str(config)}
+    Settings.load(environ=environ | {"SPS_PATIENCE": "2.5"})
+    Settings.load(environ=environ | {"SPS_PATIENCE": ""})
+    with pytest.raises(InvalidRequestError) as raised:
+        Settings.load(environ=environ | {"SPS_PATIENCE": "patient"})
+    assert raised.value.field == "SPS_PATIENCE"
+    assert "a number from 0.01 to 100" in str(raised.value)
+    assert "patient" in str(raised.value)
