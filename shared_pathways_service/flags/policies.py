@@ -12,7 +12,7 @@ __all__ = ["PolicyOptions", "policy_flags", "policy_names"]
 
 #: Seconds of the idle warning, and between two idle checks, unless the idle time is short.
 _WARNING_S = 60.0
-_CHECK_S = 5.0
+_CHECK_INTERVAL_S = 5.0
 
 
 def _days(text: str) -> float:
@@ -129,7 +129,7 @@ class PolicyOptions:
         warning_s = self.idle_warning_s
         if warning_s is None:
             warning_s = min(_WARNING_S, release_s / 2)
-        return release_s, warning_s, min(_CHECK_S, release_s / 10)
+        return release_s, warning_s, min(_CHECK_INTERVAL_S, release_s / 10)
 
 
 def policy_names() -> tuple[str, ...]:

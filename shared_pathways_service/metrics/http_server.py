@@ -11,6 +11,7 @@ from aiohttp import web
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.metrics.exposition import CONTENT_TYPE_LATEST, render
 from shared_pathways_service.metrics.families import Family
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol.auth import shows
 
 __all__ = ["Serving", "serve_metrics"]
@@ -48,7 +49,7 @@ async def serve_metrics(
 
     app = web.Application()
     app.router.add_get("/metrics", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=timeouts.HTTP_SHUTDOWN.s)
     await runner.setup()
     site = web.TCPSite(runner, address, port, reuse_port=False)
     try:

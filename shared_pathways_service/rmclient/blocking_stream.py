@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import grpc
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.rmclient.channels import STREAM_CHANNEL
@@ -32,9 +33,6 @@ _Received_contra = TypeVar("_Received_contra", contravariant=True)
 #: Streams in a row that end because a message cannot be handled here, each this soon (seconds),
 #: before the stream is given up: what fails for certain is sent at the beginning of each.
 _MOST_FAILURES, _SOON_S = 10, 60.0
-#: Seconds for the resource manager to receive the farewell, and then for the thread to end.
-_FAREWELL_S = 1.0
-_END_S = 5.0
 
 
 class StreamOwner(Protocol[_Sent_co, _Received_contra]):
@@ -120,12 +118,12 @@ class BlockingStream(Generic[Sent, Received]):
                 self._outgoing.end()
         if not self._thread.is_alive():
             return
-        self._thread.join(_FAREWELL_S)
+        self._thread.join(timeouts.FAREWELL.s)
         with self._lock:
             channel = self._channel
         if channel is not None:
             channel.close()
-        self.join(_END_S)
+        self.join(timeouts.THREAD_END.s)
 
     def join(self, timeout_s: float) -> bool:
         """Waits for the thread's end; returns whether it has ended."""

@@ -13,13 +13,11 @@ from typing import Any, Final
 import tenacity
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["FilesNotReceivedError", "download", "upload"]
 
-#: Seconds for one file.
-_COPY_S: Final = 1800.0
-#: Seconds for which a pod tries again. (What gives it its identity may start after it.)
-_TRIES_S: Final = 60.0
 _CHUNK: Final = 1 << 20
 _SUFFIX: Final = ".tar.gz"
 #: HTTP: the caller may not read the object, or it does not exist. (401 is also the answer where no
@@ -63,7 +61,7 @@ async def upload(
     digest = await asyncio.to_thread(_digest, archive)
     url = f"{bucket.rstrip('/')}/{digest}{_SUFFIX}"
     try:
-        async with asyncio.timeout(_COPY_S), _opened(url) as (store, path):
+        async with within(timeouts.SENT_FILES_COPY), _opened(url) as (store, path):
             callback = _progress(tell, url)
             # (fsspec's, documented)
             await store._put_file(str(archive), path, callback=callback)  # noqa: SLF001
@@ -84,7 +82,7 @@ async def download(url: str, to: Path) -> None:
       FilesNotReceivedError: It cannot be read, or has another content.
     """
     try:
-        async with asyncio.timeout(_COPY_S):
+        async with within(timeouts.SENT_FILES_COPY):
             await _downloaded(url, to)
     except Exception as error:
         hint = _INSTALL if isinstance(error, ImportError) else _GRANT
@@ -101,7 +99,7 @@ async def download(url: str, to: Path) -> None:
 
 
 @tenacity.retry(
-    stop=tenacity.stop_after_delay(_TRIES_S),
+    stop=lambda tries: (tries.seconds_since_start or 0.0) >= timeouts.SENT_FILES_TRIES.s,
     wait=tenacity.wait_exponential(max=10.0),
     retry=tenacity.retry_if_exception(lambda error: not _is_final(error)),
     reraise=True,

@@ -18,7 +18,6 @@ from harness.processes import DEADLINE_S
 from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
-from shared_pathways_service.rmclient import blocking_stream
 from shared_pathways_service.rmclient.blocking_stream import BlockingStream
 from shared_pathways_service.rmclient.failures import Refusal
 
@@ -93,7 +92,7 @@ def test_it_greets_first_and_says_goodbye_last(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is, its last message is received.
-    monkeypatch.setattr(blocking_stream, "_FAREWELL_S", DEADLINE_S)
+    monkeypatch.setenv("SPS_PATIENCE", "60")
     received: list[str] = []
 
     def answer(requests: Iterator[pb.TenantMessage], _: object) -> Iterator[pb.TenantUpdate]:

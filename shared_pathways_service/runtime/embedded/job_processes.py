@@ -6,13 +6,13 @@ import signal
 import time
 from collections.abc import Mapping
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.processes import Identity, identity_of, signal_process
 
 __all__ = ["job_variables", "kill_job_processes"]
 
 _MARK = "SPS_JOB_ID"
-#: Seconds for killed processes to end, and between two looks at them.
-_GONE_S = 10.0
+#: Seconds between two looks at killed processes.
 _LOOK_S = 0.02
 
 
@@ -27,9 +27,9 @@ def kill_job_processes(uid: str) -> int:
     They inherit the mark, so that those are found as well that have left the program's session.
     """
     killed: set[Identity] = set()
-    deadline = time.monotonic() + _GONE_S
+    deadline = timeouts.KILLED_PROCESSES.deadline()
     # (Repeated, because a process may start another one before it is killed.)
-    while (found := _marked(uid)) and time.monotonic() < deadline:
+    while (found := _marked(uid)) and deadline.left_s:
         for process in found:
             signal_process(process, signal.SIGKILL)
         killed |= found

@@ -15,16 +15,12 @@ import psutil
 from filelock import FileLock, Timeout
 
 from shared_pathways_service.errors import PreflightError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, signal_process
 
 __all__ = ["ServiceState", "claim", "kill_children", "read_state", "write_private", "write_state"]
-
-#: Seconds for killed processes to end.
-_GONE_S = 10.0
-#: A client that checks the lock holds it for a moment.
-_LOOK_S = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +96,7 @@ def claim(paths: RuntimePaths) -> Iterator[None]:
     # The system releases the lock when this process ends, in any way.
     lock = FileLock(paths.service_lock, mode=0o600)
     try:
-        lock.acquire(timeout=_LOOK_S)
+        lock.acquire(timeout=timeouts.SERVICE_LOCK.s)
     except Timeout:
         raise _already_running(paths) from None
     try:
@@ -140,7 +136,7 @@ def _clean_up(paths: RuntimePaths) -> None:
         glog("W", f"killed process {pid}, left behind by a service that was killed")
     for pid in stale:
         with contextlib.suppress(psutil.Error):
-            psutil.Process(pid).wait(_GONE_S)
+            psutil.Process(pid).wait(timeouts.KILLED_PROCESSES.s)
     _remove(paths.leftovers())
 
 
