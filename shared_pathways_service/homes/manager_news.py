@@ -25,6 +25,7 @@ from shared_pathways_service.events.tenants import (
     TenantRefused,
     TenantRunning,
 )
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
@@ -35,8 +36,6 @@ from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 
 __all__ = ["ManagerNews", "TenantView"]
 
-#: Seconds for a release, which only hastens what happens anyway.
-_RELEASE_S = 4.0
 
 #: The protocol version from which on a watcher of one tenant is notified at once when its watch
 #: begins.
@@ -218,7 +217,7 @@ class ManagerNews:
           False if there is no such tenant, or the answer did not arrive in time.
         """
         try:
-            return await self._calls.release(tenant, reason, _RELEASE_S)
+            return await self._calls.release(tenant, reason, timeouts.RELEASE.s)
         except grpc.aio.AioRpcError as error:
             _log.info("%s is not released: %s", tenant, error.details())
             return False

@@ -15,7 +15,6 @@ import pytest
 from harness.processes import run_async
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes import manager_news
 from shared_pathways_service.homes.kubernetes import release
 from shared_pathways_service.homes.kubernetes.release import release_slices
 from shared_pathways_service.homes.manager_news import ManagerNews
@@ -289,7 +288,7 @@ def test_a_tenant_of_a_proxy_being_deleted_is_released(
 
     monkeypatch.setattr(release, "_wait_until_gone", gone)
     # However slow this machine is, each call is answered.
-    monkeypatch.setattr(manager_news, "_RELEASE_S", 90.0)
+    monkeypatch.setenv("SPS_PATIENCE", "25")
 
     async def test() -> None:
         manager = LateManager(late)  # type: ignore[abstract]
@@ -328,7 +327,7 @@ def test_a_release_works_without_a_permitted_watch(
 
     monkeypatch.setattr(release, "_wait_until_gone", gone)
     # However slow this machine is, each call is answered.
-    monkeypatch.setattr(manager_news, "_RELEASE_S", 90.0)
+    monkeypatch.setenv("SPS_PATIENCE", "25")
 
     async def test() -> None:
         manager = DeafReleaser(VersionSkew("not yours"), happened)  # type: ignore[abstract]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from filelock import AsyncFileLock, FileLock, Timeout
 
 from shared_pathways_service import constants
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
@@ -34,9 +35,6 @@ __all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
 DEFAULT_SLICES: Mapping[str, int] = {"tpuv6e:2x2": 2}
 _SPARES = 1
 
-#: Seconds for a running service to answer, and for one that starts or ends to finish.
-_JOIN_S = 10.0
-_IN_BETWEEN_S = 60.0
 _LOOK_S = 0.05
 #: Status codes of a service that is ending: it refuses a join, or ends in the middle of it.
 _ENDING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -89,7 +87,7 @@ class ServiceLink:
             who=who,
         )
         self._join = self.supervisor.Join(request, metadata=self.metadata)
-        async with asyncio.timeout(_JOIN_S):
+        async with within(timeouts.SERVICE_ANSWER):
             reply = await self._join.read()
         if not isinstance(reply, pb.JoinReply):
             # The stream ended without an answer; raise its status.
@@ -153,7 +151,7 @@ async def find_or_start(
         return link
     paths = _paths(settings)
     async with AsyncFileLock(paths.start_lock, mode=0o600, poll_interval=_LOOK_S):
-        deadline = time.monotonic() + _IN_BETWEEN_S
+        deadline = timeouts.SERVICE_TRANSITION.deadline()
         while True:
             if link := await _try_to_join(settings, who):
                 return link
@@ -163,7 +161,7 @@ async def find_or_start(
                 if link is not None:
                     link.started_pid = pid
                     return link
-            if time.monotonic() > deadline:
+            if not deadline.left_s:
                 raise _hung(paths)
             # A service is starting or ending: the lock or the socket shows when it has.
             await asyncio.sleep(_LOOK_S)

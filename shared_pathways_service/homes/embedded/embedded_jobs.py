@@ -28,6 +28,7 @@ from shared_pathways_service.events import rfc3339
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.job_home import OnStatus, Tell
 from shared_pathways_service.homes.own_loop import run_in_own_loop
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
@@ -38,11 +39,8 @@ from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["EmbeddedJobs"]
 
-_CALL_S = 60.0
 #: Seconds between two looks at a job that is waited for.
 _LOOK_S = 0.1
-#: Seconds for a restarted service to take over a job.
-_TAKE_OVER_S = 3.0
 
 
 class EmbeddedJobs:
@@ -166,7 +164,9 @@ class EmbeddedJobs:
             stack.push_async_callback(link.close)
             request = pb.CancelJobRequest(name=name)
             try:
-                await link.supervisor.CancelJob(request, metadata=link.metadata, timeout=_CALL_S)
+                await link.supervisor.CancelJob(
+                    request, metadata=link.metadata, timeout=timeouts.JOB_CALL.s
+                )
             except grpc.aio.AioRpcError as error:
                 if link.state.supervisor.is_alive():
                     raise _translated(error, link) from error
@@ -213,7 +213,7 @@ class _Follower:
         if record.is_orphaned:
             now = time.monotonic()
             self._orphaned_since = self._orphaned_since or now
-            if now - self._orphaned_since < _TAKE_OVER_S:
+            if now - self._orphaned_since < timeouts.JOB_TAKE_OVER.s:
                 return True
         else:
             self._orphaned_since = None
@@ -250,7 +250,9 @@ def _status_of(record: JobRecord) -> JobStatus:
 async def _send(link: ServiceLink, request: JobRequest, accepted: threading.Event) -> None:
     message = pb.SubmitJobRequest(job=json.dumps(request.to_json()))
     try:
-        await link.supervisor.SubmitJob(message, metadata=link.metadata, timeout=_CALL_S)
+        await link.supervisor.SubmitJob(
+            message, metadata=link.metadata, timeout=timeouts.JOB_CALL.s
+        )
     except grpc.aio.AioRpcError as error:
         raise _translated(error, link) from error
     accepted.set()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import json
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
@@ -37,6 +36,8 @@ from shared_pathways_service.homes.base import (
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.slice_readiness import wait_until_usable
 from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.protocol.tenant_requests import message_of, write_older_fields
@@ -48,11 +49,7 @@ __all__ = ["EmbeddedHome"]
 
 T = TypeVar("T")
 
-#: Seconds for the resource manager's last events about an ended proxy.
-_LAST_WORDS_S = 1.0
-_CALL_S = 30.0
-#: Seconds for a killed process to end, and between two polls of it.
-_DYING_S = 1.0
+#: Seconds between two polls of a killed process.
 _LOOK_S = 0.02
 
 
@@ -141,7 +138,9 @@ class EmbeddedHome:
         )
         write_older_fields(message)
         proxy = await self._call(
-            link.supervisor.CreateProxy(message, metadata=link.metadata, timeout=_CALL_S)
+            link.supervisor.CreateProxy(
+                message, metadata=link.metadata, timeout=timeouts.PROXY_CALL.s
+            )
         )
         return ProxyHandle(
             name=proxy.name,
@@ -163,7 +162,7 @@ class EmbeddedHome:
                     break
             # Two streams report the same end; one of them may be a moment late.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with within(timeouts.LAST_EVENTS):
                     while not (news.tenant_is_over and self._events.empty()):
                         yield await self._events.get()
         finally:
@@ -205,7 +204,7 @@ class EmbeddedHome:
             )
             try:
                 answer = await link.supervisor.DeleteProxy(
-                    request, metadata=link.metadata, timeout=_CALL_S
+                    request, metadata=link.metadata, timeout=timeouts.PROXY_CALL.s
                 )
             except grpc.aio.AioRpcError as error:
                 if await _has_ended(link.state.supervisor):
@@ -297,9 +296,9 @@ def _report_of(text: str) -> Mapping[str, Any]:
 
 async def _has_ended(supervisor: Identity) -> bool:
     """Whether a process has ended; a dying process closes its sockets a moment earlier."""
-    deadline = time.monotonic() + _DYING_S
+    deadline = timeouts.KILLED_PROXY.deadline()
     while supervisor.is_alive():
-        if time.monotonic() > deadline:
+        if not deadline.left_s:
             return False
         await asyncio.sleep(_LOOK_S)
     return True

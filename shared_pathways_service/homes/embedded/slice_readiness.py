@@ -9,19 +9,20 @@ from collections.abc import Collection
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.runtime.embedded.state_file import ServiceState
 
 __all__ = ["wait_until_usable"]
 
-#: Seconds for slices to come up; normally each takes one or two.
-_PATIENCE_S = 30.0
-_CALL_S = 10.0
 _DOWN = ("starting", "lost")
 
 
-async def wait_until_usable(link: ServiceLink, kinds: Collection[str]) -> None:
+async def wait_until_usable(
+    link: ServiceLink, kinds: Collection[str], limit: Timeout = timeouts.SLICES_READY
+) -> None:
     """Returns when no slice of these instance types is starting, and each type has one that is up.
 
     Slices that stay down for long are not waited for if others are up.
@@ -36,21 +37,23 @@ async def wait_until_usable(link: ServiceLink, kinds: Collection[str]) -> None:
     # Listen to the events of all slices only while waiting.
     news = ManagerNews(link.resource_manager, link.manager_address, link.token)
     try:
-        await _wait_for_changes(news, link, kinds)
+        await _wait_for_changes(news, link, kinds, limit)
     finally:
         await news.close()
 
 
-async def _wait_for_changes(news: ManagerNews, link: ServiceLink, kinds: Collection[str]) -> None:
+async def _wait_for_changes(
+    news: ManagerNews, link: ServiceLink, kinds: Collection[str], limit: Timeout
+) -> None:
     await news.wait_until_listening()
-    patience = asyncio.get_running_loop().time() + _PATIENCE_S
+    deadline = limit.deadline()
     while True:
         news.changed.clear()
         survey = await _survey(link, kinds)
         if survey.complete:
             return
         try:
-            async with asyncio.timeout_at(patience):
+            async with asyncio.timeout(deadline.left_s):
                 await news.changed.wait()
         except TimeoutError:
             if survey.missing:
@@ -60,7 +63,7 @@ async def _wait_for_changes(news: ManagerNews, link: ServiceLink, kinds: Collect
 
 async def _survey(link: ServiceLink, kinds: Collection[str]) -> _Survey:
     calls = ManagerCalls(stub=link.resource_manager, metadata=link.metadata)
-    status = await calls.status(_CALL_S)
+    status = await calls.status(timeouts.SLICES_STATUS.s)
     return _Survey(link.state, status, kinds)
 
 

@@ -33,6 +33,7 @@ from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.paths import collection, item
 from shared_pathways_service.manifests.jobs.submitted_job import cancel_patch
 from shared_pathways_service.manifests.names import LABEL_USER, label_value
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["ClusterJobs"]
 
@@ -42,10 +43,6 @@ Object = Mapping[str, Any]
 _JOB_LABEL = "batch.kubernetes.io/job-name"
 #: Seconds between two looks at a job that is waited for.
 _LOOK_S = 1.0
-#: Seconds without an API server until waiting is an error.
-_AWAY_S = 600.0
-#: Seconds for the pods of a cancelled job to end.
-_ENDING_S = 60.0
 
 
 class ClusterJobs:
@@ -185,7 +182,7 @@ class ClusterJobs:
             return status
         path, uid = item("jobs", self._namespace, name), str(job["metadata"]["uid"])
         await api.patch(path, cancel_patch(uid))
-        return await self._ended(api, job, status, _ENDING_S, without_pods=True)
+        return await self._ended(api, job, status, timeouts.JOB_PODS_END.s, without_pods=True)
 
     async def _ended(
         self,
@@ -245,7 +242,7 @@ class ClusterJobs:
                 away_since = 0.0
             except ApiUnreachable as error:
                 away_since = away_since or time.monotonic()
-                if error.is_final or time.monotonic() - away_since > _AWAY_S:
+                if error.is_final or time.monotonic() - away_since > timeouts.JOB_CLUSTER_AWAY.s:
                     raise
                 await asyncio.sleep(_LOOK_S)
                 continue

@@ -45,6 +45,8 @@ from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.paths import item, pod_log
 from shared_pathways_service.manifests.lifetime import deadline_ahead_s, keep_for_within
 from shared_pathways_service.manifests.link_parts import LinkInputs
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.counters import LinkCounters, TunnelCounters
@@ -53,8 +55,6 @@ from shared_pathways_service.tunnel.places import remove_abandoned
 __all__ = ["KubernetesHome"]
 
 _TOKEN_BYTES = 32
-#: Seconds for the resource manager's last events about an ended proxy.
-_LAST_WORDS_S = 1.0
 _LAST_EVENTS = (ev.ProxyExited, ev.ProxyDeleted, ev.HomeLost)
 
 _log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class KubernetesHome:
                 self._tunnel.pod_died(event.reason or "")
             # The resource manager's events about the same end may be a moment late.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with within(timeouts.LAST_EVENTS):
                     while not self._is_over or not self._events.empty():
                         yield await self._events.get()
         finally:

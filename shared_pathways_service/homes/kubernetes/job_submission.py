@@ -44,11 +44,11 @@ from shared_pathways_service.manifests.jobs.submitted_job import (
 )
 from shared_pathways_service.manifests.permissions import access_denied, needed
 from shared_pathways_service.manifests.proxy_inputs import ProxyJobInputs
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.sent_files import upload
 
 __all__ = ["submit_job"]
 
-_CHECKS_S = 60.0
 _TOKEN_BYTES = 32
 #: Bytes of a job's request: its Secret has room for 1 MiB, and its files for half of it.
 _LARGEST_REQUEST = 384 * 1024
@@ -139,7 +139,7 @@ async def _checked(
 ) -> tuple[Service, int]:
     """Makes the checks of connect(), and returns the service and the request's priority."""
     preflight = Preflight(api, namespace, address)
-    examined = await preflight.examine(session, _CHECKS_S)
+    examined = await preflight.examine(session, timeouts.CLUSTER_CHECKS.s)
     if (failure := examined.final_failure) is not None:
         raise failure
     service = examined.service

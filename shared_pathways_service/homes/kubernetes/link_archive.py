@@ -15,9 +15,18 @@ __all__ = ["link_archive"]
 _PACKAGE: Final = "shared_pathways_service"
 _LINK: Final = f"{_PACKAGE}/tunnel/link"
 #: Packages of which the far end needs only the name.
-_EMPTY: Final = tuple(f"{_PACKAGE}/{name}__init__.py" for name in ("", "runtime/", "tunnel/"))
+_EMPTY: Final = tuple(
+    f"{_PACKAGE}/{name}__init__.py" for name in ("", "patience/", "runtime/", "tunnel/")
+)
 #: What it uses of the rest.
-_OTHERS: Final = ("runtime/allocator.py", "tunnel/liveness.py")
+_OTHERS: Final = (
+    "patience/factor.py",
+    "patience/slowness.py",
+    "patience/timeouts.py",
+    "patience/within.py",
+    "runtime/allocator.py",
+    "tunnel/liveness.py",
+)
 _MAIN: Final = f"""\
 import runpy
 

@@ -29,6 +29,8 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.manifests.names import HEAD_JOB, LABEL_REPLICATED_JOB
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.rmclient.channels import RELAYED_CHANNEL
@@ -37,9 +39,6 @@ from shared_pathways_service.tunnel.relay import Relay, TunnelFailure
 
 __all__ = ["ManagerLink"]
 
-#: Seconds for a resource manager with a ready pod to answer, across restarts.
-_ANSWER_S = 60.0
-_STATUS_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class ManagerLink:
         """
         self._tell = tell
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with within(timeouts.MANAGER_ANSWER):
                 await self.news.wait_until_listening()
         except TimeoutError as error:
             raise ServiceNotReady(
@@ -141,7 +140,7 @@ class ManagerLink:
           SharedPathwaysError: It cannot be reached, permanently.
         """
         async with self.unless_refused():
-            return await ManagerCalls(stub=self.stub).status(_STATUS_S)
+            return await ManagerCalls(stub=self.stub).status(timeouts.MANAGER_STATUS.s)
 
     @contextlib.asynccontextmanager
     async def unless_refused(self) -> AsyncIterator[None]:
@@ -168,7 +167,7 @@ class ManagerLink:
     @property
     def _no_answer(self) -> str:
         who = f"the resource manager of {self._service.name}"
-        why = self._failure or f"no answer within {_ANSWER_S:g} s"
+        why = self._failure or f"no answer within {timeouts.MANAGER_ANSWER.s:g} s"
         return f"{who} does not answer: {why}"
 
     async def close(self) -> None:

@@ -30,6 +30,8 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.paths import collection, pod_log
 from shared_pathways_service.manifests.names import PROXY_CONTAINER
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["PlacementWatch", "cannot_follow"]
 
@@ -42,8 +44,6 @@ _CLAIMS_PAUSE_S = 2.0
 _OTHER_LOG_PAUSE_S = 10.0
 #: The part of such a log that is read: the placement is near its beginning.
 _OTHER_LOG_BYTES = 1 << 20
-#: Seconds for reading logs of other proxies; after that, the order of their starts decides.
-_ANSWER_S = 2.0
 
 
 class PlacementWatch:
@@ -122,7 +122,7 @@ class PlacementWatch:
             return claims
         now = asyncio.get_running_loop().time()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ANSWER_S):
+            async with within(timeouts.OTHER_PROXIES_LOGS):
                 for claim in claims_to_check(self._service, self._name, claims):
                     if now >= self._check_after.get(claim.key, now):
                         self._check_after[claim.key] = now + _OTHER_LOG_PAUSE_S

@@ -26,8 +26,10 @@ from shared_pathways_service.homes.kubernetes.placement_watch import PlacementWa
 from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.paths import collection, item
-from shared_pathways_service.kube.watch import GIVE_UP_AFTER_S, WatchEvent, watch
+from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests.names import LABEL_SESSION
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["ProxyFollower"]
 
@@ -35,8 +37,6 @@ Object = Mapping[str, Any]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for details that only improve the reason of an end.
-_ANSWER_S = 2.0
 #: Ends that a Job reports as well, without what happened to its pod.
 _FROM_JOB = (Outcome.CRASHED, Outcome.COMPLETED)
 
@@ -76,7 +76,7 @@ class ProxyFollower:
         self._uid = str(job["metadata"]["uid"])
         self._tell = tell
         self._silent_service = silent_service
-        self._patience_s = max(patience_s, GIVE_UP_AFTER_S)
+        self._patience_s = patience_s
         self._pods: dict[str, Object] = {}
         self._hints: dict[str, Object] = {}
         self._running = asyncio.Event()
@@ -151,7 +151,7 @@ class ProxyFollower:
             params=params,
             resource_version=str(known["metadata"]["resourceVersion"]) if known else None,
             known=[known] if known else [],
-            give_up_after_s=self._patience_s,
+            give_up_after_s=max(self._patience_s, timeouts.WATCH_AWAY.s),
             on_trouble=self._on_trouble,
         )
         async with contextlib.aclosing(changes):
@@ -214,7 +214,7 @@ class ProxyFollower:
         """Returns how the proxy ended. Job and pod end together, but are seen one by one."""
         progress = self._progress
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
-            async with asyncio.timeout(_ANSWER_S):
+            async with within(timeouts.PROXY_END_DETAILS):
                 if progress.outcome is Outcome.POD_DELETED:
                     job = await self._api.find(item("jobs", self._namespace, self._tenant.name))
                     self._job = job if job and job["metadata"]["uid"] == self._uid else None

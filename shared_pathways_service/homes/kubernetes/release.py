@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from shared_pathways_service.cluster_state.readiness import is_over
@@ -13,13 +12,10 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import watch
 from shared_pathways_service.manifests.names import LABEL_SESSION
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["release_slices"]
-
-#: Seconds in which a proxy that is being deleted may still request slices.
-_LATE_S = 10.0
-#: Seconds in which its last message may still arrive.
-_LAST_WORDS_S = 1.0
 
 
 async def release_slices(
@@ -40,12 +36,12 @@ async def release_slices(
     # The proxy may be requesting its slices now, and not live to release them: a starting process
     # does not handle SIGTERM yet, and its pod outlives its Job by the grace period.
     with contextlib.suppress(TimeoutError, SharedPathwaysError):
-        async with asyncio.timeout(_LATE_S):
+        async with within(timeouts.RELEASE_LATE_REQUEST):
             await first_of(news.wait_until_known(), _wait_until_gone(api, namespace, session))
     if await news.release(name, why):
         return
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_WORDS_S):
+        async with within(timeouts.RELEASE_LAST_MESSAGE):
             await news.wait_until_known()
     await news.release(name, why)
 

@@ -16,6 +16,8 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.paths import collection, pod_log
 from shared_pathways_service.kube.watch import WatchEvent
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["ServiceView"]
 
@@ -26,7 +28,6 @@ _LOG_LINES = 500
 _LAST_LINES = 20
 #: Concurrent requests for logs, and seconds for them: they only add detail.
 _PODS = 3
-_DETAIL_S = 5.0
 
 
 class ServiceView:
@@ -128,7 +129,7 @@ class ServiceView:
         params = {"fieldSelector": "reason=FailedCreate"}
         events: list[Object] = []
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
-            async with asyncio.timeout(_DETAIL_S):
+            async with within(timeouts.SERVICE_DETAILS):
                 path = collection("events", self.service.namespace)
                 events = (await self._api.get(path, params=params)).get("items") or []
         mine = [event for event in events if self._is_about_us(event)]
@@ -146,7 +147,7 @@ class ServiceView:
         with contextlib.suppress(SharedPathwaysError, TimeoutError):
             path = pod_log(self.service.namespace, pod)
             stream = self._api.stream_lines(path, params=params)
-            async with asyncio.timeout(_DETAIL_S), contextlib.aclosing(stream):
+            async with within(timeouts.SERVICE_DETAILS), contextlib.aclosing(stream):
                 lines = [line async for line in stream]
         return lines
 

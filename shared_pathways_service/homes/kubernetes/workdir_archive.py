@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["BUCKET", "SECRET", "Room", "pack"]
 
@@ -58,8 +59,6 @@ BUCKET: Final = Room(
     f"{_IGNORE}; have the program read larger files from the bucket, or put them into an image "
     "(--image)",
 )
-#: Seconds for one command of git.
-_GIT_S = 60.0
 _NAMED = 3
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
@@ -89,7 +88,7 @@ def pack(directory: Path, to: BinaryIO, room: Room, stop: threading.Event | None
         raise InvalidRequestError("workdir", at, f"files that can be read ({error})") from error
     except subprocess.TimeoutExpired as error:
         raise InvalidRequestError(
-            "workdir", str(directory), f"a directory that git lists within {_GIT_S:g} s"
+            "workdir", str(directory), f"a directory that git lists within {timeouts.GIT.s:g} s"
         ) from error
 
 
@@ -174,7 +173,9 @@ def _answer(*words: str) -> str | None:
     """Returns the output of a command; None if it fails."""
     # (These variables, as hooks have them, would name another repository.)
     variables = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    done = subprocess.run(words, capture_output=True, check=False, env=variables, timeout=_GIT_S)
+    done = subprocess.run(
+        words, capture_output=True, check=False, env=variables, timeout=timeouts.GIT.s
+    )
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
 
 

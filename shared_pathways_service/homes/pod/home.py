@@ -23,20 +23,16 @@ from shared_pathways_service.homes.base import (
     ignore_event,
 )
 from shared_pathways_service.homes.manager_news import ManagerNews
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.rmclient.channels import STREAM_CHANNEL
 from shared_pathways_service.runtime.processes import Identity
 
 __all__ = ["PodHome"]
 
-#: Seconds for a resource manager to answer, across restarts.
-_ANSWER_S = 60.0
 #: Seconds between two looks at the proxy's port. A container takes longer to start again.
 _LOOK_S = 0.5
-#: Seconds for a connection to this pod's own address.
-_CONNECT_S = 5.0
-#: Seconds for the resource manager's last events about an ended proxy.
-_LAST_WORDS_S = 1.0
 
 
 class PodHome:
@@ -119,7 +115,7 @@ class PodHome:
                     break
             # The resource manager's events about the same end may be a moment late.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with within(timeouts.LAST_EVENTS):
                     while not self._is_over or not self._events.empty():
                         yield await self._events.get()
         finally:
@@ -172,10 +168,10 @@ class PodHome:
         self._undo.push_async_callback(news.close)
         self._tell = tell
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with within(timeouts.MANAGER_ANSWER):
                 await news.wait_until_listening()
         except TimeoutError as error:
-            why = self._trouble or f"no answer within {_ANSWER_S:g} s"
+            why = self._trouble or f"no answer within {timeouts.MANAGER_ANSWER.s:g} s"
             raise ServiceNotReady(
                 f"the resource manager at {self._address} does not answer: {why}"
             ) from error
@@ -205,7 +201,7 @@ class PodHome:
     async def _is_open(self) -> bool:
         """Whether a connection is not refused."""
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with within(timeouts.POD_CONNECT):
                 _, writer = await asyncio.open_connection(self._pod_ip, PROXY_PORT)
         except TimeoutError:
             return True  # too busy to accept it

@@ -23,9 +23,10 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import ProxyHandle, ignore_event
-from shared_pathways_service.homes.embedded import discovery
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
+from shared_pathways_service.homes.embedded.slice_readiness import wait_until_usable
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import claim
@@ -269,12 +270,13 @@ def test_an_untested_release_of_jax_is_a_warning(monkeypatch: pytest.MonkeyPatch
     assert "a pair that was not tried" in reason
 
 
-def test_missing_slices_of_a_service_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared_pathways_service.homes.embedded.slice_readiness._PATIENCE_S", 0.5)
-
+def test_missing_slices_of_a_service_are_named() -> None:
     async def ask() -> None:
-        async with home() as made:
-            await made.preflight(session_request("isc-proxy-a"), ignore_event)
+        link = await find_or_start(Settings.load(), who="a test")
+        try:
+            await wait_until_usable(link, ["tpuv6e:2x2"], limit=Timeout(0.5))
+        finally:
+            await link.close()
 
     with embedded("--max_slice_restarts=0") as (_, client):
         [worker] = client.processes("worker")
@@ -294,7 +296,7 @@ def test_a_service_that_cannot_start_shows_its_log(
 
 
 def test_a_lock_held_for_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_IN_BETWEEN_S", 0.2)
+    monkeypatch.setenv("SPS_PATIENCE", "0.01")
     paths = RuntimePaths(Settings.load().runtime_dir)
     paths.directory.mkdir(mode=0o700)
     with claim(paths), pytest.raises(ServiceNotReady, match=r"service\.lock"):

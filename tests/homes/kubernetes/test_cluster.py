@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 
 from harness.processes import run_async
-from shared_pathways_service.agent import deletion
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
@@ -26,6 +25,7 @@ from shared_pathways_service.homes.choice import HomeChoice, make_home
 from shared_pathways_service.kube import access
 from shared_pathways_service.kube.access import settled
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 
@@ -217,7 +217,6 @@ def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
     own_directories.mkdir(exist_ok=True)
     journal = Journal(own_directories / "journal")
     plugin = own_directories / "plugin"
-    monkeypatch.setattr(deletion, "_TRY_S", 1.0)
     credential = {"apiVersion": EXEC, "kind": "ExecCredential", "status": {"token": "t"}}
     past = {**credential["status"], "expirationTimestamp": "2020-01-01T00:00:00Z"}  # type: ignore[dict-item]
 
@@ -239,12 +238,14 @@ def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
             answer("echo no such host >&2; exit 1")
             entry = entry_of(start)
             journal.write(entry)
-            cleaning = asyncio.create_task(clean_up(journal, [entry], lambda _: home))
+            monkeypatch.setenv("SPS_PATIENCE", "0.05")
+            limit = Timeout(3600.0)
+            cleaning = asyncio.create_task(clean_up(journal, [entry], lambda _: home, limit=limit))
             async with asyncio.timeout(50.0):
                 while caplog.text.count("deleting") < 2:
                     await asyncio.sleep(0.01)
             # The next one is not given up, so that there is no other after it.
-            monkeypatch.setattr(deletion, "_TRY_S", 50.0)
+            monkeypatch.setenv("SPS_PATIENCE", "3")
             answer(f"echo '{json.dumps(credential)}'")
             assert await cleaning is None
             assert journal.read(entry.session) is None

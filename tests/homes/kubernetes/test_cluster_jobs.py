@@ -117,7 +117,7 @@ def test_ctrl_c_after_the_last_step_of_a_submission_leaves_no_job(
 
 
 def test_cancelling_ends_while_the_api_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_jobs, "_ENDING_S", 0.05)
+    monkeypatch.setenv("SPS_PATIENCE", "0.01")
     api = LeavingApi(2)
     assert jobs_with(api, monkeypatch).cancel("train").is_active
     assert api.patches

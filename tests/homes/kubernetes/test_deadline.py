@@ -25,7 +25,7 @@ class Patched(KubeApi):
         self.patches: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
 
     async def patch(
-        self, path: str, body: Mapping[str, Any], *, timeout_s: float = 30.0
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
         self.patches.put_nowait(body)
         if self._errors:

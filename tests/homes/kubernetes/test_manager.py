@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from harness.patience import patience
 from harness.processes import run_async
 from shared_pathways_service.errors import (
     AccessDenied,
@@ -17,7 +18,6 @@ from shared_pathways_service.errors import (
     ServiceNotReady,
 )
 from shared_pathways_service.events import Event
-from shared_pathways_service.homes import manager_news
 from shared_pathways_service.homes.base import ignore_event
 from shared_pathways_service.homes.kubernetes import manager_link
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
@@ -82,8 +82,7 @@ def test_a_silent_manager_is_reported_and_does_not_fail_the_proxy(
             assert [await failed.get() for _ in range(2)] == [FailureKind.UNREACHABLE] * 2
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            monkeypatch.setattr(manager_link, "_ANSWER_S", 0.1)
-            with pytest.raises(ServiceNotReady, match=said):
+            with patience(0.01), pytest.raises(ServiceNotReady, match=said):
                 await made.wait_until_listening(told.append)
         await api.close()
 
@@ -147,7 +146,7 @@ class DeletingApi(ScriptedApi):
 def test_a_release_does_not_wait_for_an_unreachable_manager(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    monkeypatch.setattr(manager_news, "_RELEASE_S", 3600.0)
+    monkeypatch.setenv("SPS_PATIENCE", "100")
 
     async def test() -> None:
         api = DeletingApi()
@@ -204,18 +203,14 @@ def test_the_current_obstacle_is_reported(own_directories: Path) -> None:
     run_async(test())
 
 
-def test_a_reachable_silent_manager_is_not_reported_as_unreachable(
-    own_directories: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manager_link, "_ANSWER_S", 0.1)
-
+def test_a_reachable_silent_manager_is_not_reported_as_unreachable(own_directories: Path) -> None:
     async def test() -> None:
         manager = Manager()  # type: ignore[abstract]
         async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
             api = MovingApi(gone, None, ways=ways)
             async with link(api, own_directories, "head") as made:
                 await manager.asked.wait()
-                with pytest.raises(ServiceNotReady, match="no answer within"):
+                with patience(0.01), pytest.raises(ServiceNotReady, match="no answer within"):
                     await made.wait_until_listening(ignore_event)
             await api.close()
 

@@ -31,7 +31,7 @@ class Cluster(KubeApi):
         self.asked: list[str] = []
 
     async def create(
-        self, path: str, body: Mapping[str, Any], *, timeout_s: float = 0.0
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
         assert path.startswith(f"/api/v1/namespaces/{LINKED.namespace}/"), timeout_s
         self.asked.append(body["kind"])

@@ -116,6 +116,6 @@ def test_git_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.M
     git.write_text("#!/bin/sh\nexec sleep 60\n")
     git.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(workdir_archive, "_GIT_S", 0.1)
-    with pytest.raises(InvalidRequestError, match=r"git lists within 0\.1 s"):
+    monkeypatch.setenv("SPS_PATIENCE", "0.01")
+    with pytest.raises(InvalidRequestError, match=r"git lists within 0\.6 s"):
         packed(tmp_path)
