@@ -25,15 +25,13 @@ from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import target_of
 from shared_pathways_service.kube.retry_rules import Failure, retry_delay_s
-from shared_pathways_service.kube.single_requests import CONNECT_S, Transport
+from shared_pathways_service.kube.single_requests import Transport
 from shared_pathways_service.manifests.lifetime import delete_body
 from shared_pathways_service.manifests.names import LABEL_SESSION
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["KubeApi"]
 
-_REQUEST_S = 30.0
-#: Seconds for one of several tries: after a dead connection there is time for another try.
-_TRY_S = 15.0
 #: A status that represents any final answer.
 _FORBIDDEN = 403
 _SETTLING_PAUSE_S = 0.2
@@ -72,7 +70,7 @@ class KubeApi:
         body: Mapping[str, Any] | None = None,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        timeout_s: float = _REQUEST_S,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """Sends a request, with retries after transient failures, and returns the answer.
 
@@ -83,7 +81,7 @@ class KubeApi:
           body: A JSON object.
           params: Of the query.
           content_type: Of the body.
-          timeout_s: Seconds for all tries together.
+          timeout_s: Seconds for all tries together; None: `timeouts.API_REQUEST`.
 
         Raises:
           AccessDenied: 401, or 403 for missing permission.
@@ -91,6 +89,7 @@ class KubeApi:
           ApiUnreachable: No answer in time.
         """
         target = target_of(method, path, params or {})
+        within_s = timeouts.API_REQUEST.s if timeout_s is None else timeout_s
         data = None if body is None else json.dumps(body)
 
         async def once() -> dict[str, Any]:
@@ -101,7 +100,7 @@ class KubeApi:
                 params=params,
                 data=data,
                 content_type="" if body is None else content_type,
-                read_within_s=min(_TRY_S, timeout_s),
+                read_within_s=min(timeouts.API_TRY.s, within_s),
             ) as response:
                 try:
                     answer: dict[str, Any] = await response.json(content_type=None)
@@ -112,11 +111,11 @@ class KubeApi:
 
         causes: list[str] = []
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with asyncio.timeout(within_s) as limit:
                 return await self._until_final(once, method, limit, causes)
         except TimeoutError as error:
             cause = causes[-1] if causes else ""
-            raise self._transport.timed_out(target, "answer", timeout_s, cause) from error
+            raise self._transport.timed_out(target, "answer", within_s, cause) from error
 
     async def _until_final(
         self,
@@ -161,12 +160,12 @@ class KubeApi:
         return await self._transport.is_settling(error, asked_at)
 
     async def get(
-        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = _REQUEST_S
+        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """Returns an object, or the list of a collection; raises the errors of `request`."""
         return await self.request("GET", path, params=params, timeout_s=timeout_s)
 
-    async def find(self, path: str, *, timeout_s: float = _REQUEST_S) -> dict[str, Any] | None:
+    async def find(self, path: str, *, timeout_s: float | None = None) -> dict[str, Any] | None:
         """Returns an object, or None if it does not exist; raises the other errors of `request`."""
         try:
             return await self.get(path, timeout_s=timeout_s)
@@ -176,7 +175,7 @@ class KubeApi:
             raise
 
     async def create(
-        self, path: str, body: Mapping[str, Any], *, timeout_s: float = _REQUEST_S
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """Creates an object, once.
 
@@ -200,7 +199,7 @@ class KubeApi:
             raise
 
     async def delete(
-        self, path: str, *, uid: str, grace_s: int | None = None, timeout_s: float = _REQUEST_S
+        self, path: str, *, uid: str, grace_s: int | None = None, timeout_s: float | None = None
     ) -> bool:
         """Deletes one object, and in the background the objects that it owns.
 
@@ -228,7 +227,7 @@ class KubeApi:
         raise AssertionError("the last try returns or raises")
 
     async def patch(
-        self, path: str, body: Mapping[str, Any], *, timeout_s: float = _REQUEST_S
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """Changes fields of an object (a JSON merge patch) and returns it."""
         kind = "application/merge-patch+json"
@@ -267,7 +266,7 @@ class KubeApi:
         *,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str],
-        timeout_s: float = CONNECT_S,
+        timeout_s: float | None = None,
     ) -> aiohttp.ClientResponse:
         """Requests a protocol upgrade of a connection; raises the errors of `request`.
 
@@ -275,16 +274,18 @@ class KubeApi:
           path: E.g. `paths.port_forward`.
           params: E.g. ``{"ports": "29000"}``.
           headers: Of the handshake, e.g. those of a WebSocket.
-          timeout_s: Seconds for the handshake. A failed connection is not retried.
+          timeout_s: Seconds for the handshake; None: `timeouts.API_CONNECT`. A failed connection is
+            not retried.
 
         Returns:
           The answer, its connection still open. The caller must check the handshake and close the
           connection.
         """
         target = target_of("POST", path, params or {})
+        within_s = timeouts.API_CONNECT.s if timeout_s is None else timeout_s
         refusal: AccessDenied | ApiError | None = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(within_s):
                 while True:
                     asked_at = time.monotonic()
                     try:
@@ -298,7 +299,7 @@ class KubeApi:
                     await asyncio.sleep(_SETTLING_PAUSE_S)
         except TimeoutError as error:
             if refusal is None:
-                raise self._transport.timed_out(target, "handshake", timeout_s) from error
+                raise self._transport.timed_out(target, "handshake", within_s) from error
             # (The server answers: it is not away once more, which would excuse its refusals.)
             cause = str(refusal)
             server = self.access.server

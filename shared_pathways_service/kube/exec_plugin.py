@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["Plugin"]
 
-#: Seconds for a plug-in, which may have to reach an identity provider.
-_PLUGIN_S = 60.0
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SHOWN_LINES = 5
 _CLUSTER_FIELDS = (
@@ -94,7 +94,7 @@ class Plugin:
         except OSError as error:
             raise self.denied(f"cannot be started: {error}") from error
         except TimeoutError as error:
-            raise self.denied(f"did not end within {_PLUGIN_S:g} s") from error
+            raise self.denied(f"did not end within {timeouts.EXEC_PLUGIN.s:g} s") from error
         if status != 0:
             last = "\n".join(complaints.decode(errors="replace").splitlines()[-_SHOWN_LINES:])
             raise self.denied(f"ended with {status}: {last}")
@@ -115,7 +115,7 @@ class Plugin:
             start_new_session=True,
         )
         try:
-            async with asyncio.timeout(_PLUGIN_S):
+            async with within(timeouts.EXEC_PLUGIN):
                 output, complaints = await process.communicate()
         finally:
             if process.returncode is None:

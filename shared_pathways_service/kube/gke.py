@@ -20,15 +20,13 @@ from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.google_tokens import GoogleUser
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.kube.tokens import TokenSource
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["ENDPOINT_VARIABLE", "gke_access"]
 
 #: gcloud's variable for the address of the Kubernetes Engine API, and the default address.
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER"
 _ENDPOINT = "https://container.googleapis.com/"
-_LOOK_UP_S = 20.0
-#: Seconds to wait for an endpoint; a private endpoint never answers from outside.
-_TRY_S = 5.0
 
 
 async def gke_access(choice: ClusterChoice) -> ClusterAccess:
@@ -74,7 +72,7 @@ async def _look_up(choice: ClusterChoice, tokens: TokenSource) -> Mapping[str, A
     async with KubeApi(access) as api:
         try:
             path = f"{place}/clusters/{quote(choice.cluster, safe='')}"
-            return await api.get(path, timeout_s=_LOOK_UP_S)
+            return await api.get(path, timeout_s=timeouts.GKE_LOOK_UP.s)
         except AccessDenied as error:
             raise _denied(choice, error) from error
         except ApiError as error:
@@ -92,7 +90,7 @@ async def _look_up(choice: ClusterChoice, tokens: TokenSource) -> Mapping[str, A
 async def _clusters(api: KubeApi, project: str) -> list[str]:
     """Returns the project's clusters with their regions, for an error message."""
     try:
-        answer = await api.get(f"{project}/locations/-/clusters", timeout_s=_LOOK_UP_S)
+        answer = await api.get(f"{project}/locations/-/clusters", timeout_s=timeouts.GKE_LOOK_UP.s)
     except SharedPathwaysError as error:
         return [f"unknown: {error.message}"]
     return [f"{c['name']} in {c['location']}" for c in answer.get("clusters") or ()]
@@ -143,7 +141,7 @@ async def _failure(way: ClusterAccess) -> str:
     """Returns why the endpoint cannot be used; empty if it can."""
     async with KubeApi(way) as api:
         try:
-            await api.get("/version", timeout_s=_TRY_S)
+            await api.get("/version", timeout_s=timeouts.GKE_ENDPOINT.s)
         except ApiUnreachable as error:
             return error.cause
         except SharedPathwaysError as error:

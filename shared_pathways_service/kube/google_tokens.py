@@ -19,6 +19,8 @@ from google.auth import credentials, exceptions, transport
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.tokens import Token, TokenSource
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["GoogleUser"]
 
@@ -27,10 +29,6 @@ _SCOPES = (
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/userinfo.email",
 )
-#: Seconds for google-auth to get one token, including the search for a metadata server.
-_FETCH_S = 45.0
-#: Seconds for one of its requests.
-_REQUEST_S = 15.0
 
 
 class GoogleUser:
@@ -59,7 +57,10 @@ class GoogleUser:
 
     async def _fetch(self) -> Token:
         try:
-            async with asyncio.timeout(_FETCH_S), aiohttp.ClientSession(trust_env=True) as session:
+            async with (
+                within(timeouts.GOOGLE_TOKEN),
+                aiohttp.ClientSession(trust_env=True) as session,
+            ):
                 request = _LoopRequest(session)
                 if self._found is None:
                     self._found = await asyncio.to_thread(_default, request)
@@ -85,7 +86,7 @@ def _token(given: credentials.Credentials) -> Token:
 def _translated(error: Exception) -> SharedPathwaysError:
     is_passing = isinstance(error, exceptions.GoogleAuthError) and error.retryable
     if is_passing or isinstance(error, TimeoutError | exceptions.TransportError):
-        cause = str(error) or f"no answer within {_FETCH_S:g} s"
+        cause = str(error) or f"no answer within {timeouts.GOOGLE_TOKEN.s:g} s"
         return ApiUnreachable(
             f"cannot get a token from Google: {cause}", server="Google", cause=cause
         )
@@ -130,7 +131,13 @@ class _LoopRequest(transport.Request):
         timeout: float | None = None,
         **_options: Any,
     ) -> _Answer:
-        work = self._send(url, method, body, headers, min(timeout or _REQUEST_S, _REQUEST_S))
+        work = self._send(
+            url,
+            method,
+            body,
+            headers,
+            min(timeout or timeouts.GOOGLE_TOKEN_REQUEST.s, timeouts.GOOGLE_TOKEN_REQUEST.s),
+        )
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (aiohttp.ClientError, OSError, RuntimeError, futures.CancelledError) as error:

@@ -24,22 +24,16 @@ from shared_pathways_service.kube.errors import (
     error_of_answer,
 )
 from shared_pathways_service.kube.paths import Target, target_of
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
-__all__ = ["CONNECT_S", "Transport"]
+__all__ = ["Transport"]
 
-#: Seconds to establish a connection.
-CONNECT_S = 10.0
 #: Seconds for which a report of readiness is valid, and for getting it.
 _READY_FOR_S = 30.0
-_READY_S = 5.0
-#: Seconds after a failed connection during which valid credentials may be rejected, and existing
-#: permissions denied.
-_AWAY_S = 60.0
 _MAX_CONNECTIONS = 100
 #: TCP keepalive: idle seconds before the first probe, seconds between probes, number of probes.
 _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-#: Seconds for closing connections that were shut down.
-_CLOSE_S = 2.0
 
 
 class Transport:
@@ -62,7 +56,7 @@ class Transport:
             with contextlib.suppress(OSError):
                 made.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
+            async with within(timeouts.API_CLOSE):
                 # The event loop notices their end, and closes them.
                 while self._open_sockets():  # noqa: ASYNC110
                     await asyncio.sleep(0)
@@ -87,7 +81,7 @@ class Transport:
         Translates errors, also those while the caller reads the answer, into those of
         `KubeApi.request`. Without `read_within_s`, in seconds, the answer may be endless.
         """
-        timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=read_within_s, sock_connect=timeouts.API_CONNECT.s)
         headers = {"Content-Type": content_type} if content_type else {}
         with self._translated(target):
             sent = self._send(
@@ -106,7 +100,7 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         """Requests a protocol upgrade; arguments and errors are those of `KubeApi.upgrade`."""
         # For connecting only: the connection itself lasts.
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_S)
+        timeout = aiohttp.ClientTimeout(sock_connect=timeouts.API_CONNECT.s)
         with self._translated(target):
             return await self._send(
                 target, "GET", path, params=params, headers=headers, timeout=timeout
@@ -162,7 +156,7 @@ class Transport:
         """
         now = time.monotonic()
         if isinstance(error, AccessDenied):
-            is_such = error.verb != CONNECT_VERB or now - self._broke_at < _AWAY_S
+            is_such = error.verb != CONNECT_VERB or now - self._broke_at < timeouts.API_SETTLING.s
         else:
             is_such = isinstance(error, ApiError) and error.status == 404 and not error.reason
         if not is_such:
@@ -181,7 +175,10 @@ class Transport:
         """
         try:
             async with self.answer(
-                target_of("GET", "/readyz", {}), "GET", "/readyz", read_within_s=_READY_S
+                target_of("GET", "/readyz", {}),
+                "GET",
+                "/readyz",
+                read_within_s=timeouts.API_READY.s,
             ):
                 return True
         except ApiError as error:
@@ -189,7 +186,7 @@ class Transport:
         except ApiUnreachable:
             return False
         except AccessDenied:
-            return time.monotonic() - self._broke_at >= _AWAY_S
+            return time.monotonic() - self._broke_at >= timeouts.API_SETTLING.s
 
     @contextlib.contextmanager
     def _translated(self, target: Target) -> Iterator[None]:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from shared_pathways_service.errors import AccessDenied
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Token", "TokenSource", "file_token", "static_token"]
 
@@ -19,11 +20,10 @@ _LOG = logging.getLogger(__name__)
 #: whichever is later, so that it does not expire during a request.
 _MARGIN_S = 300.0
 _MARGIN_SHARE = 0.25
-#: Seconds to wait for a renewal while the last token is valid, and until the next try.
-_PATIENCE_S = 5.0
-_AGAIN_S = 30.0
+#: Seconds until the next try to renew a token.
+_AGAIN_PAUSE_S = 30.0
 #: Seconds until a file is read again; a kubelet renews a token long before it expires.
-_READ_AGAIN_S = 60.0
+_READ_INTERVAL_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class TokenSource:
         renewal = self._begin_renewal()
         if good is not None:
             # Do not wait long while the last token is valid.
-            patience_s = self._began + _PATIENCE_S - time.monotonic()
+            patience_s = self._began + timeouts.TOKEN_RENEWAL.s - time.monotonic()
             if patience_s > 0:
                 await asyncio.wait({renewal}, timeout=patience_s)
             if (good := self._good()) is not None:
@@ -133,7 +133,7 @@ class TokenSource:
         try:
             token = await self._fetch()
         except Exception:
-            self._renew_at = requested_at + _AGAIN_S
+            self._renew_at = requested_at + _AGAIN_PAUSE_S
             raise
         self._token = token
         self.has_worked = True
@@ -164,7 +164,7 @@ def file_token(path: Path) -> TokenSource:
     """Returns a source of the token in a file that another process, e.g. a kubelet, renews."""
 
     async def fetch() -> Token:
-        return Token(header=f"Bearer {_read(path)}", expires_at=time.time() + _READ_AGAIN_S)
+        return Token(header=f"Bearer {_read(path)}", expires_at=time.time() + _READ_INTERVAL_S)
 
     return TokenSource(fetch)
 

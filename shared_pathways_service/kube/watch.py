@@ -14,16 +14,13 @@ from typing import Any, Literal
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import CONNECT_VERB, ApiError, ApiUnreachable
+from shared_pathways_service.patience import timeouts
 
-__all__ = ["GIVE_UP_AFTER_S", "WatchEvent", "watch"]
+__all__ = ["WatchEvent", "watch"]
 
-#: Default seconds of failing connections.
-GIVE_UP_AFTER_S = 120.0
 
 #: The server ends a watch after this many seconds; a range, so that clients do not return at once.
 _WATCH_S = (240, 300)
-#: Seconds to wait beyond that: a dead connection may stay open.
-_GRACE_S = 30
 _FIRST_PAUSE_S = 0.1
 _LAST_PAUSE_S = 8.0
 #: Failures in a row before trouble is reported: a single broken connection is normal.
@@ -51,7 +48,7 @@ async def watch(
     params: Mapping[str, str] | None = None,
     resource_version: str | None = None,
     known: Sequence[Mapping[str, Any]] = (),
-    give_up_after_s: float = GIVE_UP_AFTER_S,
+    give_up_after_s: float | None = None,
     on_trouble: Callable[[str], object] = lambda _: None,
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yields the changes of a collection's objects, endlessly.
@@ -65,7 +62,8 @@ async def watch(
       params: E.g. ``{"labelSelector": "…"}``.
       resource_version: Start here, without a list; None: list first.
       known: The objects that the caller knows as of `resource_version`.
-      give_up_after_s: Seconds from the first failed connection until failing is an error.
+      give_up_after_s: Seconds from the first failed connection until failing is an error; None:
+        `timeouts.WATCH_AWAY`.
       on_trouble: Called with the reason when a connection fails for the second time in a row, and
         with ``""`` when there is one again; must not block.
 
@@ -100,7 +98,7 @@ class _Watching:
         api: KubeApi,
         path: str,
         params: Mapping[str, str],
-        give_up_after_s: float,
+        give_up_after_s: float | None,
         on_trouble: Callable[[str], object],
     ) -> None:
         self._api = api
@@ -154,7 +152,9 @@ class _Watching:
         rest = bytearray()
         self._requested_at = time.monotonic()
         self._has_streamed = False
-        stream = self._api.stream(self._path, params=params, within_s=lasts_s + _GRACE_S)
+        stream = self._api.stream(
+            self._path, params=params, within_s=lasts_s + timeouts.WATCH_OVERDUE.s
+        )
         async with stream as chunks:
             opened_at = time.monotonic()
             self._connected()
@@ -225,7 +225,9 @@ class _Watching:
         has_streamed, self._has_streamed = self._has_streamed, False
         if self._is_final(error):
             raise error
-        if now - self._failing_since >= self._give_up_after_s:
+        given_s = self._give_up_after_s
+        limit_s = timeouts.WATCH_AWAY.s if given_s is None else given_s
+        if now - self._failing_since >= limit_s:
             if not has_streamed:
                 raise error
             # Streams that break delivered nothing, as where no object changes: a list decides.

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from shared_pathways_service.errors import AccessDenied
-from shared_pathways_service.kube import paths, single_requests
+from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import (
@@ -189,7 +189,7 @@ def test_request_goes_on_when_the_server_is_back(
 def test_credentials_that_expired_while_the_server_was_away(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single_requests, "_AWAY_S", 5.0)
+    monkeypatch.setenv("SPS_PATIENCE", "0.1")
     path = paths.port_forward("n", "p")
 
     async def work(api: KubeApi) -> None:

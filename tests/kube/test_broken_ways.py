@@ -72,7 +72,7 @@ def test_delete_whose_answer_is_lost(control_plane: ControlPlane, namespace: str
 def test_connection_that_is_dead_without_a_word(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared_pathways_service.kube.api._TRY_S", 2.0)
+    monkeypatch.setenv("SPS_PATIENCE", "0.15")
 
     async def work() -> None:
         async with relayed(control_plane) as (api, way):

@@ -116,7 +116,7 @@ def test_no_credentials(
 
 
 def test_google_does_not_answer(google: MakeGoogle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared_pathways_service.kube.gke._LOOK_UP_S", 1.0)
+    monkeypatch.setenv("SPS_PATIENCE", "0.05")
     with google():
         pass
     # Whichever of the two it is that takes the time.

@@ -114,7 +114,7 @@ def test_failed_renewal_counts_only_when_the_last_token_has_expired(
 def test_a_hanging_renewal_delays_no_caller_with_a_valid_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shared_pathways_service.kube.tokens._PATIENCE_S", 0.2)
+    monkeypatch.setenv("SPS_PATIENCE", "0.05")
     issuer = Issuer()
     waited: list[float | None] = []
     wait = asyncio.wait
