@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from shared_pathways_service.agent.messages import Decoder, MessageError, encode
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["Channel"]
 
 #: Bytes that may be buffered for a client that does not read. Further messages are dropped; the
 #: next message that fits contains the whole state again.
 _BACKLOG = 8 << 20
-#: Seconds for the last messages to reach a slow client.
-_FLUSH_S = 2.0
 
 
 class Channel:
@@ -51,7 +51,7 @@ class Channel:
     async def close(self) -> None:
         """Flushes the last messages and closes."""
         with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_FLUSH_S):
+            async with within(timeouts.AGENT_LAST_MESSAGES):
                 await self._writer.drain()
                 self._writer.close()
                 await self._writer.wait_closed()

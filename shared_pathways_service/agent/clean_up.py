@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.launch import AGENT_COMMAND, EXIT_S, launch_agent, let_linger
+from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, encode
 from shared_pathways_service.errors import CleanupError, from_json
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["clean_up_sessions", "left_over"]
-
-#: Seconds for the clean-up while the caller waits for it.
-_CLEAN_UP_S = 120.0
 
 
 def clean_up_sessions(
@@ -31,10 +29,10 @@ def clean_up_sessions(
     orders = {"type": "cleanup", "journal": str(journal), "sessions": known}
     try:
         with sock:
-            sock.settimeout(_CLEAN_UP_S)
+            sock.settimeout(timeouts.AGENT_CLEAN_UP.s)
             left = _receive_outcome(sock, orders)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(EXIT_S)
+            process.wait(timeouts.AGENT_EXIT.s)
     finally:
         # An agent that still tries continues by itself, also after an interrupt here.
         if process.poll() is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from shared_pathways_service.agent.agent_state import AgentState
 from shared_pathways_service.agent.clean_up import clean_up_sessions, left_over
-from shared_pathways_service.agent.launch import AGENT_COMMAND, EXIT_S, launch_agent, let_linger
+from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
 from shared_pathways_service.errors import (
     CleanupError,
@@ -27,17 +27,16 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.events import session as ev
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout, stalled
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = ["AgentLost", "AgentSession", "Sink"]
 
 Sink = Callable[[Event], object]
 
-#: Seconds that the client waits for a deletion's outcome beyond the agent's own limit.
-_SLACK_S = 15.0
 #: Seconds between two checks while waiting.
 _LOOK_S = 0.1
-_LOGS_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -139,13 +138,17 @@ class AgentSession:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(f"{self.snapshot.name} is still at {self.snapshot.phase}")
-                self._changed.wait(min(left, _LOOK_S))
+                began, planned = time.monotonic(), min(left, _LOOK_S)
+                self._changed.wait(planned)
+            stalled(time.monotonic() - began - planned)
             tick()
 
-    def wait_for_failure(self, timeout: float) -> SharedPathwaysError | None:
-        """Returns the session's error, after waiting briefly for the agent to report it."""
+    def wait_for_failure(self, timeout: Timeout) -> SharedPathwaysError | None:
+        """Returns the session's error, after waiting for the agent to report it."""
+        deadline = timeout.deadline()
         with self._changed:
-            self._changed.wait_for(lambda: self.failure or not self.agent_alive, timeout)
+            while not self.failure and self.agent_alive and deadline.left_s:
+                deadline.step(self._changed.wait)
         return self.failure
 
     def _raise_if_over(self) -> None:
@@ -167,7 +170,8 @@ class AgentSession:
         self._send({"type": "logs", "id": number, "lines": lines})
         with self._changed:
             self._changed.wait_for(
-                lambda: number in self.state.replies or not self.agent_alive, _LOGS_S
+                lambda: number in self.state.replies or not self.agent_alive,
+                timeouts.AGENT_LOG_REPLY.s,
             )
             reply = self.state.replies.pop(number, None)
         if reply is None:
@@ -204,7 +208,7 @@ class AgentSession:
         self._closed = True
         try:
             self.request_end(reason)
-            limit = self._start.delete_timeout_s + _SLACK_S
+            limit = self._start.delete_timeout_s + timeouts.AGENT_DELETION_SLACK.s
             with self._changed:
                 self._changed.wait_for(lambda: not self.agent_alive, patience_s or limit)
         finally:
@@ -238,7 +242,7 @@ class AgentSession:
         self._end_link()
         if (self.state.has_ended and not self.state.lingers) or self._lost:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(EXIT_S)
+                self._process.wait(timeouts.AGENT_EXIT.s)
         if self._process.poll() is None:
             # It is still deleting, and ends after that.
             let_linger(self._process)
@@ -301,7 +305,7 @@ class AgentSession:
 
     def _exit_text(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(EXIT_S)
+            code = self._process.wait(timeouts.AGENT_EXIT.s)
             return f" by signal {-code}" if code < 0 else f" with exit code {code}"
         return ""
 

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.google_tokens import GoogleUser
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.session.cloud_metrics import LABELS, METRICS, PREFIX, Metric, Reading
 
 if TYPE_CHECKING:
@@ -29,10 +31,6 @@ __all__ = ["ENDPOINT_VARIABLE", "CloudMonitoring", "Delayed", "Refused", "Unavai
 #: gcloud's variable for the endpoint of Cloud Monitoring.
 ENDPOINT_VARIABLE: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_MONITORING"
 _ENDPOINT: Final = "https://monitoring.googleapis.com/"
-#: Seconds for one call.
-_CALL_S: Final = 5.0
-#: Seconds to write one set of points, including credentials and descriptors.
-_WRITE_S: Final = 60.0
 
 #: Statuses that are permanent, and those that are temporary; others concern only these points.
 _FINAL: Final = ("PERMISSION_DENIED", "NOT_FOUND")
@@ -86,13 +84,13 @@ class CloudMonitoring:
         self._written_at = max(at, self._written_at)
         series = [_time_series(reading, self._labels, self._written_at) for reading in readings]
         try:
-            async with asyncio.timeout(_WRITE_S):
+            async with within(timeouts.MONITORING_WRITE):
                 client = self._client or await self._connect()
                 if not self._is_declared:
                     await self._declare(client)
                 await self._send(client, series)
         except TimeoutError as error:
-            raise Delayed(f"no answer within {_WRITE_S:g} s") from error
+            raise Delayed(f"no answer within {timeouts.MONITORING_WRITE.s:g} s") from error
         except AccessDenied as error:
             raise Unavailable(str(error)) from error
         except SharedPathwaysError as error:
@@ -173,7 +171,11 @@ class CloudMonitoring:
 
     async def _options(self) -> dict[str, Any]:
         # (The meter decides about retries.)
-        return {"metadata": await self._user.metadata(), "timeout": _CALL_S, "retry": None}
+        return {
+            "metadata": await self._user.metadata(),
+            "timeout": timeouts.MONITORING_CALL.s,
+            "retry": None,
+        }
 
     def _translated(self, error: GoogleAPICallError) -> Exception:
         status = _status(error)

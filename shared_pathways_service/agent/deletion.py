@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
@@ -18,14 +17,14 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.homes.base import Home
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.patience.within import within
 
 __all__ = ["HomeMaker", "clean_up", "delete_for_certain"]
 
 HomeMaker = Callable[[HomeChoice], Home]
 
-#: Seconds for one attempt, and by default for all attempts on an entry.
-_TRY_S = 20.0
-_ENTRY_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ async def delete_for_certain(home: Home, *, name: str, uid: str, session: str) -
     )
     async for attempt in retrying:
         with attempt:
-            async with asyncio.timeout(_TRY_S):
+            async with within(timeouts.DELETION_TRY):
                 return await home.delete_proxy(name, uid, session)
     raise AssertionError("tenacity tries until it succeeds or raises")
 
@@ -56,16 +55,16 @@ async def clean_up(
     entries: Iterable[Entry],
     make_home: HomeMaker,
     *,
-    within_s: float = _ENTRY_S,
+    limit: Timeout = timeouts.DELETION,
 ) -> CleanupError | None:
-    """Deletes the proxies of these entries, in `within_s` seconds each, and the entries.
+    """Deletes the proxies of these entries, in this time each, and the entries.
 
     Returns the error for things that could not be deleted; None: all were deleted.
     """
     left = {}
     for entry in entries:
         try:
-            await _clean_up_one(journal, entry, make_home, within_s)
+            await _clean_up_one(journal, entry, make_home, limit)
         except (SharedPathwaysError, OSError) as error:
             _log.warning("%s is left behind: %s", entry.name, error or "not confirmed in time")
             left[entry.name] = f"proxy {entry.name}: {error or 'not confirmed deleted in time'}"
@@ -80,12 +79,12 @@ async def clean_up(
 
 
 async def _clean_up_one(
-    journal: Journal, entry: Entry, make_home: HomeMaker, within_s: float
+    journal: Journal, entry: Entry, make_home: HomeMaker, limit: Timeout
 ) -> None:
     home = make_home(entry.home)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(home.close)
-        async with asyncio.timeout(within_s):
+        async with within(limit):
             await delete_for_certain(home, name=entry.name, uid=entry.uid, session=entry.session)
     journal.remove(entry.session)
     _log.info("cleaned up %s", entry.name)

@@ -23,7 +23,7 @@ _SUFFIX = ".json"
 _DRAFT = ".new"
 _TOKEN = ".token"  # noqa: S105 - the end of a file name
 #: Seconds after which a draft is abandoned; writers rename it at once.
-_STALE_S = 600.0
+_STALE_AGE_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Journal:
         """Removes drafts of writers that were killed before the entry existed."""
         for path in self._directory.glob(f"*{_DRAFT}"):
             with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _STALE_S:
+                if time.time() - path.stat().st_mtime > _STALE_AGE_S:
                     path.unlink()
 
     def read(self, session: str) -> Entry | None:

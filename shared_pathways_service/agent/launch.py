@@ -15,13 +15,11 @@ from typing import BinaryIO
 from shared_pathways_service.runtime.location import with_package_path
 from shared_pathways_service.runtime.settings import private_directory
 
-__all__ = ["AGENT_COMMAND", "EXIT_S", "launch_agent", "let_linger"]
+__all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
 
 #: ``-P``: a module in the user's directory must not shadow a needed one.
 AGENT_COMMAND = (sys.executable, "-P", "-m", "shared_pathways_service.agent")
 
-#: Seconds for an agent to end after its last message.
-EXIT_S = 5.0
 #: Maximum number of agents' logs.
 _LOGS_KEPT = 20
 

@@ -21,6 +21,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events.session import MetricsUnavailable
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.kube.kubeconfig import read_kubeconfig
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.session.cloud_metrics import Meter, place_of
 from shared_pathways_service.session.messages import Snapshot
 
@@ -45,7 +46,7 @@ class MetricsReporter:
     ) -> None:
         self._start = start
         self._send = send
-        self._meter = meter or Meter()
+        self._meter = meter or Meter(linger_s=timeouts.METRICS_LINGER.s)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._has_complained = False

@@ -7,14 +7,9 @@ import asyncio
 import tenacity
 
 from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["probe"]
-
-#: Seconds for one answer, and for the first one, after which the credentials are checked.
-_ANSWER_S = 5.0
-_FIRST_ANSWER_S = 1.0
-#: Seconds for which a proxy without plaintext must keep a connection open.
-_SILENT_S = 2.0
 
 
 async def probe(address: str, plaintext: bool = True) -> None:
@@ -34,7 +29,7 @@ async def probe(address: str, plaintext: bool = True) -> None:
     ):
         with attempt:
             is_first = attempt.retry_state.attempt_number == 1
-            await ask(address, _FIRST_ANSWER_S if is_first else _ANSWER_S)
+            await ask(address, timeouts.PROXY_FIRST_PROBE.s if is_first else timeouts.PROXY_PROBE.s)
 
 
 async def _ask_for_version(address: str, answer_s: float) -> None:
@@ -46,11 +41,11 @@ async def _ask_for_version(address: str, answer_s: float) -> None:
         await probe_async(address, answer_s, wait=True)
     except ServiceNotReady:
         # gRPC does not distinguish a proxy that hangs up from a missing one.
-        await asyncio.to_thread(check_plaintext, address, _ANSWER_S)
+        await asyncio.to_thread(check_plaintext, address, timeouts.PROXY_PROBE.s)
         raise
 
 
 async def _wait_until_silent(address: str, _answer_s: float) -> None:
     from shared_pathways_service.jax_client.credentials import wait_until_silent  # noqa: PLC0415
 
-    await asyncio.to_thread(wait_until_silent, address, _SILENT_S)
+    await asyncio.to_thread(wait_until_silent, address, timeouts.PROXY_SILENCE.s)

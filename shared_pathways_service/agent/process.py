@@ -18,6 +18,8 @@ from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
 from shared_pathways_service.agent.scraping import SessionMeter, served
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session.messages import Cancelled, Snapshot
 
@@ -26,15 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-#: Seconds for a deletion when the client no longer waits for it.
-ORPHAN_DELETE_S = 600.0
 #: Maximum number of client requests that are answered concurrently.
 _MOST_ANSWERS = 16
 #: Maximum number of lines of a log per request; more would not fit into a message, unless they are
 #: very short.
 _MOST_LINES = 100_000
-#: Seconds for the client's first message.
-_FIRST_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ async def serve(descriptor: int, *, make_home: HomeMaker, probe: Probe) -> None:
     try:
         channel.send({"type": "hello", "version": VERSION, "agent": identity_of().to_json()})
         messages = channel.messages()
-        async with asyncio.timeout(_FIRST_S):
+        async with within(timeouts.AGENT_FIRST_MESSAGE):
             first = await anext(messages, None)
         if first is None:
             return
@@ -117,7 +115,7 @@ async def _run_session(
         if left is not None:
             # The client no longer waits, and the service may come back. Uses the session's home:
             # it had access before, so it does not treat missing credentials as permanent.
-            await clean_up(journal, [left], lambda _: home, within_s=ORPHAN_DELETE_S)
+            await clean_up(journal, [left], lambda _: home, limit=timeouts.ORPHAN_DELETION)
 
 
 def _end_on_signals(runner: SessionRunner, name: str) -> None:
@@ -195,7 +193,7 @@ async def _watch_owner(owner: Identity, runner: SessionRunner) -> None:
 
 
 def _orphaned(reason: str) -> Cancelled:
-    return Cancelled(reason=reason, delete_timeout_s=ORPHAN_DELETE_S)
+    return Cancelled(reason=reason, delete_timeout_s=timeouts.ORPHAN_DELETION.s)
 
 
 async def _sweep(journal: Journal, make_home: HomeMaker) -> None:

@@ -18,6 +18,9 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.events.session import HomeLost
 from shared_pathways_service.homes.base import Home, ProxyHandle
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import factor
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import Session
 
@@ -29,11 +32,6 @@ Send = Callable[[Mapping[str, Any]], None]
 OnState = Callable[[m.Snapshot], object]
 OnEvent = Callable[[Event], object]
 
-#: Seconds for a cancelled step to end, for lines of a log that the client waits for (less than its
-#: own timeout), and for the last lines of a proxy before its deletion.
-_STOP_S = 5.0
-_LOG_S = 20.0
-_LAST_LOG_S = 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +81,9 @@ class SessionRunner:
     async def run(self) -> m.Snapshot:
         """Runs the session to its end; returns its last snapshot."""
         loop = asyncio.get_running_loop()
-        machine = Session(self._start.request, loop.time(), self._start.delete_timeout_s)
+        machine = Session(
+            self._start.request, loop.time(), self._start.delete_timeout_s, patience=factor
+        )
         try:
             await self._carry_out(machine, machine.start(loop.time()))
             while not self._finished:
@@ -98,7 +98,7 @@ class SessionRunner:
     async def _close_home(self) -> None:
         # The session's outcome is known, and matters more than an error of closing the home.
         try:
-            async with asyncio.timeout(_STOP_S):
+            async with within(timeouts.STEP_CANCELLATION):
                 await self._home.close()
         except Exception as error:  # noqa: BLE001 - this process ends in any case
             _log.warning("the home of %s did not close: %r", self._start.request.name, error)
@@ -108,11 +108,11 @@ class SessionRunner:
         if self._handle is None:
             return []
         try:
-            async with asyncio.timeout(_LOG_S):
+            async with within(timeouts.PROXY_LOG):
                 return await self._home.logs(self._handle, lines)
         except TimeoutError as error:
             raise SharedPathwaysError(
-                f"the log of {self._handle.name} did not come within {_LOG_S:g} s"
+                f"the log of {self._handle.name} did not come within {timeouts.PROXY_LOG.s:g} s"
             ) from error
 
     async def _next_event(self, deadline: float | None) -> m.SessionEvent:
@@ -175,7 +175,7 @@ class SessionRunner:
     async def _stop(self, task: asyncio.Task[None] | None) -> None:
         if task is not None and not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=_STOP_S)
+            await asyncio.wait({task}, timeout=timeouts.STEP_CANCELLATION.s)
 
     async def _preflight(self) -> m.SessionEvent:
         info = await self._home.preflight(self._start.request, self._post)
@@ -219,7 +219,7 @@ class SessionRunner:
         tail: list[str] = []
         if effect.log_lines:
             with contextlib.suppress(SharedPathwaysError, TimeoutError):
-                async with asyncio.timeout(_LAST_LOG_S):
+                async with within(timeouts.PROXY_LAST_LOG):
                     tail = await self.logs(effect.log_lines)
         name, session = self._start.request.name, self._start.session
         try:

@@ -28,16 +28,13 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client import ProxyTarget, is_strict, standalone
 from shared_pathways_service.jax_client.plugin import run_notes, sockets
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["Workload", "exit_code_of"]
 
 _FOREVER = float("inf")
-#: Seconds for the report of a proxy's end to arrive after the program has failed.
-_REPORT_S = 15.0
-#: Seconds to connect to a proxy on this machine.
-_CONNECT_S = 1.0
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
@@ -117,7 +114,7 @@ class Workload:
             try:
                 if code and not target.is_remote and _is_gone(target.address):
                     # Its end explains that of the program, but may be reported later.
-                    agent.wait_for_failure(_REPORT_S)
+                    agent.wait_for_failure(timeouts.PROXY_END_REPORT)
             finally:
                 self.on_end()
             is_ours = agent.state.token is not None
@@ -152,7 +149,7 @@ class Workload:
 def _is_gone(address: str) -> bool:
     """Whether no proxy listens at the address: one that is only slow does."""
     try:
-        sockets.connected(address, _CONNECT_S).close()
+        sockets.connected(address, timeouts.WORKLOAD_CONNECT.s).close()
     except (ConnectionRefusedError, FileNotFoundError):
         return True
     except OSError:

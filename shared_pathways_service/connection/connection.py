@@ -17,12 +17,12 @@ from shared_pathways_service.agent.request import start_of
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.connection import leaving, one_live, views
 from shared_pathways_service.connection.interrupts import InterruptWatch
-from shared_pathways_service.connection.jax_side import REPORT_S
 from shared_pathways_service.connection.logging_lines import LogLines
 from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.connection.reported_state import ReportedState
 from shared_pathways_service.errors import CleanupError, ConnectionClosed, SharedPathwaysError
 from shared_pathways_service.events import Event, session
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
 from shared_pathways_service.runtime.settings import Settings
@@ -31,8 +31,6 @@ from shared_pathways_service.session.messages import Snapshot
 
 __all__ = ["Connection"]
 
-#: Seconds that an exiting process waits for its agent, which then continues by itself.
-_AT_EXIT_S = 5.0
 _FOREVER = float("inf")
 
 
@@ -144,7 +142,7 @@ class Connection(ReportedState):
         if self._is_forked():
             return
         if self._agent is not None and leaving.is_of_lost_proxy(error):
-            self._agent.wait_for_failure(REPORT_S)
+            self._agent.wait_for_failure(timeouts.PROXY_END_REPORT)
         left = self._end(f"the block raised {type(error).__name__}")
         failure = self._failure if self._raised is None else None
         if left is not None:
@@ -310,7 +308,7 @@ class Connection(ReportedState):
             self._left = self._agent.close(self._reason, self._patience_s)
 
     def _at_exit(self) -> None:
-        self._patience_s = _AT_EXIT_S
+        self._patience_s = timeouts.AGENT_AT_EXIT.s
         # At exit there is no caller that could handle an error.
         self._print_left(self._end("the process ended"))
 

@@ -18,12 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.session.link_view import LinkView
 
 __all__ = ["InterruptWatch"]
 
-#: Seconds for the main thread to return to Python, after which a signal is taken for stuck.
-_STUCK_S = 1.0
 #: Seconds between two looks at the main thread.
 _LOOK_S = 0.25
 _UNSET = -1
@@ -120,9 +119,9 @@ class InterruptWatch:
         """Follows a signal, until the main thread is in Python again or the session is given up."""
         has_said = False
         # (Several signals at once are one.)
-        looks_at = time.monotonic() + _STUCK_S
-        while (left_s := looks_at - time.monotonic()) > 0:
-            time.sleep(min(left_s, _LOOK_S))
+        deadline = timeouts.MAIN_THREAD_STUCK.deadline()
+        while deadline.left_s:
+            deadline.step(time.sleep)
             if _returns != before:
                 return
         self._was_interrupted(0.0)
@@ -137,7 +136,11 @@ class InterruptWatch:
                     f"the link to the proxy has been lost for {lost_s:.0f} s; "
                     "interrupt (Ctrl-C) again to give the session up"
                 )
-            if self._was_interrupted(_STUCK_S) and has_said and self._lost_link() is not None:
+            if (
+                self._was_interrupted(timeouts.MAIN_THREAD_STUCK.s)
+                and has_said
+                and self._lost_link() is not None
+            ):
                 self._give_up()
                 return
 

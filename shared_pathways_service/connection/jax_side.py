@@ -14,6 +14,7 @@ from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.api.faulty_jax import warning_of
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import ProxyFailed, TunnelError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
     from shared_pathways_service.jax_client import Attachment
 
-__all__ = ["REPORT_S", "JaxSide"]
+__all__ = ["JaxSide"]
 
-#: Seconds for the report of a proxy's end to arrive after JAX's error.
-REPORT_S = 4.0
 #: Warnings that concern the whole process, which users have got.
 _given: set[str] = set()
 
@@ -84,7 +83,7 @@ class JaxSide:
             self._attachment = attach(target, timeout=self._request.timeout_s)
         except (TunnelError, ProxyFailed) as error:
             # The agent may soon report a more precise cause.
-            failure = agent.wait_for_failure(REPORT_S)
+            failure = agent.wait_for_failure(timeouts.PROXY_END_REPORT)
             if failure is not None:
                 raise failure from error
             raise

@@ -14,8 +14,8 @@ from shared_pathways_service.session.link_view import LinkView
 __all__ = ["LinkLine"]
 
 #: Seconds of a loss before a terminal shows it, and between two updates.
-_PATIENCE_S = 1.0
-_UPDATE_S = 0.5
+_SHOW_AFTER_S = 1.0
+_UPDATE_INTERVAL_S = 0.5
 _CLEAR = "\r\x1b[2K"
 _COLUMNS = 80
 
@@ -93,9 +93,9 @@ class LinkLine:
             self.print(link.text(time.time()))
 
     def _run(self, stopped: threading.Event) -> None:
-        pause_s = _PATIENCE_S
+        pause_s = _SHOW_AFTER_S
         while not stopped.wait(pause_s):
-            pause_s = _UPDATE_S
+            pause_s = _UPDATE_INTERVAL_S
             with self._lock:
                 if not stopped.is_set() and self._is_free():
                     self._draw()

@@ -21,7 +21,7 @@ __all__ = ["Board"]
 #: Maximum number of displays that are updated; the latest ones count.
 _DISPLAYS = 4
 #: Seconds between two updates of the time that a wait has lasted.
-_UPDATE_S = 1.0
+_UPDATE_INTERVAL_S = 1.0
 _RELEASE = "%sps release"
 
 
@@ -73,7 +73,7 @@ class Board:
         """Updates the time that the wait has lasted; the waiting code calls it often."""
         with self._lock:
             now = time.monotonic()
-            if self.wait is not None and self._began and now - self._updated >= _UPDATE_S:
+            if self.wait is not None and self._began and now - self._updated >= _UPDATE_INTERVAL_S:
                 self._updated = now
                 self.wait = Wait(seconds=now - self._began, positions=self._positions)
                 self._refresh()

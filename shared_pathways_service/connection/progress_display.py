@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "wait_text", "warning_text"]
 
 #: Seconds of a step before a line is printed about it; a queue is reported at once.
-_PATIENCE_S = 1.0
+_LINE_AFTER_S = 1.0
 #: Seconds before a terminal shows anything.
-_GLANCE_S = 0.3
+_SHOW_AFTER_S = 0.3
 _PREFIX = "sps: "
 
 _STEPS: Mapping[type[Event], str] = {
@@ -186,11 +186,11 @@ class Progress:
             return
         now = time.monotonic()
         if LastingStream(self._stream).isatty():
-            if now - self._began > _GLANCE_S or self._queue:
+            if now - self._began > _SHOW_AFTER_S or self._queue:
                 self._show_live()
             return
         with self._lock:
-            late = now - self._since > _PATIENCE_S
+            late = now - self._since > _LINE_AFTER_S
             due = bool(late or self._queue) and self._text != self._printed
             text = self._printed = self._text if due else self._printed
         if due:

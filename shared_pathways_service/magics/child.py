@@ -12,11 +12,9 @@ import threading
 import time
 
 from shared_pathways_service.cli import main
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["run"]
-
-#: Seconds for a command to clean up after the kernel.
-_GRACE_S = 20.0
 
 
 def run(arguments: list[str]) -> None:
@@ -33,7 +31,7 @@ def run(arguments: list[str]) -> None:
 def _end_with_kernel(descriptor: int) -> None:
     os.read(descriptor, 1)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_GRACE_S)
+    time.sleep(timeouts.KERNEL_COMMAND_END.s)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

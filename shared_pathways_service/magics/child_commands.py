@@ -14,12 +14,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import IO
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.location import with_package_path
 
 __all__ = ["CommandFailed", "run_command", "start_command"]
-
-#: Seconds for a command to end after an interrupt.
-_INTERRUPT_S = 10.0
 
 
 class CommandFailed(Exception):  # noqa: N818 - reads as what happened
@@ -73,8 +71,8 @@ def run_command(words: Sequence[str]) -> None:
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_INTERRUPT_S)
-                beside.join(_INTERRUPT_S)
+                process.wait(timeouts.COMMAND_INTERRUPT.s)
+                beside.join(timeouts.COMMAND_INTERRUPT.s)
             sys.stderr.write("".join(last))
             raise
         beside.join()
@@ -96,6 +94,6 @@ def _print_but_last(stream: IO[str], last: list[str]) -> None:
 def _end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
-        process.wait(_INTERRUPT_S)
+        process.wait(timeouts.COMMAND_INTERRUPT.s)
     except subprocess.TimeoutExpired:
         process.kill()

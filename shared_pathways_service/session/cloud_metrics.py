@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.session.messages import Phase, Snapshot
 
 __all__ = ["LABELS", "LINGER_S", "METRICS", "PREFIX", "Meter", "Metric", "Reading", "place_of"]
@@ -36,7 +37,7 @@ SPACING_S: Final = 10.5
 REPEAT_S: Final = 60.0
 #: Seconds after a session's end in which it may be reported: one spacing, and calls that a busy
 #: machine delays. It ends as soon as all is reported.
-LINGER_S: Final = 25.0
+LINGER_S: Final = timeouts.METRICS_LINGER.seconds
 #: Maximum number of queued values per level: the next one and the latest one.
 _WAITING: Final = 2
 

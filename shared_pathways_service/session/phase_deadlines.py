@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.session.messages import ENDING, RISING, Phase
 
 __all__ = ["QUEUE_SLACK_S", "UNDO_S", "Deadlines"]
 
 #: Seconds that an unwanted create may take to answer before it is cancelled: after an answer, the
 #: deletion certainly follows the creation.
-UNDO_S = 2.0
+UNDO_S = timeouts.CREATE_UNDO.seconds
 #: Seconds beyond queue_timeout for the resource manager's own refusal, which has more details.
-QUEUE_SLACK_S = 5.0
+QUEUE_SLACK_S = timeouts.QUEUE_REFUSAL.seconds
 
 
 class Deadlines:
-    """The deadlines of one session; times are seconds of the session's clock."""
+    """The deadlines of one session; times are seconds of the session's clock.
 
-    def __init__(self, request: SessionRequest, now: float, delete_timeout_s: float) -> None:
+    Args:
+      request: Its timeouts.
+      now: The time.
+      delete_timeout_s: Seconds for the deletion.
+      patience: Returns the factor of the waits that the user has not limited.
+    """
+
+    def __init__(
+        self,
+        request: SessionRequest,
+        now: float,
+        delete_timeout_s: float,
+        patience: Callable[[], float],
+    ) -> None:
+        self._patience = patience
         self._timeout_s = request.timeout_s
         self._ready_by = now + request.timeout_s
         self._place_by = self._ready_by
         self._queue_by: float | None = None
         queue_timeout_s = request.tenant.queue_timeout_s
-        self._queue_left_s = None if queue_timeout_s is None else queue_timeout_s + QUEUE_SLACK_S
+        self._queue_left_s = None if queue_timeout_s is None else queue_timeout_s + self._slack_s()
         self._end_by = 0.0
         self.deletion_s = delete_timeout_s
 
@@ -62,11 +79,11 @@ class Deadlines:
     def extend_queue(self, now: float) -> None:
         """Extends the time in the queue, so that news of a placement can arrive first."""
         if self._queue_by is not None:
-            self._queue_by = max(self._queue_by, now + QUEUE_SLACK_S)
+            self._queue_by = max(self._queue_by, now + self._slack_s())
 
     def start_undo(self, now: float) -> None:
         """Starts the time for the answer of an unwanted create."""
-        self._end_by = now + UNDO_S
+        self._end_by = now + UNDO_S * self._patience()
 
     def start_deletion(self, now: float) -> None:
         """Starts the time for the deletion."""
@@ -78,3 +95,6 @@ class Deadlines:
         if phase is Phase.DELETE:
             self._end_by += longer - self.deletion_s
         self.deletion_s = longer
+
+    def _slack_s(self) -> float:
+        return QUEUE_SLACK_S * self._patience()

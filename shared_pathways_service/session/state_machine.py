@@ -12,13 +12,14 @@ phase but `serve` has a deadline. In `serve` the time in the queue has one, unle
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.constants import LOG_TAIL_LINES
 from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, SharedPathwaysError
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.session import failures
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.messages import BEFORE_JAX, ENDING, RISING, Phase
@@ -28,13 +29,13 @@ from shared_pathways_service.session.view import SessionView
 __all__ = ["Session"]
 
 #: Seconds by which the reason of a refusal may follow the end of the refused proxy.
-SETTLE_S = 1.0
+SETTLE_S = timeouts.REFUSAL_REASON.seconds
 #: Seconds by which the event of a proxy's end may follow that of its broken tunnel.
-TUNNEL_SETTLE_S = 3.0
+TUNNEL_SETTLE_S = timeouts.TUNNEL_END_REASON.seconds
 #: Likewise after an end of a link, which is often noticed when the API server is back, while the
 #: watches of the proxy still wait for their next try. This is the limit: the report ends the wait.
 #: (A 404 for the port-forward alone does not say how the proxy ended, which the watches know.)
-LINK_SETTLE_S = 10.0
+LINK_SETTLE_S = timeouts.LINK_END_REASON.seconds
 
 #: Events of steps, by the phase that begins or ends.
 _STARTED: Mapping[Phase, type[Event]] = {
@@ -57,13 +58,27 @@ _DONE: Mapping[Phase, type[Event]] = {
 
 
 class Session:
-    """The state machine of one session; times are seconds of any monotonic clock."""
+    """The state machine of one session; times are seconds of any monotonic clock.
 
-    def __init__(self, request: SessionRequest, now: float, delete_timeout_s: float) -> None:
+    Args:
+      request: The session's request.
+      now: The time.
+      delete_timeout_s: Seconds for the deletion.
+      patience: Returns the factor of the waits that the user has not limited.
+    """
+
+    def __init__(
+        self,
+        request: SessionRequest,
+        now: float,
+        delete_timeout_s: float,
+        patience: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        self._patience = patience
         self.request = request
         self.error: SharedPathwaysError | None = None
         self._view = SessionView(request)
-        self._deadlines = Deadlines(request, now, delete_timeout_s)
+        self._deadlines = Deadlines(request, now, delete_timeout_s, patience)
         self._began = now
         self._phase_began = now
         self._settle: tuple[float, ev.ProxyLost] | None = None
@@ -203,9 +218,9 @@ class Session:
             return
         elif exited and not self._view.known.placed:
             # A refused proxy ends too.
-            self._settle = (self._now + SETTLE_S, event)
+            self._settle = (self._now + SETTLE_S * self._patience(), event)
         elif isinstance(event, ev.TunnelBroken) and (pause_s := _settling_s(event)):
-            self._settle = self._settle or (self._now + pause_s, event)
+            self._settle = self._settle or (self._now + pause_s * self._patience(), event)
         else:
             self._fail(self._error_of(event))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.patience import patience
 from harness.processes import run_async
-from shared_pathways_service.agent import runner as module
 from shared_pathways_service.agent.runner import SessionRunner
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.session.messages import Cancelled, Phase
@@ -57,11 +57,9 @@ async def serving(
 def test_a_log_that_does_not_come_has_an_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_LOG_S", 0.2)
-
     async def test() -> None:
         async with serving(bench, hang=["logs"]) as runner:
-            with pytest.raises(SharedPathwaysError, match="did not come within"):
+            with patience(0.01), pytest.raises(SharedPathwaysError, match="did not come within"):
                 await runner.logs(5)
 
     run_async(test())

@@ -25,6 +25,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session.messages import Phase
 from tests.agent.fake_agent import COMMAND
@@ -149,7 +150,7 @@ def test_the_end_of_the_proxy_is_reported_with_its_reason(bench: Bench) -> None:
     with bench.session(start) as (session, heard):
         serve(session)
         bench.home.tell(start.session, "proxy.exited", "killed after the grace", exit_code=70)
-        failure = session.wait_for_failure(60.0)
+        failure = session.wait_for_failure(Timeout(60.0))
         assert isinstance(failure, ProxyFailed)
         assert failure.exit_code == 70
         assert "killed after the grace" in failure.message
@@ -242,7 +243,7 @@ def test_a_terminated_agent_deletes_its_proxy(bench: Bench) -> None:
     with bench.session(bench.start()) as (session, _):
         serve(session)
         psutil.Process(session.pid).send_signal(signal.SIGTERM)
-        failure = session.wait_for_failure(60.0)
+        failure = session.wait_for_failure(Timeout(60.0))
         assert isinstance(failure, ProxyFailed)
         assert "SIGTERM" in failure.message
         eventually(lambda: session.snapshot.ended, "the end")

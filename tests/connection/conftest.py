@@ -15,9 +15,7 @@ from shared_pathways_service import (
 )
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.connection import connection as connection_module
-from shared_pathways_service.connection import jax_side
 from tests.agent.fake_agent import COMMAND
-from tests.agent.support import DEADLINE_S
 from tests.connection.bench import Attachments, Bench
 
 
@@ -29,9 +27,6 @@ def bench(own_directories: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Be
     monkeypatch.setattr(connection_module, "AgentSession", session)
     monkeypatch.setattr(connection_module, "start_of", bench.orders)
     monkeypatch.setattr(jax_client, "attach", attachments.attach)
-    # (The report of a proxy's end comes; on a busy machine it takes long.)
-    for module in (connection_module, jax_side):
-        monkeypatch.setattr(module, "REPORT_S", DEADLINE_S)
     monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
     yield bench
     assert attachments.live == 0

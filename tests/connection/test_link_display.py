@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from shared_pathways_service.connection import connection as connection_module
+from harness.patience import patience
 from shared_pathways_service.connection import link_line
 from shared_pathways_service.connection.link_line import LinkLine
 from shared_pathways_service.connection.logging_lines import LogLines
@@ -62,8 +62,8 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(link_line, "_PATIENCE_S", 0.01)
-    monkeypatch.setattr(link_line, "_UPDATE_S", 0.01)
+    monkeypatch.setattr(link_line, "_SHOW_AFTER_S", 0.01)
+    monkeypatch.setattr(link_line, "_UPDATE_INTERVAL_S", 0.01)
 
 
 @pytest.mark.usefixtures("stopped_clock")
@@ -108,7 +108,7 @@ def test_a_line_is_no_longer_than_the_terminal() -> None:
 
 def test_a_short_loss_is_not_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(link_line, "_PATIENCE_S", DEADLINE_S)
+    monkeypatch.setattr(link_line, "_SHOW_AFTER_S", DEADLINE_S)
     out = Terminal()
     progress = Progress(stream=out)
     progress.update(lost(0.0))
@@ -173,7 +173,6 @@ def test_a_process_that_ends_before_its_agent_takes_the_line_away(
 ) -> None:
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
-    monkeypatch.setattr(connection_module, "_AT_EXIT_S", 0.1)
     it = bench.connect().start()
     bench.home.tell(bench.session, "link.lost", "reset by the peer")
     eventually(lambda: LOST.search(out.getvalue()), "the line")
@@ -181,7 +180,8 @@ def test_a_process_that_ends_before_its_agent_takes_the_line_away(
     agent = psutil.Process(entry.agent.pid)
     agent.suspend()
     try:
-        it._at_exit()
+        with patience(0.02):
+            it._at_exit()
         assert "link lost" not in out.getvalue().rpartition("\r\x1b[2K")[2]
     finally:
         agent.resume()

@@ -74,7 +74,7 @@ def test_important_events_are_printed_without_a_waiter(kind: str, words: str) ->
 
 def test_a_quick_connection_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     # (No step is slow, however busy this machine is.)
-    monkeypatch.setattr(progress_display, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(progress_display, "_LINE_AFTER_S", 60.0)
     out = io.StringIO()
     progress = Progress(stream=out)
     progress.begin()

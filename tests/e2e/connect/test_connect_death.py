@@ -111,8 +111,6 @@ def both_are_killed() -> None:
 def test_kill_of_the_proxy_is_an_error_that_says_so_and_the_next_connect_works() -> None:
     source = """
 import jax, jax.numpy as jnp
-from shared_pathways_service.connection import connection as module
-module.REPORT_S = 60.0  # on a busy machine the report of the proxy's end takes long
 connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2})
 try:
     with connection:
@@ -164,8 +162,6 @@ say("still", value=float(jnp.arange(3.0).sum()))
 def test_a_killed_supervisor_is_reported_and_replaced_by_the_next_connect() -> None:
     source = """
 import jax, jax.numpy as jnp
-from shared_pathways_service.connection import connection as module
-module.REPORT_S = 60.0  # as above
 try:
     with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 2}) as connection:
         say("connected")
