@@ -14,7 +14,7 @@ from shared_pathways_service.tunnel.places import socket_place
 __all__ = ["LocalListener"]
 
 _BACKLOG = 128
-_ACCEPT_AGAIN_S = 0.1
+_ACCEPT_PAUSE_S = 0.1
 
 
 class LocalListener:
@@ -88,7 +88,7 @@ class LocalListener:
         except OSError:
             # Out of descriptors. The client waits until some are free.
             self._loop.remove_reader(listener.fileno())
-            self._again = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from, listener)
+            self._again = self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_from, listener)
             return
         local.setblocking(False)
         if local.family == socket.AF_INET:

@@ -14,6 +14,7 @@ import select
 import socket
 
 from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.liveness import Liveness, Verdict
 from shared_pathways_service.tunnel.port_forward import PortForward
@@ -47,10 +48,10 @@ class PumpTimes:
     """
 
     ping_s: float = 20.0
-    pong_s: float = 10.0
-    half_closed_s: float = 5.0
-    drain_s: float = 60.0
-    closing_s: float = 10.0
+    pong_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_PONG.s)
+    half_closed_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_HALF_CLOSED.s)
+    drain_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_DRAIN.s)
+    closing_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_CLOSE.s)
 
 
 class Pump(PortForward):

@@ -16,6 +16,7 @@ import aiohttp
 import tenacity
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.local_listener import LocalListener
 from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
@@ -80,8 +81,8 @@ class RelayOptions:
       pump: For open connections.
     """
 
-    dial_timeout_s: float = 15.0
-    redial_s: float = 20.0
+    dial_timeout_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_DIAL.s)
+    redial_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_REDIAL.s)
     pump: PumpTimes = dataclasses.field(default_factory=PumpTimes)
 
 

@@ -9,8 +9,9 @@ import socket
 from collections.abc import Sequence
 
 from shared_pathways_service.errors import TunnelError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.frames import DATA
-from shared_pathways_service.tunnel.link.carriers import FINISH_S, CarrierOwner
+from shared_pathways_service.tunnel.link.carriers import CarrierOwner
 from shared_pathways_service.tunnel.link.link_frames import Buffer
 from shared_pathways_service.tunnel.port_forward import PortForward
 from shared_pathways_service.tunnel.websocket import KEY_BYTES, FrameBuffer, WebSocketViolation
@@ -79,7 +80,7 @@ class WebSocketCarrier(PortForward):
         """
         if self._finish_by is None and not self._is_lost:
             loop = asyncio.get_running_loop()
-            self._finish_by = loop.call_later(FINISH_S, self.transport.abort)
+            self._finish_by = loop.call_later(timeouts.CARRIER_FINISH.s, self.transport.abort)
 
     def received(self, data: memoryview) -> None:
         """Passes bytes of the far end on."""

@@ -28,7 +28,7 @@ from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
 
 __all__ = ["main"]
 
-_REPORT_S = 1.0
+_REPORT_INTERVAL_S = 1.0
 #: Bytes of freed memory that the process keeps for the next messages.
 _KEPT_BYTES = 32 << 20
 _READ_BYTES = 4096
@@ -116,7 +116,7 @@ class _Reports:
     async def run(self) -> None:
         while True:
             self.write()
-            await asyncio.sleep(_REPORT_S)
+            await asyncio.sleep(_REPORT_INTERVAL_S)
 
     def write(self) -> None:
         """Writes a line if it differs from the last one."""

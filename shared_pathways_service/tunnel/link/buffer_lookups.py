@@ -13,6 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.link.early_answers import LARGEST_BYTES
 from shared_pathways_service.tunnel.link.http2_frames import (
     ACK,
@@ -36,8 +37,6 @@ from shared_pathways_service.tunnel.link.ifrt_messages import (
 
 __all__ = ["BufferLookups"]
 
-#: Seconds after which JAX gets its answer without the buffer.
-_DEADLINE_S = 0.5
 #: Deadlines in a row after which no more buffers are looked up.
 _MOST_LATE = 3
 _AT_ONCE = 32
@@ -97,7 +96,7 @@ class BufferLookups:
             on_found(None)
             return
         lookup = _Lookup(encode_lookup(session, handle), on_found)
-        lookup.deadline = self._loop.call_later(_DEADLINE_S, self._on_late, lookup)
+        lookup.deadline = self._loop.call_later(timeouts.BUFFER_LOOKUP.s, self._on_late, lookup)
         self._queue.append(lookup)
         if self._task is None:
             self._task = self._loop.create_task(self._run())

@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol as Interface
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.link.link_frames import Buffer
 
-__all__ = ["FINISH_S", "Carrier", "CarrierOwner", "TcpCarrier"]
+__all__ = ["Carrier", "CarrierOwner", "TcpCarrier"]
 
 #: Bytes that are read at once.
 _READ_BYTES = 256 << 10
 #: Bytes that wait in this process for the kernel.
 _WRITE_BYTES = 64 << 10
-#: Seconds for the other end to take what was written before `Carrier.finish`.
-FINISH_S = 2.0
 
 
 class Carrier(Interface):
@@ -101,7 +100,7 @@ class TcpCarrier(asyncio.BufferedProtocol):
             return
         assert self._transport is not None
         loop = asyncio.get_running_loop()
-        self._finish_by = loop.call_later(FINISH_S, self._transport.abort)
+        self._finish_by = loop.call_later(timeouts.CARRIER_FINISH.s, self._transport.abort)
         try:
             self._transport.write_eof()
         except OSError:

@@ -13,6 +13,8 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
 from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
 from shared_pathways_service.tunnel.link.early_copies import EarlyCopies
@@ -33,8 +35,6 @@ from shared_pathways_service.tunnel.link.token_handshake import (
 __all__ = ["FarCounters", "FarEnd", "FarOptions"]
 
 _BACKLOG = 64
-#: Seconds at the end in which bytes of the proxy are still passed on.
-_DRAIN_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class FarOptions:
     """
 
     keep_s: float = 600.0
-    hello_s: float = 10.0
+    hello_s: float = dataclasses.field(default_factory=lambda: timeouts.LINK_HELLO.s)
     max_sessions: int = 8
     max_carriers: int = 8
     max_handshakes: int = 32
@@ -134,7 +134,7 @@ class FarEnd:
             entrance.carrier.close()
         ends = [session.end_of_link for session in self._sessions.values()]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
+            async with within(timeouts.LINK_DRAIN):
                 await asyncio.gather(*(end.drain() for end in ends))
         for session in list(self._sessions.values()):
             session.end(reason)

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.link.carriers import Carrier
 from shared_pathways_service.tunnel.link.link_events import (
     Arrived,
@@ -30,15 +31,12 @@ _TURN_BYTES = 256 << 10
 #: answer to the message takes it along. Well below the delays that `Pacing` reacts to.
 _ACK_S = 0.002
 #: Seconds between two looks at PINGs and silent carriers.
-_TICK_S = 1.0
-#: Seconds without a byte after which a carrier is asked for a sign of life, and then given up.
-_PING_S, _PONG_S = 10.0, 10.0
-_SILENT = f"no sign of life for {_PING_S + _PONG_S:g} s"
+_TICK_INTERVAL_S = 1.0
+#: Seconds without a byte after which a carrier is asked for a sign of life.
+_PING_INTERVAL_S = 10.0
 _STALE = "this machine no longer has the address of the connection"
 #: Seconds by which a look is late when this machine slept, or this process was stopped.
 _ASLEEP_S = 30.0
-#: Seconds in which a local socket with bytes is read, also on a busy machine.
-_SETTLE_S = 0.05
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,7 +74,7 @@ class LinkEnd:
         self._carriers: dict[Carrier, _Attached] = {}
         self._bridges: dict[int, Bridge] = {}
         self._numbers = itertools.count(1)
-        self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+        self._tick = self._loop.call_later(_TICK_INTERVAL_S, self._on_tick)
         self._ack_at: float | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -90,7 +88,9 @@ class LinkEnd:
     def add_carrier(self, carrier: Carrier) -> None:
         """Uses a carrier whose handshake is complete."""
         number = next(self._numbers)
-        self._carriers[carrier] = _Attached(number, Liveness(_PING_S, _PONG_S, self._loop.time()))
+        self._carriers[carrier] = _Attached(
+            number, Liveness(_PING_INTERVAL_S, timeouts.LINK_PONG.s, self._loop.time())
+        )
         self.link.attach(number)
         self.move()
 
@@ -161,7 +161,7 @@ class LinkEnd:
         """Waits until the other end has passed everything on, or there is no carrier."""
         while self._carriers:
             # (The local sockets may have bytes that are not read yet.)
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(timeouts.LINK_SETTLE.s)
             if not self.link.replay_bytes:
                 return
             await self._wait_for_progress()
@@ -240,7 +240,7 @@ class LinkEnd:
             self.move()
 
     def _on_tick(self) -> None:
-        self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+        self._tick = self._loop.call_later(_TICK_INTERVAL_S, self._on_tick)
         now = self._loop.time()
         asleep_s, self._looked_at = time.time() - self._looked_at, time.time()
         if asleep_s > _ASLEEP_S:
@@ -252,6 +252,10 @@ class LinkEnd:
             if verdict is Verdict.PING:
                 self.link.ping(attached.number, int(now * 1000))
             elif verdict is Verdict.GONE or carrier.is_stale:
-                attached.given_up = _STALE if carrier.is_stale else _SILENT
+                attached.given_up = _STALE if carrier.is_stale else _silent()
                 carrier.close()
         self.move()
+
+
+def _silent() -> str:
+    return f"no sign of life for {_PING_INTERVAL_S + timeouts.LINK_PONG.s:g} s"

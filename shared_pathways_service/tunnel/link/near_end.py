@@ -16,6 +16,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol as Interface
 
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.tunnel.link.carriers import CarrierOwner
 from shared_pathways_service.tunnel.link.early_answers import EarlyAnswers, EarlyBuffers
@@ -39,9 +42,6 @@ DialCarrier = Callable[[CarrierOwner], Awaitable[None]]
 
 _FIRST_BACKOFF_S = 0.2
 _FIRST_BYTES = 4096
-#: Seconds in which a client of HTTP/2 begins, also on a busy machine. Its PINGs are answered only
-#: if it does; and what checks whether a proxy hangs up waits for a second and more.
-_SPEAKS_S = 0.5
 
 
 class LinkState(enum.Enum):
@@ -63,13 +63,15 @@ class NearOptions:
       max_backoff_s: Limit of the pause between two dials.
       keep_s: Seconds without a carrier after which the session is over.
       early_from_s: Round trip in seconds from which small host buffers are sent early.
+      speaks: The time for the first bytes of a client of HTTP/2.
     """
 
     carriers: int = 2
-    dial_s: float = 15.0
+    dial_s: float = dataclasses.field(default_factory=lambda: timeouts.LINK_DIAL.s)
     max_backoff_s: float = 5.0
     keep_s: float = 600.0
     early_from_s: float = 0.01
+    speaks: Timeout = timeouts.LINK_CLIENT_SPEAKS
 
 
 class NearOwner(Interface):
@@ -211,7 +213,7 @@ class NearEnd:
         self._loop.add_reader(local, is_readable.set)
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SPEAKS_S):
+                async with within(self._options.speaks):
                     await is_readable.wait()
         finally:
             self._loop.remove_reader(local)

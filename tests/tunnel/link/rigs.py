@@ -9,6 +9,8 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from harness.processes import run_async
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
@@ -92,12 +94,13 @@ async def a_rig(
     options: FarOptions | None = None,
     carriers: int = 2,
     keep_s: float = 600.0,
+    speaks: Timeout = timeouts.LINK_CLIENT_SPEAKS,
 ) -> AsyncIterator[Rig]:
     server = await asyncio.start_server(handler, "127.0.0.1", 0)
     far = FarEnd(TOKEN, connector_of(f"127.0.0.1:{server.sockets[0].getsockname()[1]}"), options)
     way = Way(await far.start("127.0.0.1", 0))
     heard = Heard()
-    numbers = NearOptions(carriers=carriers, max_backoff_s=0.2, keep_s=keep_s)
+    numbers = NearOptions(carriers=carriers, max_backoff_s=0.2, keep_s=keep_s, speaks=speaks)
     near = NearEnd(way.dial, token, heard, numbers)
     rig = Rig(far, way, near, heard)
     near.start()

@@ -9,7 +9,8 @@ import socket
 
 import pytest
 
-from shared_pathways_service.tunnel.link import link_end, near_end
+from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.tunnel.link import link_end
 from shared_pathways_service.tunnel.link.carriers import TcpCarrier
 from shared_pathways_service.tunnel.link.connectors import connector_of
 from shared_pathways_service.tunnel.link.far_end import FarEnd, FarOptions
@@ -302,8 +303,6 @@ def test_a_silent_client_is_connected_as_well() -> None:
 def test_a_client_that_spoke_while_this_process_was_stopped_is_recognized(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The time is over in the moment in which there is something to read.
-    monkeypatch.setattr(near_end, "_SPEAKS_S", 0.0)
     opened: list[Protocol] = []
     original = Link.open
 
@@ -314,7 +313,8 @@ def test_a_client_that_spoke_while_this_process_was_stopped_is_recognized(
     monkeypatch.setattr(Link, "open", note)
 
     async def test() -> None:
-        async with a_rig(echo) as rig:
+        # The time is over in the moment in which there is something to read.
+        async with a_rig(echo, speaks=Timeout(0.0)) as rig:
             mine, theirs = socket.socketpair()
             with mine:
                 mine.sendall(PREFACE)

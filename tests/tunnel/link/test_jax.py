@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from harness.processes import ServerProcess, run_async
-from shared_pathways_service.tunnel.link import buffer_lookups, near_end
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.far_end import FarEnd
 from shared_pathways_service.tunnel.link.near_end import NearEnd, NearOptions
@@ -69,8 +68,7 @@ def test_jax_computes_the_same_while_carriers_are_cut(
     own_directories: Path, early_from_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is, JAX is recognized and each buffer is looked up.
-    monkeypatch.setattr(near_end, "_SPEAKS_S", DEADLINE_S)
-    monkeypatch.setattr(buffer_lookups, "_DEADLINE_S", DEADLINE_S)
+    monkeypatch.setenv("SPS_PATIENCE", "100")
     proxy_socket, near_socket = own_directories / "p", own_directories / "n"
     carriers: list[Carrier] = []
     dialled = 0

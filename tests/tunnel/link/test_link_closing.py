@@ -192,7 +192,7 @@ def test_a_carrier_whose_other_end_hangs_up_is_not_used_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Its silence is not what ends it.
-    monkeypatch.setattr(link_end, "_PING_S", 1000.0)
+    monkeypatch.setattr(link_end, "_PING_INTERVAL_S", 1000.0)
 
     async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
