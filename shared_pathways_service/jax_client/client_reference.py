@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared_pathways_service.errors import ConnectionClosed
 from shared_pathways_service.jax_client.plugin import callbacks, quiet, sockets
+from shared_pathways_service.patience import timeouts
 
 if TYPE_CHECKING:
     import jax
@@ -18,8 +19,6 @@ __all__ = ["HeldClient"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for the sockets to close after the last reference to the client.
-_CLOSING_S = 15.0
 #: Arrays that a warning lists.
 _LISTED = 3
 
@@ -66,8 +65,10 @@ class HeldClient:
     def _hang_up(self) -> None:
         quiet.suppress()
         callbacks.end(self._client)
-        if not sockets.shut_down(self._peer, _CLOSING_S):
-            _log.warning("the connection to the proxy was not closed within %g s", _CLOSING_S)
+        if not sockets.shut_down(self._peer, timeouts.CLIENT_CLOSE.s):
+            _log.warning(
+                "the connection to the proxy was not closed within %g s", timeouts.CLIENT_CLOSE.s
+            )
         self._client = None
 
     def expect_exit(self) -> None:

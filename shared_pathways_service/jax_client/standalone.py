@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from pathlib import Path
 
+from shared_pathways_service import patience
 from shared_pathways_service.jax_client.plugin import plugin
 
 __all__ = ["place"]
@@ -15,6 +16,8 @@ def place(cache: Path) -> Path:
     """Returns a directory for PYTHONPATH, which is cached, and from which JAX loads the plug-in."""
     entry = Path(plugin.__file__)
     paths = [path for path in sorted(entry.parent.glob("*.py")) if path != entry]
+    table = Path(next(iter(patience.__path__)))
+    paths += [path for path in sorted(table.glob("*.py")) if path.name != "__init__.py"]
     # The plug-in itself is what JAX imports.
     files = {path.name: path.read_bytes() for path in paths} | {"__init__.py": entry.read_bytes()}
     root = cache / f"plugin-{hashlib.sha256(b''.join(files.values())).hexdigest()[:12]}"

@@ -18,7 +18,6 @@ from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
 from shared_pathways_service.jax_client import ProxyTarget
 from shared_pathways_service.jax_client.credentials import check_plaintext, wait_until_silent
-from shared_pathways_service.jax_client.plugin import greeting
 from shared_pathways_service.jax_client.plugin.greeting import Greeting, greet, refuses_plaintext
 from shared_pathways_service.jax_client.refusal import reason_of
 from shared_pathways_service.protocol import ifrt
@@ -162,7 +161,7 @@ def test_a_tunnel_whose_far_end_does_not_listen_is_no_mismatch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # (On a busy machine it hangs up late.)
-    monkeypatch.setattr(greeting, "_OPEN_S", AT_ONCE_S)
+    monkeypatch.setenv("SPS_PATIENCE", "20")
     with hanging_up() as address:
         check_plaintext(address, AT_ONCE_S)
         with pytest.raises(ServiceNotReady, match="does not listen"):

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .timeout_table import timeouts
+
 __all__ = ["CallbackBarrier", "await_own"]
 
 _log = logging.getLogger(__name__)
-#: Seconds without any call after which the wait ends.
-_QUIET_S = 10.0
 
 
 class CallbackBarrier:
@@ -36,13 +36,13 @@ class CallbackBarrier:
         self._is_asked = True
         self._tokens.put(_tokens())
         calls = count_calls()
-        while not self._done.wait(_QUIET_S):
+        while not self._done.wait(timeouts.CALLBACKS_QUIET.s):
             before, calls = calls, count_calls()
             if before == calls:
                 _log.warning(
                     "programs that call functions of this process (such as jax.debug.print) have "
                     "not ended, and made no call for %g s: their output is lost",
-                    _QUIET_S,
+                    timeouts.CALLBACKS_QUIET.s,
                 )
                 return
         # (A propagating exception is this one, or more informative.)

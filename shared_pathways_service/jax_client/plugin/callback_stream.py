@@ -9,19 +9,16 @@ import contextlib
 import importlib
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
+
+from .timeout_table import timeouts
 
 __all__ = ["CallbackStream", "NotServed"]
 
 _PATH = "/shared_pathways_service.v1.Callbacks/Serve"
-#: Seconds for the proxy to confirm that it serves callbacks.
-_OPEN_S = 20.0
 #: Threads that wait to take over reading.
 _SPARE = 2
-#: Seconds for which `close` waits for functions to return.
-_LAST_S = 1.0
 #: Maximum size of a received message; the proxy sends 1 MiB of data in each.
 _LARGEST = 8 << 20
 _OPTIONS = (
@@ -83,9 +80,9 @@ class CallbackStream:
         self._opened: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._start(self._open_and_run)
         try:
-            problem = self._opened.get(timeout=_OPEN_S)
+            problem = self._opened.get(timeout=timeouts.CALLBACKS_OPEN.s)
         except queue.Empty:
-            problem = f"it has not answered within {_OPEN_S:g} s"
+            problem = f"it has not answered within {timeouts.CALLBACKS_OPEN.s:g} s"
         except BaseException:
             self.close()
             raise
@@ -104,10 +101,10 @@ class CallbackStream:
         self._call.cancel()
         with self._lock:
             threads = list(self._threads)
-        deadline = time.monotonic() + _LAST_S
+        deadline = timeouts.CALLBACKS_CLOSE.deadline()
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(deadline.left_s)
         self._channel.close()
 
     def _start(self, target: Callable[[], None]) -> None:

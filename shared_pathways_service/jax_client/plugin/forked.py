@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import sockets
+from .timeout_table import timeouts
 
 __all__ = ["check_not_forked", "watch"]
 
@@ -42,8 +43,6 @@ _clients: weakref.WeakKeyDictionary[Any, sockets.Peer | None] = weakref.WeakKeyD
 #: The parent's clients, in a forked child.
 _inherited: list[Any] = []
 
-#: Seconds for the proxy to accept a connection.
-_PEER_S = 5.0
 #: Methods of jaxlib's classes that call the proxy.
 _CLIENT_METHODS = (
     *("compile", "compile_and_load", "compile_and_load_ifrt_program", "compile_ifrt_program"),
@@ -72,7 +71,7 @@ _FUNCTIONS = (
 def watch(client: Any, address: str) -> None:
     """Makes forked children refuse to use JAX's client of a proxy at this address."""
     try:
-        peer = sockets.peer_at(address, _PEER_S)
+        peer = sockets.peer_at(address, timeouts.FORKED_PEER.s)
     except (OSError, ValueError):  # ValueError: an address of a form that only gRPC knows
         peer = None
     _clients[client] = peer

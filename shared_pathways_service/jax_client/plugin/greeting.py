@@ -10,6 +10,7 @@ import time
 from typing import Final
 
 from . import sockets
+from .timeout_table import timeouts
 
 __all__ = ["Greeting", "greet", "refuses_plaintext"]
 
@@ -22,8 +23,6 @@ _PING_AFTER_S: Final = 0.5
 #: The position of the type in a frame's header.
 _HEAD_BYTES: Final = 9
 _SETTINGS: Final = 4
-#: Minimum seconds for which a connection must stay open to count as accepted.
-_OPEN_S: Final = 1.0
 #: A tunnel accepts at once, and hangs up if its far end refuses the connection. A connection that
 #: stays open several times as long was accepted.
 _TIMES_LONGER: Final = 3.0
@@ -82,7 +81,7 @@ def refuses_plaintext(address: str, timeout_s: float) -> bool:
     took = time.monotonic() - began
     # A proxy behind a tunnel that does not listen yet, or is ending, closes connections in the same
     # way.
-    patience = max(_OPEN_S, _TIMES_LONGER * took)
+    patience = max(timeouts.CONNECTION_ACCEPTED.s, _TIMES_LONGER * took)
     if greet(address, patience, speaks=False) is not Greeting.SILENT:
         return False
     return greet(address, timeout_s) is Greeting.HUNG_UP

@@ -38,6 +38,7 @@ from . import (
     strict,
     workarounds,
 )
+from .timeout_table import timeouts
 
 PLATFORM = local.PLATFORM
 #: JAX's client uses plaintext only if this is exactly ``true`` while it is created, otherwise ALTS.
@@ -54,17 +55,12 @@ TRANSFER_SETTINGS = (
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
 )
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
-#: Seconds for a proxy that is said to exist already.
-CONNECT_TIMEOUT_S = 60.0
 #: Seconds within which an answer normally arrives; and seconds for an answer in any case.
 _SOON_S = 1.0
-_ANSWER_S = 5.0
 #: Minimum bytes of a buffer that is passed in a file: below, a message is as fast.
 _LARGE_BYTES = 1 << 20
 #: Seconds of the first attempt; each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
-#: Seconds for which the end of the process waits for an abandoned attempt.
-_LAST_ATTEMPT_S = 5.0
 _THREAD = "sps-proxy-connect"
 
 
@@ -175,10 +171,10 @@ def _await_attempts_at_exit() -> None:
     """Makes this process end only after its abandoned attempts, which would abort it."""
 
     def wait() -> None:
-        deadline = time.monotonic() + _LAST_ATTEMPT_S
+        deadline = timeouts.PLUGIN_LAST_ATTEMPT.deadline()
         for thread in threading.enumerate():
             if thread.name == _THREAD:
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(deadline.left_s)
 
     atexit.register(wait)
 
@@ -265,7 +261,7 @@ def _client_of_settings() -> Any:
             client = connect(
                 target,
                 token=token,
-                timeout=CONNECT_TIMEOUT_S,
+                timeout=timeouts.PLUGIN_CONNECT.s,
                 transfer_dir=transfer_dir,
                 doubt=functools.partial(_check_plaintext, target),
             )
@@ -290,7 +286,7 @@ def _check_plaintext(target: str) -> None:
     """Raises an error if the proxy hangs up on this process's plaintext client."""
     if os.environ.get(INSECURE_VARIABLE) != "true":
         return
-    if greeting.refuses_plaintext(target.removeprefix("grpc://"), _ANSWER_S):
+    if greeting.refuses_plaintext(target.removeprefix("grpc://"), timeouts.PLUGIN_PROBE.s):
         raise RuntimeError(
             f"the proxy at {target} hangs up on plaintext gRPC, which this client uses "
             f"({INSECURE_VARIABLE}=true): start the proxy with {INSECURE_VARIABLE}=true too; or, "
