@@ -15,6 +15,7 @@ from typing import Any
 import jaxlib.version
 
 from shared_pathways_service.api.faulty_jax import SOUND_XLA_FLAGS, fault_of
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import identity_of_child
 from shared_pathways_service.servers.colocated.python_messages import (
@@ -32,8 +33,6 @@ __all__ = ["ChildProcess"]
 _CHILD = "shared_pathways_service.servers.colocated.child"
 #: The most bytes of a string, which describes results.
 _STRING = 16 << 20
-#: For the end of a process that was killed, or whose socket was closed.
-_ENDS_S = 5.0
 
 
 class ChildProcess:
@@ -122,15 +121,15 @@ class ChildProcess:
             self._socket.close()
         # (It ends by itself now, and its own code says more than SIGKILL.)
         if error is not None:
-            self._has_ended.wait(_ENDS_S)
+            self._has_ended.wait(timeouts.COLOCATED_END.s)
         with self._lock:
             self._kill_group()
             self._is_reaped = True
         try:
-            code = self._process.wait(_ENDS_S)
+            code = self._process.wait(timeouts.COLOCATED_END.s)
             how = f"has ended by signal {-code}" if code < 0 else f"has ended with code {code}"
         except subprocess.TimeoutExpired:
-            how = f"still runs {_ENDS_S:g} s after SIGKILL"
+            how = f"still runs {timeouts.COLOCATED_END.s:g} s after SIGKILL"
         self._watch.close()
         ended = f"the process of its colocated Python (pid {self._process.pid}) {how}"
         glog("I", f"A session: {ended}")

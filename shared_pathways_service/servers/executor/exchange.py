@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import bearer, shows
@@ -19,8 +20,8 @@ from shared_pathways_service.servers.devices.status_errors import Code, StatusEr
 
 __all__ = ["Offers", "cut", "gathered", "taken"]
 
-#: Seconds for a transfer of no bytes, and the bytes for which there is another second.
-_SECONDS, _BYTES_PER_S = 60, 1 << 20
+#: Bytes of a transfer for which there is another second.
+_BYTES_PER_S = 1 << 20
 _OPTIONS = (
     # A connection of its own, that ends with the transfer.
     ("grpc.use_local_subchannel_pool", 1),
@@ -159,7 +160,7 @@ def taken(transfer: pb.Transfer, size: int) -> Generator[bytes]:
     with grpc.insecure_channel(transfer.address, options=_OPTIONS) as channel:
         stream = executors_pb2_grpc.ExecutorsStub(channel).Take(
             pb.TakeOffered(transfer=transfer.number),
-            timeout=_SECONDS + size / _BYTES_PER_S,
+            timeout=timeouts.EXECUTOR_TRANSFER.s + size / _BYTES_PER_S,
             metadata=bearer(transfer.token),
         )
         try:

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from shared_pathways_service.constants import LOOPBACK
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.grpc_core.core_call import CoreCall
 from shared_pathways_service.servers.grpc_core.core_server import CoreServer, Route
@@ -20,8 +21,6 @@ from shared_pathways_service.servers.serving.listening import SERVER_OPTIONS
 
 __all__ = ["fault", "use_core"]
 
-#: The time for one call of the test, in seconds: a busy machine may stop this process for several.
-_DEADLINE_S = 20.0
 _ECHO, _STAY = "/check/Echo", "/check/Stay"
 _KEY, _VALUE = "check-bin", b"\x00\xff"
 _MESSAGES = (b"", b"one", bytes(100_000))
@@ -76,28 +75,28 @@ def _try(pool: futures.Executor) -> str:
         if not _unknown_is_refused(channel):
             return "an unknown method is not refused"
         _go_away(channel)
-        return "" if left.wait(_DEADLINE_S) else "the end of a client is not noticed"
+        return "" if left.wait(timeouts.CORE_CHECK.s) else "the end of a client is not noticed"
 
 
 def _echo(call: CoreCall) -> bytes:
     for message in call.messages():
         call.send(message)
     call.wake()
-    call.wait(_DEADLINE_S)
+    call.wait(timeouts.CORE_CHECK.s)
     value: bytes = call.metadata[_KEY]
     return value
 
 
 def _messages_come_back(channel: grpc.Channel) -> bool:
     echo: Any = channel.stream_stream(_ECHO)
-    echoed = echo(iter(_MESSAGES), metadata=((_KEY, _VALUE),), timeout=_DEADLINE_S)
+    echoed = echo(iter(_MESSAGES), metadata=((_KEY, _VALUE),), timeout=timeouts.CORE_CHECK.s)
     return tuple(echoed) == (*_MESSAGES, _VALUE)
 
 
 def _unknown_is_refused(channel: grpc.Channel) -> bool:
     unknown: Any = channel.unary_unary("/check/Unknown")
     try:
-        unknown(b"", timeout=_DEADLINE_S)
+        unknown(b"", timeout=timeouts.CORE_CHECK.s)
     except grpc.RpcError as error:
         return bool(error.code() is grpc.StatusCode.UNIMPLEMENTED)
     return False
@@ -107,11 +106,11 @@ def _go_away(channel: grpc.Channel) -> None:
     gone = threading.Event()
 
     def requests() -> Iterator[bytes]:
-        gone.wait(_DEADLINE_S)
+        gone.wait(timeouts.CORE_CHECK.s)
         yield from ()
 
     stay: Any = channel.stream_stream(_STAY)
-    call = stay(requests(), timeout=_DEADLINE_S)
+    call = stay(requests(), timeout=timeouts.CORE_CHECK.s)
     next(call)
     call.cancel()
     gone.set()

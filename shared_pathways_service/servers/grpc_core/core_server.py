@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError, from_exception
 from shared_pathways_service.servers.grpc_core.core_call import CallOver, CoreCall
@@ -26,8 +27,6 @@ from shared_pathways_service.servers.serving.listening import STOP_S
 
 __all__ = ["CoreServer", "Route"]
 
-#: Seconds that a call's thread waits until its last message is read.
-_LAST_READ_S = 0.2
 #: Seconds to wait after a failure to accept calls.
 _PAUSE_S = 0.1
 #: The number of queues that are kept for later calls.
@@ -178,7 +177,7 @@ class CoreServer:
         except Exception as raised:  # noqa: BLE001 - the client must not wait for ever
             glog("E", f"a call cannot be ended: {type(raised).__name__}: {raised}")
             call.give_up()
-        if not self._is_drained(call, events, _LAST_READ_S):
+        if not self._is_drained(call, events, timeouts.CORE_LAST_READ.s):
             self._slow_readers.put(call, events)
 
     def _is_drained(self, call: CoreCall, events: Any, timeout_s: float) -> bool:

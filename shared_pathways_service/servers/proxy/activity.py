@@ -42,7 +42,7 @@ PASSIVE = frozenset(
 )
 
 #: Seconds between two looks while the RM waits for work.
-_HURRIED_S = 0.25
+_HURRIED_INTERVAL_S = 0.25
 
 
 class Activity:
@@ -136,7 +136,7 @@ class ActivityReporter:
             with self._lock:
                 period_s = self._period_s
                 if self._hurried:
-                    period_s = min(period_s, _HURRIED_S)
+                    period_s = min(period_s, _HURRIED_INTERVAL_S)
                 is_on = self._send is not None
             self._wake.wait(period_s if is_on else None)
             self._wake.clear()

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.metrics.families import Family, Kind, Sample
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.location import with_package_path
@@ -25,13 +26,9 @@ from shared_pathways_service.runtime.location import with_package_path
 __all__ = ["LinkOptions", "LinkServer"]
 
 _MODULE = "shared_pathways_service.tunnel.link"
-#: Seconds for its first start.
-_START_S = 60.0
-#: Seconds for the far end to say goodbye to the near ends, and to close.
-_END_S = 6.0
 _LONGEST_PAUSE_S = 30.0
 #: Seconds between two lines about refused connections.
-_REFUSED_LOG_S = 60.0
+_REFUSED_LOG_INTERVAL_S = 60.0
 
 _COUNTERS = {
     "accepted": ("link_accepted_connections", "Connections of links that showed the token."),
@@ -100,7 +97,7 @@ class LinkServer:
         self._target = target
         self._thread = threading.Thread(target=self._run, name="link-server", daemon=True)
         self._thread.start()
-        self._first_start.wait(_START_S)
+        self._first_start.wait(timeouts.LINK_SERVER_START.s)
         if not self._is_ready:
             self.close()
             raise SharedPathwaysError(
@@ -117,7 +114,7 @@ class LinkServer:
                 process.terminate()
         if process is not None:
             try:
-                process.wait(_END_S)
+                process.wait(timeouts.LINK_SERVER_END.s)
             except subprocess.TimeoutExpired:
                 process.kill()
         if self._thread is not None:
@@ -225,14 +222,14 @@ class _Reports:
 
 
 class _Refusals:
-    """Logs refused connections, at most once per `_REFUSED_LOG_S`."""
+    """Logs refused connections, at most once per `_REFUSED_LOG_INTERVAL_S`."""
 
     def __init__(self) -> None:
         self._logged = 0
         self._logged_at: float | None = None
 
     def look(self, refused: int, now: float) -> None:
-        is_early = self._logged_at is not None and now < self._logged_at + _REFUSED_LOG_S
+        is_early = self._logged_at is not None and now < self._logged_at + _REFUSED_LOG_INTERVAL_S
         if refused == self._logged or is_early:
             return
         more = refused - self._logged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from shared_pathways_service.patience.factor import stalled
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.resource_manager.patience import Patience
 from shared_pathways_service.servers.resource_manager.steady_clock import SteadyClock
@@ -12,7 +13,7 @@ from shared_pathways_service.servers.resource_manager.steady_clock import Steady
 __all__ = ["CoreTimer"]
 
 #: Seconds between pulses, by which `Patience` detects that this process was stalled.
-_PULSE_S = 1.0
+_PULSE_INTERVAL_S = 1.0
 
 
 class CoreTimer:
@@ -41,7 +42,9 @@ class CoreTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._closed = False
-        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, clock() + _PULSE_S)
+        self._pulse_timer = self._loop.call_later(
+            _PULSE_INTERVAL_S, self._pulse, clock() + _PULSE_INTERVAL_S
+        )
 
     def close(self) -> None:
         """Stops the timer."""
@@ -82,7 +85,10 @@ class CoreTimer:
 
     def _pulse(self, due: float) -> None:
         now = self._clock()
-        self._pulse_timer = self._loop.call_later(_PULSE_S, self._pulse, now + _PULSE_S)
+        self._pulse_timer = self._loop.call_later(
+            _PULSE_INTERVAL_S, self._pulse, now + _PULSE_INTERVAL_S
+        )
+        stalled(now - due)
         if self.patience.pulsed(now, due):
             glog(
                 "W",

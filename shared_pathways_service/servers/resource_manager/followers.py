@@ -20,7 +20,7 @@ from shared_pathways_service.servers.resource_manager.status_report import snaps
 __all__ = ["Followers", "Watchers"]
 
 #: Seconds after which deferred decisions are written.
-_FLUSH_S = 0.2
+_FLUSH_INTERVAL_S = 0.2
 
 
 class Watchers:
@@ -117,7 +117,9 @@ class Followers:
     def flush_later(self, flush: Callable[[], None]) -> None:
         """Schedules one call of `flush`."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush, flush)
+            self._timer = asyncio.get_running_loop().call_later(
+                _FLUSH_INTERVAL_S, self._flush, flush
+            )
 
     def close(self) -> None:
         """Cancels a scheduled flush."""

@@ -11,13 +11,11 @@ from typing import Generic, TypeVar
 import grpc
 
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Outbox", "StreamEnded"]
 
 M = TypeVar("M")
-
-#: Seconds for the write in progress to complete when its stream ends.
-_LEAVING_S = 1.0
 
 
 class StreamEnded(Exception):  # noqa: N818 - an event, not a fault
@@ -91,7 +89,7 @@ class Outbox(Generic[M]):
             # gRPC loses the status of a call whose write is cancelled halfway, and its client waits
             # for ever; so a write that can complete is left to complete.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), _LEAVING_S)
+                await asyncio.wait_for(self._idle.wait(), timeouts.LAST_WRITE.s)
             sending.cancel()
             sent, _ = await asyncio.gather(sending, overflow, return_exceptions=True)
         if isinstance(sent, Exception):

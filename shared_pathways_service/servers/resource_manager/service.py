@@ -27,9 +27,6 @@ from shared_pathways_service.servers.serving import turns
 
 __all__ = ["ResourceManagerService", "Verify"]
 
-#: Seconds for the first message of a new stream.
-_HELLO_S = 10.0
-
 
 Verify: TypeAlias = Callable[[messages.TenantAsked, str], Awaitable[messages.TenantAsked]]
 
@@ -53,7 +50,7 @@ class ResourceManagerService:
         authority: Authority,
         types: tuple[InstanceType, ...],
         *,
-        hello_s: float = _HELLO_S,
+        hello_s: float,
         verify: Verify = _believe,
     ) -> None:
         """Serves `authority`; allows a new stream `hello_s` seconds for its first message.

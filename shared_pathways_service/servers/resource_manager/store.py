@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shared_pathways_service.errors import SharedPathwaysError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.persisted import (
     Persist,
@@ -86,7 +87,10 @@ class Store:
         try:
             # It is used by one thread at a time: one opens it, and another goes on with it.
             self._db = sqlite3.connect(
-                path, timeout=1.0, isolation_level=None, check_same_thread=False
+                path,
+                timeout=timeouts.STATE_FILE_LOCK.s,
+                isolation_level=None,
+                check_same_thread=False,
             )
         except sqlite3.OperationalError as error:
             raise SharedPathwaysError(f"cannot open the state file {path}: {error}") from error

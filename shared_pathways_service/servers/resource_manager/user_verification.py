@@ -24,6 +24,7 @@ from shared_pathways_service.manifests.names import (
     ANNOTATION_VERIFIED_TEAM,
     ANNOTATION_VERIFIED_USER,
 )
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.backoff import Backoff
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.scheduling.book.messages import TenantAsked
@@ -37,7 +38,6 @@ T = TypeVar("T")
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
 _ACCOUNT = "system:serviceaccount:{}:"
-_TIMEOUT_S = 5.0
 _SIZE_LIMIT = 16_384
 
 
@@ -120,7 +120,9 @@ class UserVerifier:
         if not account.startswith(_ACCOUNT.format(self._namespace)) or not all(names):
             raise _denied(f"its token is not of a pod in namespace {self._namespace}")
         name, uid = names
-        pod = await self._answer(self._api.find(self._pod_path(name), timeout_s=_TIMEOUT_S))
+        pod = await self._answer(
+            self._api.find(self._pod_path(name), timeout_s=timeouts.TOKEN_REVIEW.s)
+        )
         if pod is None or pod["metadata"]["uid"] != uid:
             raise self._invalid(asked, f"its pod {name} does not exist any more")
         found: Mapping[str, Any] = pod["metadata"].get("annotations") or {}
@@ -150,7 +152,7 @@ class UserVerifier:
         }
         path = collection("tokenreviews")
         review = await self._answer(
-            self._api.request("POST", path, body=body, timeout_s=_TIMEOUT_S)
+            self._api.request("POST", path, body=body, timeout_s=timeouts.TOKEN_REVIEW.s)
         )
         status: Mapping[str, Any] = review.get("status") or {}
         return status

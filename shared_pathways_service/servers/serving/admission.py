@@ -19,6 +19,8 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.flags.parsing import flag, positive_int, seconds
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.serving import turns
 
@@ -26,10 +28,6 @@ __all__ = ["Admission", "CallOptions"]
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-
-#: Seconds to send a refusal. A client that does not read never receives it; its call, which no
-#: longer counts, then lasts until the end of its connection.
-_REFUSAL_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +116,7 @@ class Admission(grpc.aio.ServerInterceptor):
         refusal = self._refusal(host)
         if refusal:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_REFUSAL_S):
+                async with within(timeouts.REFUSAL_SENT):
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal)
             return
         self._open += 1

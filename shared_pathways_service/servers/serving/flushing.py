@@ -6,12 +6,10 @@ import queue
 import threading
 from typing import Protocol
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["Flusher"]
-
-#: Seconds for the thread to end.
-_END_S = 5.0
 
 
 class _Link(Protocol):
@@ -41,7 +39,7 @@ class Flusher:
         """Ends the thread, after at most the flushes that it is at."""
         self._is_closed.set()
         self._due.put(None)
-        self._thread.join(_END_S)
+        self._thread.join(timeouts.THREAD_END.s)
 
     def _loop(self) -> None:
         while (link := self._due.get()) is not None:

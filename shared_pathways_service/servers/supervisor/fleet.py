@@ -10,6 +10,7 @@ from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.supervisor import ProcessEnded, ProcessGivenUp, SliceDisturbed
 from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
 from shared_pathways_service.servers.supervisor.background import Background
@@ -24,9 +25,6 @@ from shared_pathways_service.servers.supervisor.hold import Disturbance, Hold
 from shared_pathways_service.servers.supervisor.restarts import RestartPolicy
 
 __all__ = ["Fleet", "Member"]
-
-#: Seconds for each process to end by itself.
-_GRACE_S = 3.0
 
 
 class Member:
@@ -111,7 +109,7 @@ class Member:
     async def stop(self) -> None:
         """Ends the child, if there is one."""
         if self.child is not None:
-            await self.child.stop(_GRACE_S)
+            await self.child.stop(timeouts.SERVER_GRACE.s)
 
 
 class Fleet:

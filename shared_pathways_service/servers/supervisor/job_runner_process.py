@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.job_processes import kill_job_processes
 from shared_pathways_service.runtime.embedded.log_directory import open_log, tail_of
 from shared_pathways_service.runtime.processes import Identity, identity_of_child
@@ -18,9 +19,6 @@ from shared_pathways_service.servers.supervisor.job_decisions import AttemptEnd
 __all__ = ["JobRunnerProcess"]
 
 _MODULE = "shared_pathways_service.cli.job_runner"
-#: Seconds for a program to end after SIGTERM, and for its runner to close the connection then.
-_GRACE_S = 10.0
-_CLOSE_S = 10.0
 #: Lines of the output in which the runner's own error is.
 _LAST_LINES = 5
 _ERROR = "error: "
@@ -140,11 +138,11 @@ class JobRunnerProcess:
     async def _terminate(self, ended: asyncio.Task[int]) -> None:
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait({ended}, timeout=_GRACE_S)
+            await asyncio.wait({ended}, timeout=timeouts.JOB_GRACE.s)
             if not ended.done():
                 # Its runner still closes the connection.
                 await asyncio.to_thread(kill_job_processes, self._uid)
-                await asyncio.wait({ended}, timeout=_CLOSE_S)
+                await asyncio.wait({ended}, timeout=timeouts.JOB_CLOSE.s)
         finally:
             self._signal(signal.SIGKILL)
 

@@ -11,6 +11,7 @@ import grpc.aio
 from shared_pathways_service.api.validation import fitting_text
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.events import Event
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
@@ -24,9 +25,8 @@ from shared_pathways_service.runtime.glog import glog
 
 __all__ = ["ManagerLink"]
 
-_CALL_S = 5.0
 #: Seconds before events are requested again from a resource manager that refused.
-_REFUSED_S = 2.0
+_REFUSED_PAUSE_S = 2.0
 
 
 class ManagerLink:
@@ -51,7 +51,7 @@ class ManagerLink:
         backoff = Backoff()
         while not self._closed:
             try:
-                await self._calls.release(tenant, fitting, _CALL_S)
+                await self._calls.release(tenant, fitting, timeouts.SUPERVISOR_MANAGER_CALL.s)
                 return
             except grpc.aio.AioRpcError as error:
                 if is_final(error):
@@ -63,7 +63,7 @@ class ManagerLink:
     async def status(self) -> pb.GetStatusResponse | None:
         """Returns the status; None if the resource manager does not answer."""
         with contextlib.suppress(grpc.aio.AioRpcError):
-            return await self._calls.status(_CALL_S, wait=False)
+            return await self._calls.status(timeouts.SUPERVISOR_MANAGER_CALL.s, wait=False)
         return None
 
     async def follow(self, report: Callable[[Event], object]) -> None:
@@ -82,5 +82,5 @@ class ManagerLink:
             except grpc.aio.AioRpcError as error:
                 # The service continues, and its next resource manager may be another release.
                 glog("E", f"the resource manager refuses to report events: {reason_of(error)}")
-                await asyncio.sleep(_REFUSED_S)
+                await asyncio.sleep(_REFUSED_PAUSE_S)
                 stream.reconnects += 1

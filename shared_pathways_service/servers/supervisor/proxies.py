@@ -12,6 +12,7 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import ProxyServing
 from shared_pathways_service.events.supervisor import ProxyEnded, ProxyStarted
 from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
@@ -35,10 +36,6 @@ from shared_pathways_service.servers.supervisor.tenant_proxy import TenantProxy
 
 __all__ = ["NameTaken", "Proxies"]
 
-#: Seconds for a proxy to end by itself, and for the resource manager to answer before the end is
-#: reported anyway.
-_GRACE_S = 3.0
-_RELEASE_S = 2.0
 #: The number of ended proxies to keep for queries.
 _ENDED_KEPT = 100
 _ENDED_KEPT_S = 600.0
@@ -132,7 +129,7 @@ class Proxies:
             proxy.end("the service is ending")
         lives = set(self._lives.values())
         if lives:
-            await asyncio.wait(lives, timeout=_GRACE_S + _RELEASE_S)
+            await asyncio.wait(lives, timeout=timeouts.PROXY_GRACE.s + timeouts.PROXY_RELEASE.s)
         await self._manager.close()
         await asyncio.gather(*lives, return_exceptions=True)
 
@@ -178,7 +175,7 @@ class Proxies:
             asked = asyncio.create_task(proxy.end_requested.wait())
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
-            await child.stop(_GRACE_S)
+            await child.stop(timeouts.PROXY_GRACE.s)
             await serving
             self._standby.refill()
             return await ended
@@ -218,7 +215,7 @@ class Proxies:
             unfinished = read_unfinished(self._paths.last_requests(proxy.uid))
             reason = explain_crash(reason, unfinished, proxy.log)
         release = asyncio.create_task(self._manager.release(proxy.request.tenant.name, reason))
-        await asyncio.wait({release}, timeout=_RELEASE_S)
+        await asyncio.wait({release}, timeout=timeouts.PROXY_RELEASE.s)
         proxy.ended_at = time.monotonic()
         proxy.change(
             state=pb.Proxy.DELETED if proxy.end_reason else pb.Proxy.EXITED,

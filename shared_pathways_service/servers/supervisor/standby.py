@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs
 from shared_pathways_service.servers.supervisor.background import Background
 from shared_pathways_service.servers.supervisor.child import Child
@@ -16,8 +17,6 @@ from shared_pathways_service.servers.supervisor.command_lines import proxy_comma
 from shared_pathways_service.servers.supervisor.restarts import RestartPolicy
 
 __all__ = ["StandbyPool"]
-
-_GRACE_S = 1.0
 
 
 class StandbyPool:
@@ -72,7 +71,7 @@ class StandbyPool:
 
     async def stop(self) -> None:
         """Ends waiting proxies, after their replacement was stopped."""
-        await asyncio.gather(*(child.stop(_GRACE_S) for child in self._warm))
+        await asyncio.gather(*(child.stop(timeouts.STANDBY_GRACE.s) for child in self._warm))
 
     def kill(self) -> None:
         """Kills waiting proxies; call `stop` afterwards."""

@@ -42,7 +42,7 @@ __all__ = ["SubmittedJobs"]
 #: Each active job has three processes, and more when its program runs.
 _MOST_ACTIVE = 200
 #: Seconds between two looks at the size of outputs.
-_HOUSEKEEPING_S = 2.0
+_HOUSEKEEPING_INTERVAL_S = 2.0
 
 
 class _Job:
@@ -158,7 +158,7 @@ class SubmittedJobs:
     async def keep_house(self) -> None:
         """Limits the size of outputs until it is cancelled."""
         while True:
-            await asyncio.sleep(_HOUSEKEEPING_S)
+            await asyncio.sleep(_HOUSEKEEPING_INTERVAL_S)
             for name in self._active:
                 self._files.keep_small(name)
 

@@ -19,6 +19,7 @@ from shared_pathways_service.events import Event, rfc3339
 from shared_pathways_service.events.supervisor import EmbeddedServiceEnding, EmbeddedServiceStarted
 from shared_pathways_service.flags.limits import limits_of
 from shared_pathways_service.flags.supervisor import SupervisorOptions
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol import supervisor_pb2_grpc as pb_grpc
@@ -46,8 +47,7 @@ from shared_pathways_service.version import __version__
 
 __all__ = ["Supervisor"]
 
-_SERVER_GRACE_S = 0.5
-_HOUSEKEEPING_S = 10.0
+_HOUSEKEEPING_INTERVAL_S = 10.0
 
 
 class Supervisor:
@@ -220,7 +220,7 @@ class Supervisor:
         try:
             yield
         finally:
-            await stop_server(server, _SERVER_GRACE_S)
+            await stop_server(server, timeouts.SUPERVISOR_CALLS_END.s)
 
     async def _wait_for_resource_manager(self) -> None:
         child = self._fleet.resource_manager.child
@@ -256,7 +256,7 @@ class Supervisor:
 
     async def _keep_house(self) -> None:
         while True:
-            await asyncio.sleep(_HOUSEKEEPING_S)
+            await asyncio.sleep(_HOUSEKEEPING_INTERVAL_S)
             self._logs.keep_small()
 
     def _welcome(self) -> pb.JoinReply:

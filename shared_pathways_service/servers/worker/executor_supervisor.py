@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.executor_lines import ExecutorTag
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.worker.executor_process import (
@@ -24,12 +26,6 @@ from shared_pathways_service.servers.worker.orphans import reap_orphans, reaping
 
 __all__ = ["Ended", "ExecutorSupervisor", "Serving"]
 
-#: Seconds for an executor to serve after its start, and to end after it was killed.
-_SERVE_S = 60.0
-_END_S = 10.0
-#: Seconds until an executor that ended with its connection is reported: its proxy ends those of all
-#: hosts when it loses one, whose end is to be known as the cause.
-_WITH_CONNECTION_S = 2.0
 _KILL = signal.SIGKILL
 
 
@@ -71,9 +67,9 @@ class ExecutorSupervisor:
         host_index: int,
         report: Callable[[Serving | Ended], None],
         on_unfit: Callable[[str], None],
-        serve_within_s: float = _SERVE_S,
-        end_within_s: float = _END_S,
-        with_connection_s: float = _WITH_CONNECTION_S,
+        serve_within: Timeout = timeouts.EXECUTOR_SERVES,
+        end_within: Timeout = timeouts.EXECUTOR_KILLED,
+        with_connection: Timeout = timeouts.EXECUTOR_CAUSE,
     ) -> None:
         """Starts without an assignment.
 
@@ -84,18 +80,18 @@ class ExecutorSupervisor:
           report: Called on the thread with what is to be reported.
           on_unfit: Called with the reason, once, if this host cannot run executors: one did not
             serve, or could not be killed. None is started after it.
-          serve_within_s: Seconds for an executor to serve.
-          end_within_s: Seconds for it to end.
-          with_connection_s: Seconds until one that ended with its connection is reported.
+          serve_within: The time for an executor to serve.
+          end_within: The time for it to end.
+          with_connection: The time until one that ended with its connection is reported.
         """
         self._command = command
         self._slice_id = slice_id
         self._host_index = host_index
         self._report = report
         self._on_unfit = on_unfit
-        self._serve_within_s = serve_within_s
-        self._end_within_s = end_within_s
-        self._with_connection_s = with_connection_s
+        self._serve_within = serve_within
+        self._end_within = end_within
+        self._with_connection = with_connection
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -184,7 +180,7 @@ class ExecutorSupervisor:
             self._running = ExecutorProcess(wanted, self._command, tag=tag, on_end=self._wake)
         except OSError as error:
             return self._give_up(f"the executor could not be started: {error}")
-        self._serve_by = time.monotonic() + self._serve_within_s
+        self._serve_by = time.monotonic() + self._serve_within.s
         self._running.output.say(f"Process {self._running.pid} was started")
         return True
 
@@ -202,7 +198,7 @@ class ExecutorSupervisor:
                 generation=running.assignment.generation, reason=how, exit_code=self._last_code
             )
             if self._last_code == 0:
-                self._news, self._report_by = ended, time.monotonic() + self._with_connection_s
+                self._news, self._report_by = ended, time.monotonic() + self._with_connection.s
             else:
                 self._say(ended)
         elif running.serves and self._news is None:
@@ -216,7 +212,7 @@ class ExecutorSupervisor:
             )
         elif not running.serves and time.monotonic() >= self._serve_by:
             return self._end(running) and self._give_up(
-                f"the executor did not serve within {self._serve_within_s:g} s{_last(running)}"
+                f"the executor did not serve within {self._serve_within.s:g} s{_last(running)}"
             )
         return True
 
@@ -230,14 +226,14 @@ class ExecutorSupervisor:
         self._running = None
         by_itself = running.has_ended
         try:
-            code = running.kill(self._end_within_s)
+            code = running.kill(self._end_within.s)
             how = _how_ended(code) if by_itself else "was killed by its worker"
             running.output.say(f"Process {running.pid} {how}")
         except subprocess.TimeoutExpired as error:
             # (The executor's own end is reported with its command line.)
             left = error.cmd if isinstance(error.cmd, str) else f"process {running.pid}"
             return self._give_up(
-                f"the executor was killed, but {left} did not end in {self._end_within_s:g} s"
+                f"the executor was killed, but {left} did not end in {self._end_within.s:g} s"
             )
         self._last_code = code
         return True

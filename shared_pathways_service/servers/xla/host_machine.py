@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from shared_pathways_service.patience import timeouts
+
 __all__ = ["machine_identity"]
 
 #: Lines of /proc/cpuinfo that decide which instructions XLA may use, on x86 and on ARM.
@@ -46,5 +48,5 @@ def machine_identity(cpuinfo: Callable[[], str] | None = None) -> bytes | None:
 def _cpuinfo() -> str:
     if sys.platform == "darwin":
         command = ["/usr/sbin/sysctl", "machdep.cpu", "hw.optional"]
-        return subprocess.check_output(command, text=True, timeout=10)
+        return subprocess.check_output(command, text=True, timeout=timeouts.PROCESSOR_DESCRIPTION.s)
     return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")

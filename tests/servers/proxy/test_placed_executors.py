@@ -16,6 +16,7 @@ from harness.processes import DEADLINE_S, ServerProcess
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, single
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.execution.openings import Opening
@@ -51,7 +52,7 @@ Lost = queue.SimpleQueue[tuple[int, int, str, int | None]]
 
 @contextlib.contextmanager
 def placed(lost: Lost, wait_s: float = DEADLINE_S) -> Iterator[PlacedExecutors]:
-    executors = PlacedExecutors([InstanceType.parse(KIND)], wait_s=wait_s)
+    executors = PlacedExecutors([InstanceType.parse(KIND)], wait=Timeout(wait_s))
     executors.watch(lambda *what: lost.put(what))
     try:
         yield executors

@@ -206,7 +206,7 @@ def test_a_stalled_manager_does_not_declare_workers_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "shared_pathways_service.servers.resource_manager.core_timer"
-    monkeypatch.setattr(f"{module}._PULSE_S", 0.1)
+    monkeypatch.setattr(f"{module}._PULSE_INTERVAL_S", 0.1)
 
     async def work() -> None:
         made = Made(tmp_path, RmConfig(slices={KIND: 1}, hung_after_s=2.0))

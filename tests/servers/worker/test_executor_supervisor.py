@@ -20,6 +20,7 @@ import pytest
 from harness.embedded import eventually
 from harness.processes import DEADLINE_S, REPOSITORY, is_gone
 from shared_pathways_service.api.topology import InstanceType
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.executor_lines import ExecutorTag, read_tagged
 from shared_pathways_service.runtime.glog import json_line
 from shared_pathways_service.servers.worker.executor_process import Assignment, ExecutorProcess
@@ -165,7 +166,7 @@ def test_an_executor_that_ends_is_reported_and_not_started_again(
 def test_an_executor_that_was_told_to_end_is_reported_last(
     make_host: Callable[..., Host],
 ) -> None:
-    host = make_host(with_connection_s=0.2)
+    host = make_host(with_connection=Timeout(0.2))
     host.stand_in.mode = "obey"
     host.supervisor.assign(assigned(1))
     os.kill(host.serving().pid, signal.SIGTERM)
@@ -181,7 +182,7 @@ def test_an_executor_that_was_told_to_end_is_reported_last(
 def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being_reported(
     make_host: Callable[..., Host],
 ) -> None:
-    host = make_host(with_connection_s=DEADLINE_S)
+    host = make_host(with_connection=Timeout(DEADLINE_S))
     host.stand_in.mode = "obey"
     host.supervisor.assign(assigned(1))
     first = host.serving().pid
@@ -214,7 +215,7 @@ def test_the_end_of_a_placement_keeps_executors_that_were_told_to_end_from_being
 def test_a_host_whose_executor_does_not_serve_is_unfit(
     make_host: Callable[..., Host], mode: str, reason: str
 ) -> None:
-    host = make_host(serve_within_s=0.5 if mode == "mute" else 60.0)
+    host = make_host(serve_within=Timeout(0.5 if mode == "mute" else 60.0))
     host.stand_in.mode = mode
     host.supervisor.assign(assigned(1))
     assert host.unfit.get(timeout=DEADLINE_S) == reason
@@ -235,7 +236,7 @@ def test_a_host_whose_processes_cannot_be_killed_is_unfit(
     left: list[str] | str,
     shown: str,
 ) -> None:
-    host = make_host(end_within_s=3.0)
+    host = make_host(end_within=Timeout(3.0))
     host.supervisor.assign(assigned(1))
     host.serving()
     kill = ExecutorProcess.kill

@@ -33,7 +33,7 @@ _SUFFIX = ".xla"
 _DRAFT = "draft-"
 _LOADING = "loading-"
 #: Drafts of this age in seconds are abandoned.
-_STALE_S = 3600.0
+_STALE_AGE_S = 3600.0
 #: Fractions of the limit: bytes written before the directory is checked again, the fill level after
 #: evictions, and the largest entry.
 _WRITTEN_BLIND = 16
@@ -190,7 +190,7 @@ class CompileCache:
 
     def _entries(self) -> Iterator[tuple[str, float, int]]:
         """Yields path, time of the last use, and size of entries; removes abandoned drafts."""
-        stale = time.time() - _STALE_S
+        stale = time.time() - _STALE_AGE_S
         with os.scandir(self._directory) as found:
             for item in found:
                 with contextlib.suppress(FileNotFoundError):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
@@ -44,8 +45,6 @@ _MOST = 128
 #: Seconds after which an executor whose host does not answer counts as lost: an interval and a
 #: wait.
 _KEEPALIVE_S = (5, 10)
-#: Seconds for the reader to end once the stream is cancelled.
-_END_S = 5.0
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -203,7 +202,7 @@ class ExecutorLink:
         """Ends the stream, and so the executor; nothing is reported as lost."""
         self._is_closed = True
         self._stream.cancel()
-        self._thread.join(_END_S)
+        self._thread.join(timeouts.THREAD_END.s)
 
     def _wake(self) -> None:
         self._unsent = 0

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from shared_pathways_service.constants import LOOPBACK
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.proxy.executors.public_stream import (
     PublicStream,
@@ -33,8 +34,6 @@ OpenStream = Callable[
     Stream,
 ]
 
-#: The time for the test, in seconds.
-_DEADLINE_S = 5.0
 _METHOD = "/check/Echo"
 _MESSAGES = (b"", b"one", bytes(100_000))
 _END = "it ends here"
@@ -57,7 +56,7 @@ def _core_is_fit() -> bool:
     try:
         fault = _fault()
     except TimeoutError:
-        fault = f"its test took more than {_DEADLINE_S:g} s"
+        fault = f"its test took more than {timeouts.EXECUTOR_STREAM_CHECK.s:g} s"
     except Exception as error:  # noqa: BLE001 - any private part may be missing
         fault = f"{type(error).__name__}: {error}"
     if fault:
@@ -85,7 +84,7 @@ def _fault() -> str:
         threading.Thread(
             target=_try, args=(f"{LOOPBACK}:{port}", found), name="check", daemon=True
         ).start()
-        messages, end = found.result(_DEADLINE_S)
+        messages, end = found.result(timeouts.EXECUTOR_STREAM_CHECK.s)
     finally:
         server.stop(None)
         pool.shutdown(wait=False)

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from concurrent import futures
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.servers.devices.interface import ArraySpec, Place
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
@@ -25,8 +26,6 @@ from shared_pathways_service.servers.xla.resharding import (
 
 __all__ = ["Piece", "gather", "recuts", "wholes"]
 
-#: Seconds for executors to answer after a transfer has failed; one that does not is lost before.
-_ANSWER_S = 20.0
 
 #: The parts of a piece, among other arrays.
 Piece = tuple[Fragment, ...]
@@ -148,7 +147,10 @@ class _Plan:
         # The receiver may have noticed it first.
         senders = list(dict.fromkeys(sender for sender, _ in self._offers))
         meet = pb.MeetHosts()
-        first_error([sender.ask(pb.ExecutorCommand(meet=meet)) for sender in senders], _ANSWER_S)
+        first_error(
+            [sender.ask(pb.ExecutorCommand(meet=meet)) for sender in senders],
+            timeouts.TRANSFER_FAILURE.s,
+        )
         meeting_host(list(dict.fromkeys(link.address for pair in self._offers for link in pair)))
 
     def free(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, Protocol
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.status_errors import (
@@ -19,16 +20,12 @@ from shared_pathways_service.servers.devices.status_errors import (
 from shared_pathways_service.servers.proxy.executors.awaiting import first_error, result_of
 from shared_pathways_service.servers.proxy.executors.executor_link import new_number
 from shared_pathways_service.servers.proxy.executors.host_addresses import meeting_host
-from shared_pathways_service.servers.xla.coordination import JOIN_S, Coordinator
+from shared_pathways_service.servers.xla.coordination import Coordinator
 
 __all__ = ["Link", "OpenedSets"]
 
 #: The most clients on an executor. Each has threads, a dozen on two processors.
 _MOST_CLIENTS = 32
-#: Seconds for all hosts of a set to report that they can open a client.
-_MEET_S = 10.0
-#: Seconds for them to open it: to find each other, and to learn of each other's devices.
-_OPEN_S = 2.0 * JOIN_S
 
 Slices = tuple[int, ...]
 
@@ -208,7 +205,7 @@ class OpenedSets:
             for node, (link, own) in enumerate(devices_on.items())
         ]
         try:
-            first_error(asked, _OPEN_S)
+            first_error(asked, timeouts.HOSTS_OPEN.s)
         except StatusError as error:
             self._give_up(slices, opened, error)
             raise
@@ -221,7 +218,7 @@ class OpenedSets:
         meet = pb.MeetHosts()
         first_error(
             [link.ask(pb.ExecutorCommand(client=opened.number, meet=meet)) for link in links],
-            _MEET_S,
+            timeouts.HOSTS_MEET.s,
         )
         service = self._make_service(host, len(links))
         try:

@@ -15,6 +15,8 @@ from typing import Protocol, TypeAlias
 
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.constants import COLLECTIVE_TIMEOUT_S, CPU
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.servers.devices.bound_work import bound_generation
@@ -27,17 +29,8 @@ from shared_pathways_service.servers.proxy.executors.executor_client import Exec
 from shared_pathways_service.servers.proxy.executors.executor_link import ExecutorLink
 from shared_pathways_service.servers.proxy.executors.executors import Executors, hosts_of
 
-__all__ = ["EXECUTORS_S", "PlacedExecutors"]
+__all__ = ["PlacedExecutors"]
 
-#: Seconds for the RM to name the executors of a placement. (A host on which one does not serve
-#: within 60 s ends, and its slice is lost.)
-EXECUTORS_S = 90.0
-#: Seconds for them to open their client beyond that.
-_OPEN_S = 60.0
-#: Seconds for the RM to report why a placement's executor is lost, which its worker knows better.
-_CAUSE_S = 2.0
-#: Seconds for the threads of placements to end.
-_END_S = 10.0
 
 #: Called with the index and the generation of a placement whose executors are gone, the reason, and
 #: the host whose executor it is; None: it is not one in particular.
@@ -68,7 +61,7 @@ class PlacedExecutors:
       with_cpus: Whether there is a CPU device beside each chip.
       collective_timeout_s: The seconds for which a host waits for others in a program.
       platform: What the executors compute on.
-      wait_s: Seconds for the RM to name the executors of a placement.
+      wait: The time for the RM to name the executors of a placement.
       transport: The kind of the streams to executors, one of `TRANSPORTS`.
     """
 
@@ -79,14 +72,14 @@ class PlacedExecutors:
         with_cpus: bool = False,
         collective_timeout_s: int = COLLECTIVE_TIMEOUT_S,
         platform: str = CPU,
-        wait_s: float = EXECUTORS_S,
+        wait: Timeout = timeouts.EXECUTORS_NAMED,
         transport: str = "auto",
     ) -> None:
         self._executors = Executors(
             (), (), None, collective_timeout_s, transport, platform=platform
         )
         self._on_lost: OnLost = lambda _index, _generation, _reason, _host: None
-        self._wait_s = wait_s
+        self._wait = wait
         #: The devices of each host, by slice.
         self._devices = _devices_of_hosts(instance_types, with_cpus=with_cpus)
         self._lock = threading.Lock()
@@ -150,7 +143,7 @@ class PlacedExecutors:
             placement.end()
         for placement in running:
             if placement.thread is not None:
-                placement.thread.join(_END_S)
+                placement.thread.join(timeouts.PLACEMENT_THREADS_END.s)
         self._executors.close()
 
     # ---- clients
@@ -164,7 +157,7 @@ class PlacedExecutors:
             with self._lock:
                 newest = {index: self._newest.get(index) for index in slices}
             for index, placement in newest.items():
-                _wait(index, placement, self._wait_s + _OPEN_S)
+                _wait(index, placement, self._wait.s + timeouts.EXECUTORS_OPEN.s)
             # (`link_of` gets the executors of a placement while it is the newest one.)
             with self._lock:
                 for index in slices:
@@ -190,8 +183,8 @@ class PlacedExecutors:
 
     def _open(self, placement: _Placement, stack: contextlib.ExitStack) -> str:
         """Opens a placement's executors, until the stack is closed; returns why it cannot."""
-        if not placement.told.wait(self._wait_s):
-            return f"the resource manager named no executors for it within {self._wait_s:g} s"
+        if not placement.told.wait(self._wait.s):
+            return f"the resource manager named no executors for it within {self._wait.s:g} s"
         if placement.ended.is_set():
             return ""
         devices = self._devices[placement.index]
@@ -230,7 +223,7 @@ class PlacedExecutors:
         self._executors.open(list(link_of), (placement.index,))
 
     def _lose(self, placement: _Placement, host: int, _link: ExecutorLink, reason: str) -> None:
-        if not placement.ended.wait(_CAUSE_S):
+        if not placement.ended.wait(timeouts.EXECUTOR_LOSS_CAUSE.s):
             self._on_lost(placement.index, placement.generation, reason, host)
 
     def _forget(self, placement: _Placement) -> None:

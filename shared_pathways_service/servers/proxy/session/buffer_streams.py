@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.servers.devices.array_bytes import aligned_buffer
 from shared_pathways_service.servers.devices.status_errors import (
@@ -33,8 +34,6 @@ __all__ = ["Waiting", "charge_for", "receive", "send", "wait_for"]
 _DOWNLOAD_CHUNK = 16 << 20
 #: The same when the host memory's limit is reached.
 _SMALL_CHUNK = 64 << 10
-#: Seconds that a download waits for its buffer.
-_LOOKUP_TIMEOUT_S = 60.0
 #: The largest host buffer that is accepted, in bytes.
 _LARGEST_BUFFER = 1 << 40
 _DATA_TAG = 0x0A
@@ -92,7 +91,7 @@ def wait_for(store: BufferStore, handle: int, waiting: Waiting) -> HostBuffer:
     # Usually it is there: the client asks after an announcement.
     at_once = False
     if not found:
-        waiting.wait(_LOOKUP_TIMEOUT_S)
+        waiting.wait(timeouts.DOWNLOAD_BUFFER.s)
     if not found:
         store.forget(handle, arrive)
         raise StatusError(Code.NOT_FOUND, f"Unknown host buffer handle: {handle}")

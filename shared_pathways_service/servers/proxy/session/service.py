@@ -11,6 +11,7 @@ from typing import Any
 
 from shared_pathways_service.metrics.families import Family
 from shared_pathways_service.metrics.measurement_messages import message_of
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import ifrt, proxy_status_pb2
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -51,9 +52,6 @@ from shared_pathways_service.servers.serving.turns import wait_for_event
 
 __all__ = ["ProxyService"]
 
-#: The longest wait of a session for the tenant's slices, in seconds. A client that did not wait for
-#: its slices starts without them after this.
-_GRANT_S = 3.0
 #: The size of the name by which a session's stream of callbacks finds it.
 _NONCE_BYTES = 16
 
@@ -141,7 +139,7 @@ class ProxyService:
             compare_jaxlib(offered["sps_jaxlib_version"].string_value)
         # The client learns of its placements by another way, and may be here before this proxy
         # does: its first programs would fail as if it had lost its slices.
-        wait_for_event(self._engine.slices.granted, _GRANT_S)
+        wait_for_event(self._engine.slices.granted, timeouts.SLICES_GRANTED.s)
         with self._lock:
             if len(self._sessions) >= self.limits.sessions:
                 raise StatusError(

@@ -72,8 +72,7 @@ class Hosts:
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
-    monkeypatch.setattr(opened_sets, "_MEET_S", 0.01)
-    monkeypatch.setattr(opened_sets, "_OPEN_S", 0.01)
+    monkeypatch.setenv("SPS_PATIENCE", "0.01")
     monkeypatch.setattr(opened_sets, "_MOST_CLIENTS", 3)
     return Hosts()
 

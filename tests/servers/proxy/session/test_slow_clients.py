@@ -83,7 +83,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             seen.append("ends")
 
     monkeypatch.setattr(buffer_streams, "wait_for", wait_and_tell)
-    monkeypatch.setattr(buffer_streams, "_LOOKUP_TIMEOUT_S", 10 * DEADLINE_S)
+    monkeypatch.setenv("SPS_PATIENCE", "10")
     return seen
 
 
