@@ -13,12 +13,11 @@ from shared_pathways_service.elastic.policy.options import Options
 from shared_pathways_service.elastic.snapshots.slots import Snapshots, SnapshotStore
 from shared_pathways_service.elastic.training.restoring import States
 from shared_pathways_service.events import Event
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["make_states"]
 
 _CHECKPOINTS: Final = "checkpoints"
-#: Seconds at the end for a snapshot in progress.
-_SNAPSHOT_S: Final = 5.0
 
 
 def make_states(
@@ -50,5 +49,5 @@ def make_states(
     snapshots = None
     if options.snapshot_period:
         snapshots = Snapshots(make_store, emit)
-        stack.callback(snapshots.close, _SNAPSHOT_S)
+        stack.callback(snapshots.close, timeouts.SNAPSHOT_AT_END.s)
     return States(checkpoints, snapshots, options.resume_from, emit)

@@ -11,12 +11,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Self
+
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Outcome", "Waiters"]
-
-#: Seconds for threads to end at the close; one that hangs in JAX is left to the process.
-_CLOSE_S: Final = 1.0
 
 
 class Outcome:
@@ -128,6 +127,6 @@ class Waiters:
             waiters, self._waiters = list(self._waiters.values()), {}
         for waiter in waiters:
             waiter.end()
-        deadline = time.monotonic() + _CLOSE_S
+        deadline = timeouts.WAITERS_END.deadline()
         for waiter in waiters:
-            waiter.thread.join(max(0.0, deadline - time.monotonic()))
+            waiter.thread.join(deadline.left_s)

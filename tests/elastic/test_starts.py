@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import jax
 
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
-from shared_pathways_service.elastic.health.starts import LONGEST_START_S, Starts, start_text
+from shared_pathways_service.elastic.health.starts import Starts, start_text
 from shared_pathways_service.elastic.policy.options import Options
+from shared_pathways_service.patience import timeouts
 from tests.elastic.gate import Gate
 
 
@@ -83,7 +84,7 @@ def test_a_start_is_excused_for_a_limited_time() -> None:
     reported, now = {1: 1}, 0.0
     starts = Starts(lambda: reported, lambda: now)
     starts.look()
-    now = LONGEST_START_S - 1
+    now = timeouts.SLICE_START.s - 1
     reported = {1: 3, 2: 2}
     starts.look()
     assert starts.current == {1, 2}

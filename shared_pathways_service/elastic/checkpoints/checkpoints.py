@@ -42,13 +42,12 @@ from shared_pathways_service.events.training import (
     CheckpointRestoring,
     CheckpointSaved,
 )
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Checkpoints"]
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for a save, after which the next one gives it up.
-_LONGEST_S: Final = 1200.0
 #: Characters of a reason: TensorStore's are pages long.
 _LINE: Final = 300
 
@@ -131,7 +130,7 @@ class Checkpoints:
         """
         check_state(state)
         began = time.monotonic()
-        if not self.wait(_LONGEST_S):
+        if not self.wait(timeouts.CHECKPOINT.s):
             self.give_up("the next one is due")
         if progress.step in self._history():
             return
@@ -219,13 +218,14 @@ class Checkpoints:
         self._arrays = self._arrays.anew()
         self._emit(CheckpointFailed(step=save.progress.step, reason=f"it hangs, and {reason}"))
 
-    def close(self, timeout: float = _LONGEST_S) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Waits until no save is in progress, and unlocks the directory.
 
         Args:
-          timeout: Seconds; a save that takes longer is abandoned.
+          timeout: Seconds; a save that takes longer is abandoned. None:
+            20 minutes, and longer on a busy machine.
         """
-        if not self.wait(timeout):
+        if not self.wait(timeouts.CHECKPOINT.s if timeout is None else timeout):
             self.give_up("training ends")
         self._arrays.close()
         if self._lock is not None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
 
-__all__ = ["LONGEST_START_S", "Starts", "start_text"]
+from shared_pathways_service.patience import timeouts
 
-#: Seconds after which a silent slice that starts counts as lost. The service gives a placement up
-#: if its executors cannot be used within 150 s, and then reports another one.
-LONGEST_START_S: Final = 180.0
+__all__ = ["Starts", "start_text"]
 
 
 class Starts:
@@ -77,7 +74,7 @@ class Starts:
         return self.current.intersection(self._served)
 
     def _late(self, now: float) -> set[int]:
-        return {i for i, since in self._since.items() if now - since >= LONGEST_START_S}
+        return {i for i, since in self._since.items() if now - since >= timeouts.SLICE_START.s}
 
 
 def start_text(slices: Collection[int]) -> str:

@@ -20,13 +20,12 @@ from shared_pathways_service.elastic.slices import SliceKey
 from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory, HostArray
 from shared_pathways_service.elastic.trees import Tree, put
 from shared_pathways_service.elastic.waiting import Waiters
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["PeerMemory"]
 
 #: The number of slices that store a piece.
 _PLACES: Final = 2
-#: Seconds for a slice to read a piece.
-_READ_S: Final = 30.0
 
 _Index = tuple[tuple[int | None, int | None, int | None], ...]
 
@@ -182,7 +181,7 @@ class _Reader:
             if copy.slice in self._silent:
                 continue
             outcome = self._waiters.call(copy.slice, functools.partial(_is_unchanged, copy))
-            if not outcome.wait(_READ_S):
+            if not outcome.wait(timeouts.PEER_READ.s):
                 self._silent.add(copy.slice)
                 wrong = f"slice {copy.slice} does not answer"
             elif isinstance(outcome.error, jax.errors.JaxRuntimeError):

@@ -12,7 +12,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 import jax
 
@@ -20,11 +20,9 @@ from shared_pathways_service.elastic.progress import Progress
 from shared_pathways_service.elastic.trees import Tree, copy_on_devices
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import SnapshotFailed, SnapshotTaken
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Held", "SnapshotStore", "Snapshots"]
-
-#: Seconds for a snapshot; one that takes longer hangs with its slice.
-_LONGEST_S: Final = 300.0
 
 
 class Held(Protocol):
@@ -104,7 +102,7 @@ class Snapshots:
     def take(self, state: Tree, progress: Progress) -> None:
         """Starts a snapshot; returns when `state` may be donated."""
         began = time.monotonic()
-        if not self.wait(_LONGEST_S):
+        if not self.wait(timeouts.SNAPSHOT.s):
             self.give_up("the next one is due")
         try:
             store = self._make_store()

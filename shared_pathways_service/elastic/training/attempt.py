@@ -34,13 +34,12 @@ from shared_pathways_service.elastic.trees import Placement, Tree
 from shared_pathways_service.errors import SliceLost
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import TrainingStep
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Attempt", "Loss"]
 
 
 T = TypeVar("T")
-#: Seconds at the end for saves in progress.
-_SAVE_S: Final = 600.0
 #: During a restore, one slice may have finished while another one has not.
 _RESTORE_LOOKS: Final = 3
 
@@ -272,12 +271,12 @@ class Attempt:
         self.settle()
         checkpoints = self._states.checkpoints
         if checkpoints is not None:
-            fetched = functools.partial(checkpoints.wait_for_copies, _SAVE_S)
+            fetched = functools.partial(checkpoints.wait_for_copies, timeouts.SAVES_AT_END.s)
             try:
                 self._barrier.pass_with(fetched, self.slices, "the last save")
             except SliceLost:
                 checkpoints.give_up("its slice does not answer")
-            checkpoints.wait(_SAVE_S)
+            checkpoints.wait(timeouts.SAVES_AT_END.s)
 
     def close(self) -> None:
         """Ends reading ahead."""

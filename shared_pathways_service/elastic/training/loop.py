@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import jax
 
@@ -38,6 +38,7 @@ from shared_pathways_service.events.training import (
     WaitDone,
     WaitStarted,
 )
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["Loop", "Reconnect"]
 
@@ -46,9 +47,6 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 #: Reconnects, and returns the new devices.
 Reconnect = Callable[[], Sequence[jax.Device]]
-
-#: Seconds for the end of a profile.
-_PROFILE_S: Final = 30.0
 
 
 class Loop(Generic[T]):
@@ -124,7 +122,7 @@ class Loop(Generic[T]):
                 self._report.retried("scale_up")
             except Exception as error:  # noqa: BLE001 - raised again unless it is a slice's
                 self._after(error, slices)
-            stop_profile(_PROFILE_S)
+            stop_profile(timeouts.PROFILE_END.s)
 
     def _try(self, train: Callable[[Attempt], T], slices: tuple[int, ...], waited_s: float) -> T:
         with self._attempt(slices, waited_s) as attempt:

@@ -18,13 +18,10 @@ from shared_pathways_service.elastic.trees import Placement, Tree, describe, pla
 from shared_pathways_service.elastic.waiting import Waiters
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.training import StateRestored
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["States"]
 
-#: Seconds for a save that was in progress when a slice was lost.
-_SAVE_S: Final = 60.0
-#: If the slice hangs: seconds for fetches from the slices.
-_HANGING_S: Final = 5.0
 
 T = TypeVar("T")
 #: Makes a call that may wait for slices; raises `SliceLost` if one does not answer.
@@ -80,7 +77,7 @@ class States:
 
         If a slice hangs, fetches from it hang as well, and the wait is short.
         """
-        seconds = _HANGING_S if hangs else _SAVE_S
+        seconds = timeouts.FETCH_FROM_HANGING.s if hangs else timeouts.SAVE_AT_LOSS.s
         reason = "its slice does not answer"
         if self.snapshots is not None and not self.snapshots.wait(seconds):
             self.snapshots.give_up(reason)
@@ -132,21 +129,25 @@ class States:
         """
         if self.snapshots is None or self.checkpoints is None:
             return
-        if not self.checkpoints.wait_for_copies(_HANGING_S):
+        if not self.checkpoints.wait_for_copies(timeouts.FETCH_FROM_HANGING.s):
             self.checkpoints.give_up("training ends")
-        if not self.checkpoints.wait(_SAVE_S):
-            raise TimeoutError(f"a checkpoint has not been written within {_SAVE_S:g} s")
+        if not self.checkpoints.wait(timeouts.SAVE_AT_LOSS.s):
+            raise TimeoutError(
+                f"a checkpoint has not been written within {timeouts.SAVE_AT_LOSS.s:g} s"
+            )
         step = self.snapshots.step
         if step is None or step <= (self.checkpoints.latest_step or 0):
             return
         with Waiters("sps-elastic-rescue") as waiters:
             outcome = waiters.call("fetch", self.snapshots.fetch)
-            if not outcome.wait(_SAVE_S):
-                raise TimeoutError(f"the slices did not return it within {_SAVE_S:g} s")
+            if not outcome.wait(timeouts.SAVE_AT_LOSS.s):
+                raise TimeoutError(
+                    f"the slices did not return it within {timeouts.SAVE_AT_LOSS.s:g} s"
+                )
             found = outcome.result()
         if found is not None:
             self.checkpoints.save(*found)
-            self.checkpoints.wait(_SAVE_S)
+            self.checkpoints.wait(timeouts.SAVE_AT_LOSS.s)
 
     def _newest(
         self, like: Tree, within: Within[Any], slices: Collection[int]
@@ -162,11 +163,11 @@ class States:
                 return "live", state, live.progress
         del live
         if self.checkpoints is not None:
-            self.checkpoints.wait(_SAVE_S)
+            self.checkpoints.wait(timeouts.SAVE_AT_LOSS.s)
         wanted = self._resume_from
         on_disk = self.checkpoints.latest_step if self.checkpoints is not None else None
         if self.snapshots is not None and wanted is None:
-            self.snapshots.wait(_HANGING_S)
+            self.snapshots.wait(timeouts.FETCH_FROM_HANGING.s)
             if self.snapshots.step is not None and self.snapshots.step >= (on_disk or 0):
                 found = within(functools.partial(self.snapshots.restore, like))
                 if found is not None:
