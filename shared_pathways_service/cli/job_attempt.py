@@ -16,16 +16,13 @@ from shared_pathways_service.errors import CapacityError, InvalidRequestError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import HomeLost, ProxyDeleted, ProxyExited
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.job_processes import (
     job_variables,
     kill_job_processes,
 )
 
 __all__ = ["JobAttempt"]
-
-#: Seconds for a program to end by itself after its connection was lost, and after SIGTERM.
-_NOTICE_S = 30.0
-_GRACE_S = 5.0
 
 
 class JobAttempt:
@@ -93,7 +90,7 @@ class JobAttempt:
         # (To the main thread, whose system call it interrupts, and which forwards it.)
         with contextlib.suppress(ProcessLookupError):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-        if not self._ended.wait(_GRACE_S):
+        if not self._ended.wait(timeouts.PROGRAM_END.s):
             kill_job_processes(self._uid)
 
     def _on_start(self) -> None:
@@ -116,5 +113,5 @@ class JobAttempt:
         threading.Thread(target=self._end_after_loss, daemon=True).start()
 
     def _end_after_loss(self) -> None:
-        if not self._ended.wait(_NOTICE_S):
-            self.end_program(f"its connection was lost {_NOTICE_S:g} s ago")
+        if not self._ended.wait(timeouts.PROGRAM_END_BY_ITSELF.s):
+            self.end_program(f"its connection was lost {timeouts.PROGRAM_END_BY_ITSELF.s:g} s ago")

@@ -28,6 +28,8 @@ from shared_pathways_service.manifests.state_parts import (
 )
 from shared_pathways_service.operations.cluster_access import Cluster, Object
 from shared_pathways_service.operations.service_objects import find_own, undone_if_refused
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 
 __all__ = ["claimed", "delete_state", "find_claim", "with_state"]
 
@@ -35,8 +37,6 @@ _CLAIMS: Final = "persistentvolumeclaims"
 _IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 #: Seconds between two polls of a claim that is being deleted.
 _PAUSE_S: Final = 0.2
-#: Seconds for a deleted claim to end, which no running pod uses.
-_END_S: Final = 30.0
 
 
 async def find_claim(cluster: Cluster, service: str) -> Object | None:
@@ -149,7 +149,7 @@ async def _restore(cluster: Cluster, inputs: ServiceInputs) -> None:
       ServiceNotReady: It is still being deleted after some seconds.
     """
     try:
-        async with asyncio.timeout(_END_S):
+        async with within(timeouts.CLAIM_END):
             while (found := await find_claim(cluster, inputs.name)) is not None:
                 if "deletionTimestamp" not in found["metadata"]:
                     return

@@ -7,12 +7,11 @@ import io
 from typing import Any
 
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 
 __all__ = ["read_usage", "usage_as_csv", "usage_as_dict", "utilisation"]
 
-#: Seconds for an answer: the server reads a long history in small pieces, between other work.
-_ANSWER_S = 120.0
 #: First characters by which a spreadsheet takes a text for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -22,7 +21,7 @@ async def read_usage(
 ) -> pb.GetUsageResponse:
     """Requests the usage of a time window, in the form of `GetUsageRequest`."""
     request = pb.GetUsageRequest(by=by, since=since, until=until)
-    return await manager.ask(manager.stub.GetUsage, request, timeout_s=_ANSWER_S)
+    return await manager.ask(manager.stub.GetUsage, request, limit=timeouts.HISTORY_ANSWER)
 
 
 def usage_as_dict(answer: pb.GetUsageResponse, by: str) -> dict[str, Any]:

@@ -20,13 +20,12 @@ from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady, SharedPathwaysError
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.operations.service_readers.base import LogRequest, Proxies, ShowLine
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["LOG_LINES", "ConnectionDetails", "ConnectionService", "OwnEntry", "no_own_entry"]
 
 #: The last lines of the proxy's log that the page shows.
 LOG_LINES: Final = 200
-#: Seconds for an answer of an agent on this machine.
-_AGENT_S: Final = 2.0
 _LINK: Final = ("sps_agent_link_", "sps_agent_tunnel_")
 
 #: Returns this user's connection of a name while its agent lives on this machine.
@@ -159,7 +158,7 @@ async def _agent(entry: Entry | None) -> dict[str, float] | None:
     if entry is None or not entry.metrics:
         return None
     try:
-        timeout = aiohttp.ClientTimeout(total=_AGENT_S)
+        timeout = aiohttp.ClientTimeout(total=timeouts.PAGE_AGENT.s)
         async with (
             aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as client,
             client.get(entry.metrics) as response,

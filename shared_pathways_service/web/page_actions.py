@@ -13,6 +13,8 @@ from typing import Any
 from shared_pathways_service.api.validation import check_dns_label
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.operations.slice_marks import MarkVerb, mark_slice
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.location import with_package_path
 from shared_pathways_service.web.service_feed import ServiceFeed
@@ -20,10 +22,7 @@ from shared_pathways_service.web.service_feed import ServiceFeed
 __all__ = ["PageActions"]
 
 _Body = Mapping[str, Any]
-#: Seconds for `sps delete`, which waits until the proxy has ended.
-_DELETE_S = 120.0
 #: Seconds that the end of the page waits for it, and for its end after SIGTERM.
-_CLOSING_S, _END_S = 10.0, 5.0
 
 
 class PageActions:
@@ -72,7 +71,7 @@ class PageActions:
     async def close(self) -> None:
         """Waits for the connections that are being deleted, then ends what deletes them."""
         if self._deletions:
-            _, late = await asyncio.wait(self._deletions, timeout=_CLOSING_S)
+            _, late = await asyncio.wait(self._deletions, timeout=timeouts.PAGE_DELETIONS_END.s)
             for deletion in late:
                 deletion.cancel()
             if late:
@@ -99,11 +98,12 @@ class PageActions:
             start_new_session=True,
         )
         try:
-            async with asyncio.timeout(_DELETE_S):
+            async with within(timeouts.PAGE_DELETION):
                 answer, told = await process.communicate()
         except TimeoutError:
             raise SharedPathwaysError(
-                f"{name} has not ended within {_DELETE_S:g} s", hint="`sps list` shows its state"
+                f"{name} has not ended within {timeouts.PAGE_DELETION.s:g} s",
+                hint="`sps list` shows its state",
             ) from None
         finally:
             await _end(process)
@@ -142,7 +142,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        async with asyncio.timeout(_END_S):
+        async with within(timeouts.PAGE_COMMAND_END):
             await process.wait()
     except TimeoutError:
         process.kill()

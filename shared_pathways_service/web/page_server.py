@@ -19,6 +19,7 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
 )
 from shared_pathways_service.operations.usage import read_usage, usage_as_csv, usage_as_dict
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.web.connection_details import (
     ConnectionDetails,
     OwnEntry,
@@ -44,7 +45,7 @@ __all__ = ["ADDRESS", "make_application", "serving"]
 ADDRESS = "127.0.0.1"
 _STATIC = Path(__file__).parent / "static"
 #: Seconds between two signs of life of a stream without changes; the page gives up after three.
-_ALIVE_S = 5.0
+_ALIVE_INTERVAL_S = 5.0
 #: Milliseconds after which a page that lost its stream connects again.
 _RETRY_MS = 1000
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -119,7 +120,7 @@ async def serving(
     runner = web.AppRunner(
         make_application(feed, token, own, actions, runs),
         access_log=None,  # its lines would have the token
-        shutdown_timeout=1.0,
+        shutdown_timeout=timeouts.HTTP_SHUTDOWN.s,
         handler_cancellation=True,
     )
     await runner.setup()
@@ -200,7 +201,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
         waiting = asyncio.ensure_future(anext(states, None))
         try:
             while True:
-                done, _ = await asyncio.wait({waiting}, timeout=_ALIVE_S)
+                done, _ = await asyncio.wait({waiting}, timeout=_ALIVE_INTERVAL_S)
                 if not done:
                     await response.write(b"event: alive\ndata:\n\n")
                     continue

@@ -15,6 +15,7 @@ from shared_pathways_service.operations.service_readers.manager_calls import Man
 from shared_pathways_service.operations.service_readers.service_occupancy import (
     detailed_occupancy_of,
 )
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.web.connection_details import ConnectionService
 from shared_pathways_service.web.page_state import State, empty_state, state_of, unreachable
@@ -22,8 +23,6 @@ from shared_pathways_service.web.start_plans import plans_of
 
 __all__ = ["ReadableService", "ServiceFeed"]
 
-#: Seconds for an answer, after which the pages say that the service does not answer.
-_ANSWER_S = 5.0
 #: Seconds between two readings of a service of Google's: each lists objects of the cluster.
 _SLOW_INTERVAL_S = 5.0
 
@@ -73,7 +72,7 @@ class ServiceFeed:
           ServiceNotReady: It does not answer, or is one of Google's, which keep no history.
         """
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._was_read.wait(), _ANSWER_S)
+            await asyncio.wait_for(self._was_read.wait(), timeouts.PAGE_ANSWER.s)
         if self._manager is None:
             about = self._state["service"].get("service", {})
             reason = about.get("error") or "it has not answered yet, or keeps no history"
@@ -123,7 +122,7 @@ class ServiceFeed:
             undo.callback(setattr, self, "_manager", None)
             while self._watched.is_set():
                 answer = await manager.ask(
-                    manager.stub.GetStatus, pb.GetStatusRequest(), timeout_s=_ANSWER_S
+                    manager.stub.GetStatus, pb.GetStatusRequest(), limit=timeouts.PAGE_ANSWER
                 )
                 await self._answered(_state_of(answer, manager, self._home))
                 await asyncio.sleep(self._interval_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.event_messages import decision_sentence
 from shared_pathways_service.web.slice_history import KINDS, history_rows
@@ -13,8 +14,6 @@ __all__ = ["HISTORY_LIMIT", "explain", "read_history"]
 
 #: Decisions in one answer; the page asks on from the last one.
 HISTORY_LIMIT = 20_000
-#: Seconds for them.
-_HISTORY_S = 120.0
 
 
 async def read_history(manager: Manager, since: float, after: int) -> dict[str, Any]:
@@ -33,7 +32,10 @@ async def read_history(manager: Manager, since: float, after: int) -> dict[str, 
     last = after
     async with manager.translating():
         pages = manager.stub.GetHistory(
-            request, metadata=manager.metadata, wait_for_ready=True, timeout=_HISTORY_S
+            request,
+            metadata=manager.metadata,
+            wait_for_ready=True,
+            timeout=timeouts.HISTORY_ANSWER.s,
         )
         async for page in pages:
             found += page.events

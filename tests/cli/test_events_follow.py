@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import grpc
-import pytest
 
 from harness.processes import run_async
 from harness.programs import DEADLINE_S
 from shared_pathways_service.cli.commands.manager import events
 from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol.versions import version_metadata
 from tests.protocol.hearing import HearingStub
@@ -41,10 +41,7 @@ class Restarting:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "it is started again")
 
 
-def test_a_manager_is_given_up_only_after_a_long_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A second failure in a row is one too many.
-    monkeypatch.setattr(events, "_PATIENCE_S", 0.0)
-
+def test_a_manager_is_given_up_only_after_a_long_absence() -> None:
     async def follow() -> tuple[list[int], int, str]:
         told: list[int] = []
         servicer = Restarting()
@@ -53,7 +50,11 @@ def test_a_manager_is_given_up_only_after_a_long_absence(monkeypatch: pytest.Mon
                 stub: Any = HearingStub(plain, servicer.heard)
                 manager = Manager(stub=stub, metadata=(), address="here", version="1")
                 following = events._follow(
-                    manager, pb.GetHistoryRequest(), 0, lambda said: told.append(said.sequence)
+                    manager,
+                    pb.GetHistoryRequest(),
+                    0,
+                    lambda said: told.append(said.sequence),
+                    away=Timeout(0.0),  # a second failure in a row is one too many
                 )
                 await asyncio.wait_for(following, DEADLINE_S)
         except ServiceNotReady as error:

@@ -18,6 +18,7 @@ from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.paths import port_forward
 from shared_pathways_service.operations.service_readers.kubernetes import open_cluster
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from tests.cluster_state.services import SERVICE
@@ -40,7 +41,7 @@ def test_each_way_of_asking_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch
         place, settings = Place(context="c"), Settings.load()
         async with asyncio.timeout(90.0), manager_of(place, settings) as manager:
             with pytest.raises(AccessDenied, match="not you"):
-                await manager.ask(manager.stub.GetUsage, pb.GetUsageRequest(), timeout_s=600.0)
+                await manager.ask(manager.stub.GetUsage, pb.GetUsageRequest(), limit=Timeout(600.0))
         with pytest.raises(AccessDenied, match="not you"):
             async with asyncio.timeout(90.0):
                 await events._show(place, pb.GetHistoryRequest(), follow=False, as_json=False)

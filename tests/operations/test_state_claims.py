@@ -285,6 +285,6 @@ def test_a_claim_that_was_deleted_and_does_not_end_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state_claims, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(state_claims, "_END_S", 0.0)
+    monkeypatch.setenv("SPS_PATIENCE", "0.01")
     with pytest.raises(ServiceNotReady, match="another command has deleted its claim pw-state"):
         asyncio.run(deploy_twice(Shared(looks_until_end=-1)))

@@ -8,8 +8,6 @@ import pytest
 from playwright.sync_api import Browser
 
 from harness.chromium import chromium, skip_without_chromium
-from harness.processes import DEADLINE_S
-from shared_pathways_service.web import service_feed
 
 
 @pytest.fixture(scope="module")
@@ -23,4 +21,4 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def patient_feed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits longer for a service than 5 s, which a busy machine may take for an answer."""
-    monkeypatch.setattr(service_feed, "_ANSWER_S", DEADLINE_S)
+    monkeypatch.setenv("SPS_PATIENCE", "20")

@@ -12,7 +12,6 @@ import pytest
 
 from harness.processes import DEADLINE_S, KIND, Service, run_async
 from harness.web_page import TOKEN, ReaderAt, Script
-from shared_pathways_service.web import page_actions
 from shared_pathways_service.web.page_actions import PageActions
 from shared_pathways_service.web.page_server import serving
 from shared_pathways_service.web.service_feed import ServiceFeed
@@ -131,8 +130,6 @@ def test_actions_change_the_service_or_say_why_not(service: Service) -> None:
 def test_a_deletion_outlives_its_page_but_not_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_actions, "_CLOSING_S", 0.0)
-
     async def exists(name: str) -> None:
         while not (tmp_path / name).exists():
             await asyncio.sleep(0.01)
@@ -150,6 +147,7 @@ def test_a_deletion_outlives_its_page_but_not_the_server(
                 await exists("ada-job.ended")
                 endless = asyncio.create_task(actions.act("delete", {"name": "bob-job"}))
                 await exists("bob-job.began")
+                monkeypatch.setenv("SPS_PATIENCE", "0.01")
             await asyncio.wait([endless])
             assert endless.cancelled()
 

@@ -12,10 +12,11 @@ import urllib.request
 from collections.abc import Iterator
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from shared_pathways_service.patience import timeouts
+
 __all__ = ["CuttableLink"]
 
 _MAX_HEAD = 65536
-_CONNECT_S = 10.0
 
 
 class CuttableLink:
@@ -89,8 +90,10 @@ class CuttableLink:
     def _dial(self, host: str, port: int) -> socket.socket:
         proxy = self._proxy
         if proxy is None or urllib.request.proxy_bypass(host):
-            return socket.create_connection((host, port), _CONNECT_S)
-        server = socket.create_connection((proxy.hostname, proxy.port or 80), _CONNECT_S)
+            return socket.create_connection((host, port), timeouts.VERIFY_CONNECT.s)
+        server = socket.create_connection(
+            (proxy.hostname, proxy.port or 80), timeouts.VERIFY_CONNECT.s
+        )
         try:
             _request_tunnel(server, proxy, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except BaseException:

@@ -20,6 +20,7 @@ from shared_pathways_service.constants import NOT_RESUMABLE
 from shared_pathways_service.errors import SharedPathwaysError, from_json
 from shared_pathways_service.events.session import ServiceWarning
 from shared_pathways_service.events.tenants import TenantQueued
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.location import with_package_path
 
 __all__ = ["Tenant"]
@@ -27,8 +28,6 @@ __all__ = ["Tenant"]
 _PROGRAM = "shared_pathways_service.cli.verification.tenant_program"
 #: Lines of a client's standard error that an error shows.
 _TAIL = 5
-#: Seconds for a client to end on request; its agent cleans up in any case.
-_END_S = 60.0
 
 
 class Tenant:
@@ -108,7 +107,7 @@ class Tenant:
                     hint="a longer --timeout may help",
                 ) from None
             if message is None:
-                code = self._process.wait(_END_S)
+                code = self._process.wait(timeout=timeouts.VERIFY_TENANT_END.s)
                 raise SharedPathwaysError(f"{self.name} ended with exit code {code}{self._tail()}")
             self._connected = self._connected or message["kind"] == "connected"
             if message["kind"] == "failed" and "failed" not in kinds:
@@ -163,7 +162,7 @@ class Tenant:
     def kill(self) -> None:
         """Ends the client without a chance to clean up."""
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(_END_S)
+        self._process.wait(timeouts.VERIFY_TENANT_END.s)
 
     def close(self) -> None:
         """Ends the client, and kills it if it does not end in time; a second call has no effect."""
@@ -174,10 +173,10 @@ class Tenant:
             # It may be waiting in a queue, and does not read orders yet.
             self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(_END_S)
+            self._process.wait(timeouts.VERIFY_TENANT_END.s)
         except subprocess.TimeoutExpired:
             self.kill()
-        self._reader.join(_END_S)
+        self._reader.join(timeouts.VERIFY_TENANT_END.s)
         if self._process.stdout:
             self._process.stdout.close()
 

@@ -12,16 +12,16 @@ import grpc
 import grpc.aio
 
 from shared_pathways_service.errors import VersionSkew
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
 from shared_pathways_service.rmclient.failures import translate
 from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.version import __version__
 
-__all__ = ["ANSWER_S", "Manager"]
+__all__ = ["Manager"]
 
-#: Seconds for an answer, also from a resource manager that is restarting.
-ANSWER_S = 10.0
 
 _Answer = TypeVar("_Answer")
 
@@ -49,14 +49,14 @@ class Manager:
         method: Callable[..., Awaitable[_Answer]],
         request: object,
         *,
-        timeout_s: float = ANSWER_S,
+        limit: Timeout = timeouts.MANAGER_CALL,
     ) -> _Answer:
         """Makes a call, and waits for a resource manager that is restarting.
 
         Args:
           method: A method of the stub.
           request: The request.
-          timeout_s: Seconds for the answer.
+          limit: The time for the answer.
 
         Raises:
           VersionSkew: The service is too old for this call.
@@ -65,14 +65,14 @@ class Manager:
         """
         async with self.translating():
             return await method(
-                request, metadata=self.metadata, timeout=timeout_s, wait_for_ready=True
+                request, metadata=self.metadata, timeout=limit.s, wait_for_ready=True
             )
 
     async def status(self) -> pb.GetStatusResponse:
         """Returns holders and waiting tenants; raises the errors of `ask`."""
         calls = ManagerCalls(stub=self.stub, metadata=self.metadata)
         async with self.translating():
-            return await calls.status(ANSWER_S)
+            return await calls.status(timeouts.MANAGER_CALL.s)
 
     @contextlib.asynccontextmanager
     async def translating(self) -> AsyncIterator[None]:

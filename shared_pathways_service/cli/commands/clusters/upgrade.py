@@ -34,6 +34,7 @@ from shared_pathways_service.cluster_state.service_reading import (
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_objects
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from shared_pathways_service.operations.service_objects import NewObjects
 
 __all__ = ["upgrade"]
-
-#: Seconds for the pods of the old service to end.
-_END_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,7 +227,7 @@ async def _replace(cluster: Cluster, jobset: Object, after: ServiceInputs) -> No
     from shared_pathways_service.operations import deployment  # noqa: PLC0415 - aiohttp
 
     try:
-        await deployment.delete(cluster, jobset, timeout_s=_END_S)
+        await deployment.delete(cluster, jobset, timeout_s=timeouts.OLD_PODS_END.s)
         await deployment.create(cluster, after)
     except BaseException:
         # Also on an interrupt: between the two calls there is no service.

@@ -19,16 +19,14 @@ from shared_pathways_service.cli.options.cluster_options import Place, takes_pla
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.rmclient.event_stream import EventStream
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["events"]
 
-#: Seconds without a connection after which the command gives up.
-_PATIENCE_S = 60.0
-#: Seconds for a history of any length: the server reads it in small pieces, between other work.
-_HISTORY_S = 600.0
 #: Codes with which a call ends if its output is read slowly, as through a pager: the server waits
 #: only so long for each page, and the whole call has a deadline.
 _TOO_SLOW = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -104,7 +102,10 @@ async def _show_history(
     """Shows past decisions; returns the sequence number of the last one."""
     while True:
         pages = manager.stub.GetHistory(
-            request, metadata=manager.metadata, wait_for_ready=True, timeout=_HISTORY_S
+            request,
+            metadata=manager.metadata,
+            wait_for_ready=True,
+            timeout=timeouts.WHOLE_HISTORY.s,
         )
         shown, last = 0, 0
         try:
@@ -133,6 +134,7 @@ async def _follow(
     request: pb.GetHistoryRequest,
     last: int,
     show: Callable[[pb.EventMessage], None],
+    away: Timeout = timeouts.MANAGER_AWAY,
 ) -> None:
     """Shows decisions after `last`, across restarts of the resource manager."""
     versions = pb.VersionRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX)
@@ -151,7 +153,7 @@ async def _follow(
         manager.stub,
         watch_request,
         metadata=manager.metadata,
-        patience_s=_PATIENCE_S,
+        patience_s=away.s,
     )
     async with manager.translating():
         await stream.follow(take)

@@ -14,14 +14,13 @@ from shared_pathways_service.cli.errors import FAILED
 from shared_pathways_service.cli.lookups.place_readers import manager_of
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.event_log import Replay
 from shared_pathways_service.scheduling.event_log import replay as run_again
 
 __all__ = ["replay"]
-
-_ANSWER_S = 600.0
 
 
 @takes_place
@@ -73,7 +72,7 @@ async def _export(place: Place) -> str:
         pages = manager.stub.ExportLog(
             pb.ExportLogRequest(),
             metadata=manager.metadata,
-            timeout=_ANSWER_S,
+            timeout=timeouts.WHOLE_HISTORY.s,
             wait_for_ready=True,
         )
         return "".join([page.text async for page in pages])

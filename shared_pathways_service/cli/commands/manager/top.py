@@ -28,6 +28,7 @@ from shared_pathways_service.operations.service_readers.service_occupancy import
     detailed_occupancy_of,
 )
 from shared_pathways_service.operations.usage import read_usage, utilisation
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 _HOUR_S = 3600.0
-#: Seconds without an answer of the resource manager after which the command gives up.
-_PATIENCE_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +115,7 @@ async def _snapshots(manager: Manager, interval: float) -> AsyncGenerator[_Snaps
             last_answer = time.monotonic()
         except ServiceNotReady as error:
             # Most likely it restarts: keep showing the last snapshot.
-            if time.monotonic() - last_answer > _PATIENCE_S:
+            if time.monotonic() - last_answer > timeouts.MANAGER_AWAY.s:
                 raise
             snapshot = dataclasses.replace(snapshot, failure=error.message)
 

@@ -33,6 +33,7 @@ from shared_pathways_service.operations.disruptions import (
     moments,
 )
 from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.grpc_errors import error_of
@@ -45,8 +46,6 @@ __all__ = ["chaos", "parse_duration"]
 _Answer = TypeVar("_Answer")
 
 _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
-#: Seconds for the service to answer.
-_ANSWER_S: Final = 10.0
 #: Status codes of calls to a service that is ending.
 _ENDING: Final = (
     grpc.StatusCode.UNAVAILABLE,
@@ -261,7 +260,7 @@ class _Service:
     def __init__(self, link: ServiceLink, paths: RuntimePaths) -> None:
         self._link = link
         self._paths = paths
-        self._call: dict[str, Any] = {"metadata": link.metadata, "timeout": _ANSWER_S}
+        self._call: dict[str, Any] = {"metadata": link.metadata, "timeout": timeouts.MANAGER_CALL.s}
 
     async def slices(self) -> list[SliceView]:
         """Returns all slices from the resource manager's status."""

@@ -15,6 +15,7 @@ from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
 from shared_pathways_service.operations.service_readers.embedded.status_counters import limits_of
 from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of, only
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
 from shared_pathways_service.protocol.grpc_errors import error_of
@@ -25,8 +26,6 @@ __all__ = ["read_status"]
 
 _Answer = TypeVar("_Answer")
 
-#: Seconds for an answer, also from a resource manager that is restarting.
-_ANSWER_S = 10.0
 #: Seconds between two polls while waiting.
 _POLL_S = 0.1
 
@@ -98,11 +97,11 @@ async def _read_processes_and_manager(
     processes = link.supervisor.GetProcesses(
         sup_pb.GetProcessesRequest(),
         metadata=link.metadata,
-        timeout=_ANSWER_S,
+        timeout=timeouts.MANAGER_CALL.s,
         wait_for_ready=True,
     )
     manager = ManagerCalls(stub=link.resource_manager, metadata=link.metadata)
-    occupancy = manager.status(_ANSWER_S)
+    occupancy = manager.status(timeouts.MANAGER_CALL.s)
     return await asyncio.gather(
         _answer(processes, "the supervisor of the service", link),
         _answer(occupancy, "the resource manager of the service", link),

@@ -16,6 +16,7 @@ from shared_pathways_service.operations.service_readers.shown_counters import (
     Counters,
     ProxyCounters,
 )
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import proxy_status_pb2 as pb
 from shared_pathways_service.protocol import proxy_status_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
@@ -25,9 +26,6 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["limits_of", "read_counters"]
-
-#: Seconds for a proxy to answer: a busy or hung proxy must not delay the others.
-_ANSWER_S = 5.0
 
 
 async def read_counters(settings: Settings, name: str | None = None) -> Counters:
@@ -47,7 +45,9 @@ async def read_counters(settings: Settings, name: str | None = None) -> Counters
         undo.push_async_callback(link.close)
         try:
             found = await link.supervisor.GetProcesses(
-                sup_pb.GetProcessesRequest(), metadata=link.metadata, timeout=_ANSWER_S
+                sup_pb.GetProcessesRequest(),
+                metadata=link.metadata,
+                timeout=timeouts.COUNTERS_CALL.s,
             )
         except grpc.aio.AioRpcError as error:
             raise error_of(error, service="the service", address=link.state.address) from error
@@ -70,7 +70,7 @@ async def _read(paths: RuntimePaths, proxy: sup_pb.Proxy) -> list[Family] | None
         token = read_token(str(paths.proxy_token(proxy.uid)))
         async with grpc.aio.insecure_channel(proxy.address) as channel:
             response = await pb_grpc.ProxyStatusStub(channel).GetCounters(
-                pb.GetCountersRequest(), metadata=bearer(token), timeout=_ANSWER_S
+                pb.GetCountersRequest(), metadata=bearer(token), timeout=timeouts.COUNTERS_CALL.s
             )
     except (grpc.aio.AioRpcError, InvalidRequestError):
         # The proxy ended meanwhile, or hangs; the rest of the status is still useful.

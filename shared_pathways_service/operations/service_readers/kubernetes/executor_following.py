@@ -11,11 +11,9 @@ from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import watch
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.service_readers.kubernetes.pod_logs import PodLogs
+from shared_pathways_service.patience import timeouts
 
 __all__ = ["follow_until_proxy_ends"]
-
-#: Seconds from the end of a proxy: its executors end after it, and their workers report that.
-_LAST_LINES_S = 2.0
 
 
 async def follow_until_proxy_ends(cluster: Cluster, name: str, logs: PodLogs, lines: int) -> None:
@@ -36,7 +34,7 @@ async def follow_until_proxy_ends(cluster: Cluster, name: str, logs: PodLogs, li
 
 async def _wait_for_last_lines(cluster: Cluster, name: str) -> None:
     await _wait_until_ended(cluster, name)
-    await asyncio.sleep(_LAST_LINES_S)
+    await asyncio.sleep(timeouts.EXECUTORS_LAST_LINES.s)
 
 
 async def _wait_until_ended(cluster: Cluster, name: str) -> None:

@@ -25,6 +25,7 @@ from shared_pathways_service.kube.paths import item
 from shared_pathways_service.manifests.names import PROXY_CONTAINER
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol.ifrt.probe import probe
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.tunnel.relay import Relay
@@ -34,8 +35,6 @@ __all__ = ["proxy_credentials_check"]
 Object = Mapping[str, Any]
 
 _NAME = "proxy credentials"
-#: Seconds that a connection must stay open to a proxy that needs ALTS, which cannot be called here.
-_SILENT_S = 2.0
 
 
 async def proxy_credentials_check(
@@ -95,7 +94,7 @@ async def _running(cluster: Cluster, job_name: str) -> tuple[Object, str]:
 
 def _connect(address: str, timeout_s: float, *, is_plaintext: bool) -> None:
     if not is_plaintext:
-        wait_until_silent(address, min(_SILENT_S, timeout_s))
+        wait_until_silent(address, min(timeouts.PROXY_SILENCE.s, timeout_s))
         return
     check_plaintext(address, timeout_s)
     greeting = greet(address, timeout_s)

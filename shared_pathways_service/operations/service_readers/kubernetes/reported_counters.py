@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shared_pathways_service.metrics.measurement_messages import families_of
-from shared_pathways_service.operations.service_readers.manager_calls import ANSWER_S
 from shared_pathways_service.operations.service_readers.shown_counters import (
     Counters,
     ProxyCounters,
 )
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import proxy_status_pb2 as status_pb
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
@@ -28,5 +28,7 @@ async def reported_counters(
         one.tenant: ProxyCounters(
             None, families_of(status_pb.GetCountersResponse(families=one.families))
         )
-        async for one in stub.GetProxyCounters(request, timeout=ANSWER_S, wait_for_ready=True)
+        async for one in stub.GetProxyCounters(
+            request, timeout=timeouts.MANAGER_CALL.s, wait_for_ready=True
+        )
     }
