@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from shared_pathways_service.patience import timeouts
+
 __all__ = ["Raised", "all_raised"]
 
 _ROOT = Path(__file__).parents[2]
@@ -130,7 +132,7 @@ def _words(node: ast.expr, names: Names, depth: int = 0) -> str:
         case ast.JoinedStr(values=values):
             return "".join(map(inner, values))
         case ast.FormattedValue(value=value):
-            return inner(value)
+            return _timeout(value) or inner(value)
         case ast.BinOp(op=ast.Add(), left=left, right=right):
             return inner(left) + inner(right)
         case ast.IfExp(body=body, orelse=orelse):
@@ -144,6 +146,14 @@ def _words(node: ast.expr, names: Names, depth: int = 0) -> str:
             text = _words(names[f"{name}()"], known, depth + 1)
             return text if _OPEN not in text else _other(node)
     return _other(node)
+
+
+def _timeout(node: ast.expr) -> str:
+    """Returns the seconds of a time-out on a quiet machine; empty: it is something else."""
+    match node:
+        case ast.Attribute(attr="s", value=ast.Attribute(attr=name, value=ast.Name(id="timeouts"))):
+            return _constant(getattr(timeouts, name).seconds)
+    return ""
 
 
 def _constant(value: object) -> str:

@@ -82,6 +82,14 @@ compile_cache_bytes = 100_000_000
 """
 
 _OTHERS = """
+## How long to wait
+
+Time-outs adapt to the machine: a process measures how long it waits for a processor, how busy the
+machine is, and whether it was stalled, and multiplies each time-out by 1 (a quiet machine) to 10.
+`SPS_PATIENCE` sets this factor instead, from 0.01 to 100, for a process and those that it starts:
+the agent of a connection, and the servers of an embedded service. Intervals and your own limits,
+such as `connect(timeout=…)` and `queue_timeout=`, remain what they are ([ADR 145]).
+
 ## Variables of limits
 
 These are an operator's limits for proxies. [Isolation](../isolation.md) says what each counts.
@@ -107,6 +115,7 @@ Afterwards their old values are restored.
 | `SPS_JOB_ID` | of `sps submit`: the mark of the job's processes, which end with the attempt |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
 
+[ADR 145]: ../adr/0145-time-outs-come-from-one-table-and-adapt-to-the-machine.md
 [ADR 129]: ../adr/0129-small-uploads-to-a-local-proxy-go-one-at-a-time.md
 """
 

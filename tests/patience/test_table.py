@@ -1,0 +1,175 @@
+"""Time-outs are in one table, and tests do not replace them (ADR 145)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PACKAGE = "shared_pathways_service"
+#: What may use a time-out, and what may not replace one.
+_USERS = (_PACKAGE, "tests", "harness", "stress", "benchmarks", "conformance")
+
+#: How names of seconds end that are no time-outs: intervals, pauses between tries, and ages.
+_NO_TIMEOUT = (
+    *("_INTERVAL_S", "_EVERY_S", "_POLL_S", "_LOOK_S", "_PAUSE_S", "_DELAY_S", "_RETRY_S"),
+    *("_BACKOFF_S", "_KEPT_S", "_AGE_S", "_AFTER_S", "_PER_S", "_HOUR_S"),
+)
+#: Where seconds are something else altogether: the table, what several processes agree on, fields
+#: of objects of Kubernetes, periods of the scheduler's book, and settings of XLA.
+_OTHER_SECONDS = ("constants", "manifests/", "patience/", "scheduling/", "servers/xla/", "testing/")
+#: How tests wait for a longer or a shorter time.
+_SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
+#: Other seconds that are no time-outs, by their module.
+_NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
+    "flags/policies": {"_WARNING_S"},  # the default of an option
+    "jax_client/attachment": {"_LEAST_S"},
+    "jax_client/plugin/plugin": {"_SOON_S", "_FIRST_ATTEMPT_S"},
+    "kube/retry_rules": {"_FIRST_S", "_LONGEST_S", "_LONGEST_ASKED_S"},  # pauses
+    "kube/single_requests": {"_READY_FOR_S"},  # what is known is valid for so long
+    "kube/tokens": {"_MARGIN_S"},
+    "operations/disruptions": {"_LONGEST_DOWN_S"},  # the limit of an option
+    "rmclient/blocking_stream": {"_SOON_S"},
+    "runtime/backoff": {"_FIRST_S", "_LONGEST_S"},
+    "runtime/setting_readers": {"_SHORTEST_DEADLINE_S"},  # the limit of an option
+    "servers/executor/executor_service": {"PATIENCE_S"},  # gathers messages
+    "servers/proxy/callbacks/callbacks": {"_PATIENCE_S", "_ORDER_S", "LATE_S"},  # order, logging
+    "servers/proxy/execution/in_flight": {"_BRIEF_S", "_LONG_S"},  # lengths of programs
+    "servers/proxy/executors/executors": {"_FREED_WAIT_S"},  # gathers messages
+    "servers/proxy/transport/late_requests": {"_ROUND_S"},  # an interval
+    # Defers time-outs that several processes agree on (ADR 42).
+    "servers/resource_manager/patience": {
+        *("_STALLED_S", "_CATCH_UP_S", "_HELD_S", "_COMING_S", "_COMING_MOST_S")
+    },
+    "servers/resource_manager/steady_clock": {"_SET_BACK_S"},
+    "servers/serving/listening": {"STOP_S"},  # less than the grace period of a pod
+    "servers/supervisor/proxy_requests": {"_LONGEST_HOLD_S"},  # the limit of an option
+    "servers/supervisor/restarts": {"SETTLED_S"},
+    "servers/worker/manager_session": {"_LATE_S"},  # logging
+    "session/cloud_metrics": {"SPACING_S", "REPEAT_S"},
+    "tunnel/link/link_end": {"_ACK_S", "_ASLEEP_S"},  # gathers messages; a stall
+    "tunnel/link/pacing": {"_BASE_S", "_GROW_S", "_SHRINK_S"},
+    "web/page_state": {"_ROUNDING_S"},
+    "web/slice_history": {"_SAME_EVENT_S"},
+}
+
+
+def timeout_errors(root: Path, package: str, known: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Yields a line for each constant of seconds that is a time-out outside of the table."""
+    unneeded = {f"{module}: {name}" for module, names in known.items() for name in names}
+    for path in sorted((root / package).rglob("*.py")):
+        module = path.relative_to(root / package).with_suffix("").as_posix()
+        if module.startswith(_OTHER_SECONDS):
+            continue
+        for name in _numbers_of(ast.parse(path.read_text())):
+            if not name.endswith("_S") or name.endswith(_NO_TIMEOUT):
+                continue
+            unneeded.discard(f"{module}: {name}")
+            if name not in known.get(module, ()):
+                yield f"{module}: {name} is a time-out: it belongs into patience/timeouts.py"
+    for name in sorted(unneeded):
+        yield f"{name} is gone: remove it from _NOT_TIMEOUTS"
+
+
+def _numbers_of(tree: ast.Module) -> Iterator[str]:
+    """Yields the names of the module's constants that are numbers."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=True))
+            for name, value in pairs:
+                if isinstance(name, ast.Name) and _is_number(value):
+                    yield name.id
+
+
+def _is_number(value: ast.expr) -> bool:
+    if isinstance(value, ast.BinOp):
+        return _is_number(value.left) or _is_number(value.right)
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float)
+
+
+def replaced_timeouts(root: Path, folders: Iterable[str]) -> Iterator[str]:
+    """Yields a line for each call that replaces something in the table of time-outs."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and _replaces_timeouts(node):
+                    yield f"{path.relative_to(root)}:{node.lineno} replaces a time-out: set {_SET}"
+
+
+def _replaces_timeouts(call: ast.Call) -> bool:
+    if ast.unparse(call.func).rpartition(".")[2] not in ("setattr", "patch", "object"):
+        return False
+    return any("timeouts" in ast.unparse(argument) for argument in call.args[:1])
+
+
+def test_every_time_out_of_the_package_is_in_the_table() -> None:
+    assert list(timeout_errors(_ROOT, _PACKAGE, _NOT_TIMEOUTS)) == []
+
+
+def test_no_test_replaces_a_time_out() -> None:
+    assert list(replaced_timeouts(_ROOT, _USERS)) == []
+
+
+def test_every_time_out_is_used() -> None:
+    table = {name for name, value in vars(timeouts).items() if isinstance(value, Timeout)}
+    used = {
+        node.attr
+        for path in (_ROOT / _PACKAGE).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "timeouts"
+    }
+    assert table == used
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("_ANSWER_S = 5.0", True),
+        ("_ANSWER_S: Final = 2 * 60", True),
+        ("_FIRST, _ANSWER_S = 1, 5.0", True),
+        ("_POLL_S = 0.1", False),
+        ("_RETRY_INTERVAL_S = 5.0", False),
+        ("ANSWERS = 5", False),
+        ("_ANSWER_S = timeouts.ANSWER.seconds", False),
+    ],
+)
+def test_a_time_out_elsewhere_is_found(source: str, *, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "tried" / "one.py").write_text(source)
+    found = list(timeout_errors(tmp_path, "tried", {}))
+    assert bool(found) is is_found
+    assert all("one: _ANSWER_S" in line for line in found)
+
+
+def test_an_exception_without_need_is_found(tmp_path: Path) -> None:
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "tried" / "one.py").write_text("_A_S = 5.0\n")
+    known = {"one": {"_A_S", "_B_S"}}
+    found = list(timeout_errors(tmp_path, "tried", known))
+    assert found == ["one: _B_S is gone: remove it from _NOT_TIMEOUTS"]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ('monkeypatch.setattr(timeouts, "GIT", Timeout(1.0))', True),
+        ('patched.setattr("package.patience.timeouts.GIT", 1)', True),
+        ('mock.patch.object(patience.timeouts, "GIT")', True),
+        ('monkeypatch.setattr(module, "_PAUSE_S", 0.0)', False),
+        ('monkeypatch.setenv("SPS_PATIENCE", "0.1")', False),
+        ("run(timeouts.GIT)", False),
+    ],
+)
+def test_a_replaced_time_out_is_found(source: str, *, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "tried" / "test_one.py").write_text(source)
+    assert bool(list(replaced_timeouts(tmp_path, ["tried"]))) is is_found
