@@ -72,11 +72,13 @@ def _layer(item: pytest.Item, reach: Reach, root: Path) -> str:
 
 
 def _code(item: pytest.Item) -> Iterator[object]:
-    """Yields the functions of a test and of its fixtures."""
+    """Yields the functions of a test and of its fixtures, and the values of its parameters."""
     if isinstance(item, pytest.Function):
         yield item.function
         for definitions in item._fixtureinfo.name2fixturedefs.values():
             yield from (definition.func for definition in definitions)
+        if hasattr(item, "callspec"):
+            yield from item.callspec.params.values()
 
 
 @pytest.hookimpl(wrapper=True)

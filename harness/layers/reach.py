@@ -16,8 +16,7 @@ class Reach:
     """Answers whether code can reach something, by the names in it; remembers the answers.
 
     Names are followed through functions and classes of some packages. A class counts with all its
-    methods, as nothing says which of them is called. What is only named by a string, or passed by a
-    parameter of a test, is not seen.
+    methods, as nothing says which of them is called. What is only named by a string is not seen.
 
     Args:
       packages: Top-level packages whose code is followed.

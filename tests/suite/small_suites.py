@@ -17,7 +17,7 @@ __all__ = ["Ended", "run_suite"]
 _CONFTEST = 'pytest_plugins = ("harness.layers.plugin", "harness.suite.recorder")\n'
 _CONFIGURATION = """
 [pytest]
-addopts = -ra --strict-markers -p no:cacheprovider
+addopts = -ra --strict-markers -p no:cacheprovider -p xdist
 testpaths = tests
 markers =
     heavy: alone
@@ -65,6 +65,8 @@ def run_suite(root: Path, modules: Mapping[str, str]) -> Ended:
     environment = {
         **os.environ,
         "CI": "",
+        # (They take most of the time of a start.)
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTEST_XDIST_WORKER": "",
         "PYTHONPATH": str(REPOSITORY),
         "SPS_CACHE_DIR": str(root / "cache"),
