@@ -18,7 +18,7 @@ __all__ = ["CACHE_DIR", "real_cluster", "sayer", "skip_without_testbed", "testbe
 
 #: Before tests get a cache directory of their own.
 CACHE_DIR = Settings.load().cache_dir
-_MAY_BUILD = pytest.StashKey[bool]()
+_MISSING = pytest.StashKey[str]()
 
 
 def real_cluster(config: pytest.Config) -> dict[str, str]:
@@ -35,37 +35,47 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds the control plane where it is needed: in a test's own time it would take too long."""
     config = session.config
     needed = [item for item in session.items if layer_of(item) == "testbed"]
-    # A run of `tests/manifests`, say, has one such test, and is not for it.
-    may_build = config.stash[_MAY_BUILD] = (
-        os.environ.get("CI") == "true"
-        or len(needed) == len(session.items)
-        or "testbed" in config.option.markexpr.replace("not testbed", "")
-    )
-    if needed and may_build and not (config.option.collectonly or real_cluster(config)):
-        # That it cannot be built is said by the fixture.
-        with contextlib.suppress(TestbedUnavailable):
+    if not needed or config.option.collectonly:
+        return
+    if real_cluster(config):
+        config.stash[_MISSING] = "needs a testbed, and this run is on a real cluster"
+        return
+    # A run of `tests/manifests`, say, has some such tests, and is not for them.
+    is_for_them = len(needed) == len(session.items)
+    if is_for_them or _is_ci() or "testbed" in config.option.markexpr.replace("not testbed", ""):
+        try:
             find_or_build(CACHE_DIR, sayer(config))
+        except TestbedUnavailable as error:
+            # (In CI the fixture raises it.)
+            if not _is_ci():
+                sayer(config)(f"NO TESTBED, its tests are skipped: {error}")
+                config.stash[_MISSING] = f"no testbed: {error}"
+    elif find_built(CACHE_DIR) is None:
+        config.stash[_MISSING] = (
+            "no testbed is built: `pytest -m testbed` builds it, once (docs/testbed.md)"
+        )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips tests that need what is missing: here, so that pytest has one line for all of them."""
+    reason = item.config.stash.get(_MISSING, None)
+    if reason is not None and layer_of(item) == "testbed":
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def testbed_programs(request: pytest.FixtureRequest) -> Programs:
     """The programs of the control plane; a test that needs them is of layer `testbed`."""
-    config = request.config
-    if real_cluster(config):
-        pytest.skip("needs a testbed, and this run is on a real cluster")
-    if not config.stash[_MAY_BUILD]:
-        if (built := find_built(CACHE_DIR)) is not None:
-            return built
-        pytest.skip("no testbed is built: `pytest -m testbed` builds it, once (docs/testbed.md)")
-    try:
-        return find_or_build(CACHE_DIR, sayer(config))
-    except TestbedUnavailable as error:
-        skip_without_testbed(error, config)
+    return find_or_build(CACHE_DIR, sayer(request.config))
+
+
+def _is_ci() -> bool:
+    return os.environ.get("CI") == "true"
 
 
 def skip_without_testbed(error: TestbedUnavailable, config: pytest.Config) -> NoReturn:
     """Skips a test and says why, past pytest's capture; raises the error in CI."""
-    if os.environ.get("CI") == "true":
+    if _is_ci():
         raise error
     sayer(config)(f"NO TESTBED, its tests are skipped: {error}")
     pytest.skip(f"no testbed: {error}")

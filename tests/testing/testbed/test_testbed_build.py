@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes import REPOSITORY
+from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.testing.testbed import TestbedUnavailable
 from shared_pathways_service.testing.testbed.build import find_or_build
 from shared_pathways_service.testing.testbed.patches import Patch
@@ -72,16 +73,7 @@ def test_patch_is_for_one_version_of_a_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ci", ["", "true"])
 def test_without_go_tests_are_skipped_loudly_and_fail_in_ci(programs: Path, ci: str) -> None:
     target = "tests/testing/testbed/test_testbed_access.py::test_user_with_rules_of_its_own"
-    # With a cache directory of this test's own, which is empty.
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", target],
-        cwd=REPOSITORY,
-        env={**os.environ, "CI": ci, "PYTEST_XDIST_WORKER": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = _pytest(target, ci=ci)
     if ci:
         assert "1 error" in done.stdout, done.stdout
         assert done.returncode == 1
@@ -89,3 +81,39 @@ def test_without_go_tests_are_skipped_loudly_and_fail_in_ci(programs: Path, ci: 
         assert "1 skipped" in done.stdout, done.stdout
         assert "NO TESTBED, its tests are skipped" in done.stderr
         assert "install Go 1.26 or newer" in done.stdout
+
+
+@pytest.mark.parametrize("is_for_the_layer", [False, True])
+def test_only_a_run_for_the_layer_builds(programs: Path, is_for_the_layer: bool) -> None:
+    script = programs / "go"
+    built = programs / "built"
+    script.write_text(
+        f'#!/bin/sh\n[ "$1" = env ] && echo go1.26.0 && exit\n: > {built}\necho no >&2\nexit 1\n'
+    )
+    script.chmod(0o755)
+    targets = ["tests/manifests/test_on_a_real_server.py"]
+    if not is_for_the_layer:
+        targets.append("tests/manifests/test_names.py")
+    done = _pytest(*targets)
+    assert built.exists() == is_for_the_layer
+    assert done.returncode == 0, done.stdout
+    assert (" passed" in done.stdout) != is_for_the_layer
+    skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert len(skipped) == 1
+    reason = (
+        "go list .* failed: no" if is_for_the_layer else "no testbed is built: `pytest -m testbed`"
+    )
+    assert re.search(reason, skipped[0])
+
+
+def _pytest(*targets: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs tests with the cache directory of this test, which is empty."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *targets],
+        cwd=REPOSITORY,
+        env={**os.environ, "CI": ci, "PYTEST_XDIST_WORKER": ""},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S * 5,
+        check=False,
+    )
