@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import pytest
-
 __all__ = ["deadline", "slowness", "wait_until"]
 
 #: Set by the first process of a run for all others.
@@ -53,7 +51,7 @@ def deadline(seconds: float) -> float:
     return seconds * slowness()
 
 
-def wait_until(what: str, look: Callable[[], T], seconds: float = 60.0) -> T:
+def wait_until(what: str, look: Callable[[], T | None], seconds: float = 180.0) -> T:
     """Waits until something is true, and returns it.
 
     Args:
@@ -66,17 +64,3 @@ def wait_until(what: str, look: Callable[[], T], seconds: float = 60.0) -> T:
         assert time.monotonic() < end, f"waited {deadline(seconds):.0f} s for {what}"
         time.sleep(_PAUSE_S)
     return seen
-
-
-def pytest_configure() -> None:
-    """Measures before the workers start, which then have the same figure."""
-    slowness()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives tests without a limit of their own as much longer before pytest ends them."""
-    limit = float(config.getini("timeout") or 0)
-    for item in items:
-        if limit and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(deadline(limit)))

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.deadlines import deadline, wait_until
 from harness.processes import ServerProcess, run_async
-from harness.programs import noting_logs, wait_until
+from harness.programs import noting_logs
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.embedded.discovery import find
 from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 
-DEADLINE_S = 180.0
+DEADLINE_S = deadline(180.0)
 KIND = "tpuv6e:2x2"
 
 

@@ -15,8 +15,8 @@ from typing import Self
 import nbformat
 import psutil
 
+from harness.deadlines import wait_until
 from harness.processes import REPOSITORY, ServerProcess, is_alive
-from harness.programs import wait_until
 
 __all__ = ["JupyterLab"]
 
@@ -93,7 +93,7 @@ class JupyterLab:
         self._process.kill()
         try:
             wait_until(
-                "the kernels to end", lambda: not any(map(is_alive, below)), timeout=_ENDING_S
+                "the kernels to end", lambda: not any(map(is_alive, below)), seconds=_ENDING_S
             )
         finally:
             for process in below:

@@ -23,13 +23,14 @@ import grpc
 import psutil
 
 from harness.carriers import hello
+from harness.deadlines import deadline
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
 
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 #: For the start of a server, which imports JAX: a minute was not enough at a load of 50.
 START_S = 180.0
 REPOSITORY = Path(__file__).parents[1]

@@ -11,15 +11,15 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
-DEADLINE_S = 180.0
+DEADLINE_S = deadline(180.0)
 
 PRELUDE = """
 import sys, json, os, threading, time
@@ -204,15 +204,6 @@ def status() -> dict[str, Any]:
     data = sps_json("status")
     assert isinstance(data, dict)
     return data
-
-
-def wait_until(what: str, look: Callable[[], Any], timeout: float = DEADLINE_S) -> Any:
-    """Polls a real, outside view until it is truthy, and returns it; a failure names it."""
-    deadline = time.monotonic() + timeout
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.02)
-    return seen
 
 
 def pids(role: str, **fields: Any) -> list[int]:

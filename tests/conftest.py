@@ -29,6 +29,7 @@ T = TypeVar("T")
 #: Fixtures that several directories of tests use.
 pytest_plugins = (
     "harness.layers.plugin",
+    "harness.layers.time_limits",
     "harness.suite.recorder",
     "harness.testbed.programs",
     "harness.testbed.plugin",

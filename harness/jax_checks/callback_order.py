@@ -131,7 +131,7 @@ def the_program_of_a_mark_is_left_as_it_was() -> None:
 
 @check
 def functions_are_let_go_of_with_their_programs() -> None:
-    from harness.programs import wait_until
+    from harness.deadlines import wait_until
     from shared_pathways_service.jax_client.plugin import callbacks
 
     def dropped() -> bool:

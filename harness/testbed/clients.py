@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.programs import Program, program, wait_until
+from harness.deadlines import wait_until
+from harness.programs import Program, program
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.constants import DISTRIBUTED_ENGINE, LOCAL_ENGINE
 from shared_pathways_service.manifests.names import APP, LABEL_APP

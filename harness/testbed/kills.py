@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc.aio
 
+from harness.deadlines import wait_until
 from harness.processes import run_async
-from harness.programs import wait_until
 from harness.testbed.clients import deployed, journal, nothing_left
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.constants import RESOURCE_MANAGER_PORT

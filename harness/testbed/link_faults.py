@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from harness.programs import DEADLINE_S, wait_until
+from harness.deadlines import wait_until
+from harness.programs import DEADLINE_S
 from harness.testbed.link_clients import LinkClient, Report
 from harness.testbed.network_namespaces import NetworkNamespace
 from harness.testbed.ways import Way

@@ -11,11 +11,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
+from harness.deadlines import deadline
 from harness.proxy.raw import RawClient
 from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt import proxy_pb2
 
-DEADLINE_S = 120.0
+DEADLINE_S = deadline(120.0)
 #: Where, how (0 replaces, 1 inserts, 2 removes, 3 cuts off) and with what.
 mutations = st.lists(
     st.tuples(

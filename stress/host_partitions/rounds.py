@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.deadlines import wait_until
 from harness.network.switch import CLEAR
-from harness.programs import wait_until
 from harness.proxy.raw import Failed, single, split
 from stress.host_partitions.service import DEVICES, EACH_S, PartitionError, Service
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import grpc
 
+from harness.deadlines import wait_until
 from harness.network.namespaces import Network, network
 from harness.network.servers import start_server
 from harness.network.switch import Condition
 from harness.processes import KIND
-from harness.programs import wait_until
 from harness.proxy.programs import DOUBLE, sharded_sum
 from harness.proxy.raw import RawClient
 from shared_pathways_service.constants import PROXY_PORT, RESOURCE_MANAGER_PORT, WORKER_PORT

@@ -7,6 +7,7 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from harness.session_requests import session_request
 from shared_pathways_service.agent.probing import probe
@@ -15,7 +16,7 @@ from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import Home, ProxyHandle, ignore_event
 from shared_pathways_service.runtime.processes import identity_of
 
-DEADLINE_S = 90.0
+DEADLINE_S = deadline(90.0)
 KIND = "tpuv6e:2x2"
 SESSION = str(uuid.uuid4())
 

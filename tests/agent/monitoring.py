@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.agent.cloud_monitoring import ENDPOINT_VARIABLE
 from shared_pathways_service.session.cloud_metrics import METRICS
 from shared_pathways_service.testing.google import FakeGoogle
 from shared_pathways_service.testing.google_monitoring import FakeMonitoring
 
 PROJECT = "fake-project"
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 
 MakeMonitoring = Callable[..., FakeMonitoring]
 

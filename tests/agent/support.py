@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.deadlines import deadline, wait_until
 from harness.session_requests import session_request
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.journal import Journal
@@ -21,17 +21,13 @@ from shared_pathways_service.session.messages import Phase, Snapshot
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import COMMAND
 
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 TYPE = "tpuv6e:2x2"
 
 
 def eventually(look: Callable[[], Any], what: str) -> Any:
     """Waits until something is true, and returns it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.01)
-    return seen
+    return wait_until(what, look)
 
 
 class Bench:

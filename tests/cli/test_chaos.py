@@ -11,11 +11,12 @@ import sys
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import KIND, REPOSITORY
 from harness.programs import DEADLINE_S, sps, sps_running
 from shared_pathways_service.cli import main
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from tests.servers.supervisor.support import EmbeddedClient, embedded, expect_state, wait_until
+from tests.servers.supervisor.support import EmbeddedClient, embedded, expect_state
 
 COMMAND = [sys.executable, "-m", "shared_pathways_service.cli", "chaos"]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, journal, nothing_left
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, program, sps, sps_failing, wait_until
+from harness.programs import DEADLINE_S, program, sps, sps_failing
 from harness.signals import interrupt
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice

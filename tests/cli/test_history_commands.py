@@ -12,17 +12,10 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left, status
 from harness.processes import run_async
-from harness.programs import (
-    DEADLINE_S,
-    program,
-    sps,
-    sps_failing,
-    sps_json,
-    sps_running,
-    wait_until,
-)
+from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, sps_running
 from harness.signals import interrupt
 from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew

@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left
-from harness.programs import program, sps, sps_failing, sps_json, wait_until
+from harness.programs import program, sps, sps_failing, sps_json
 from shared_pathways_service.cli.display.moments import parse_coming
 from shared_pathways_service.errors import InvalidRequestError
 from tests.cli.support import HOLDER

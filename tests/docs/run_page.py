@@ -24,13 +24,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.deadlines import deadline
 from shared_pathways_service.runtime.settings import Settings
 from tests.docs.blocks import ROOT, Block, blocks_of, is_run, not_run
 
 __all__ = ["commands_of", "main"]
 
 #: Seconds for a command; it shows what it shows, however slow the machine is.
-_DEADLINE_S = 150.0
+_DEADLINE_S = deadline(150.0)
 _LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _INTERRUPTED = 130
 _SERVE = re.compile(r"(\w+=\S* )*sps serve\b")

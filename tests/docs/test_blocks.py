@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.embedded import shut_down
 from tests.docs import commands
 from tests.docs.blocks import ROOT, all_blocks, blocks_of, is_run, not_run, pages
 
-_DEADLINE_S = 500.0
+_DEADLINE_S = deadline(500.0)
 _LEFT_OUT = not_run()
 _BLOCKS = list(all_blocks())
 _RUN = sorted({block.page for block in _BLOCKS if is_run(block, _LEFT_OUT)})

@@ -15,9 +15,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from harness.deadlines import deadline
 from tests.docs.blocks import ROOT, blocks_of, pages
 
-_DEADLINE_S = 120.0
+_DEADLINE_S = deadline(120.0)
 #: Directories whose files a page may name, as `DIRECTORY/…` in code.
 _OURS = (
     r"(docs|examples|yamls|scripts|harness|tests|benchmarks|stress|conformance"

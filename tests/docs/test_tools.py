@@ -11,11 +11,12 @@ from types import ModuleType
 
 import pytest
 
+from harness.deadlines import deadline
 from tests.docs import commands, raised
 from tests.docs.blocks import ROOT, Block, NotRun, blocks_of, is_run
 from tests.docs.run_page import commands_of
 
-_DEADLINE_S = 120.0
+_DEADLINE_S = deadline(120.0)
 
 
 def _block(text: str, language: str = "sh") -> Block:

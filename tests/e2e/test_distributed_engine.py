@@ -9,7 +9,8 @@ import signal
 import psutil
 import pytest
 
-from harness.programs import pids, program, service, sps, status, wait_until
+from harness.deadlines import wait_until
+from harness.programs import pids, program, service, sps, status
 
 pytestmark = pytest.mark.race
 

@@ -13,10 +13,11 @@ import nbclient
 import nbformat
 import pytest
 
+from harness.deadlines import deadline
 from harness.embedded import embedded, nothing_left
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 400
+DEADLINE_S = deadline(400.0)
 
 
 @pytest.fixture

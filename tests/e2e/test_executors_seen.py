@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S, REPOSITORY
-from harness.programs import pids, program, service, sps, sps_failing, status, wait_until
+from harness.programs import pids, program, service, sps, sps_failing, status
 
 pytestmark = pytest.mark.race
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left, status
-from harness.programs import program, wait_until
+from harness.programs import program
 
 pytestmark = [pytest.mark.heavy, pytest.mark.race]
 

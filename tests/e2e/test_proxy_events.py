@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left
-from harness.programs import program, sps, wait_until
+from harness.programs import program, sps
 
 pytestmark = pytest.mark.race
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.cli.child import (
     FORWARDED,
     CommandError,
@@ -29,7 +30,7 @@ from shared_pathways_service.cli.child import (
 pytestmark = pytest.mark.race
 
 REPOSITORY = Path(__file__).parents[2]
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 
 #: Runs its arguments as `sps run` does.
 WRAPPER = """

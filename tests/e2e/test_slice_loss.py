@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from harness.programs import pids, program, service, status, wait_until
+from harness.deadlines import wait_until
+from harness.programs import pids, program, service, status
 
 pytestmark = pytest.mark.race
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import psutil
 
+from harness.deadlines import wait_until
 from harness.embedded import nothing_left
-from harness.programs import program, service, sps, status, wait_until
+from harness.programs import program, service, sps, status
 from tests.conftest import MARK
 
 #: Connects, works, and has an error of each kind that names what it was refused.

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 
-DEADLINE_S = 400.0
+DEADLINE_S = deadline(400.0)
 _EXAMPLE = "examples/elastic_train.py"
 #: Python runs it before a program. After each step the example waits for a byte: otherwise it could
 #: be far ahead of a test that acts on what it has read.

@@ -13,11 +13,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
+from harness.deadlines import deadline
 from shared_pathways_service.elastic.waiting import Outcome, _Waiter
 from shared_pathways_service.testing.faults import SimulatedSlices
 
 #: Nothing waits as long as that, unless it hangs.
-DEADLINE_S = 240.0
+DEADLINE_S = deadline(240.0)
 #: Seconds between two looks at whether a call is held up.
 _LOOK_S = 0.01
 #: Tell whether these threads are still held up.

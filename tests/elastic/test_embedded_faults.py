@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left, status
-from harness.programs import DEADLINE_S, Program, program, wait_until
+from harness.programs import DEADLINE_S, Program, program
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.testing.faults import EmbeddedSlices
 

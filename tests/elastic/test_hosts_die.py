@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left
 from harness.host_kills import HOST, kill_host
-from harness.programs import Program, program, wait_until
+from harness.programs import Program, program
 from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race

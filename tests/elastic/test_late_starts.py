@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left, status
-from harness.programs import program, wait_until
+from harness.programs import program
 from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import embedded, nothing_left
-from harness.programs import DEADLINE_S, program, wait_until
+from harness.programs import DEADLINE_S, program
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from tests.elastic.example_runs import train
 

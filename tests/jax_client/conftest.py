@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.foreign import environment_without_us
 
 REPOSITORY = Path(__file__).parents[2]
 #: Generous: a loaded machine of two cores.
-DEADLINE_S = 90.0
+DEADLINE_S = deadline(90.0)
 TOKEN = "a-token-of-this-tenant"
 
 #: Remembers the variable for gRPC's credentials as it is while JAX's client is created.

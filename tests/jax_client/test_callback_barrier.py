@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client.plugin import callback_barrier
 from shared_pathways_service.jax_client.plugin.callback_barrier import CallbackBarrier
 
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 
 
 class NeverDone(threading.Event):

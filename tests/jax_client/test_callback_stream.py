@@ -13,13 +13,14 @@ import grpc
 import numpy as np
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client.plugin import callback_wire as wire
 from shared_pathways_service.jax_client.plugin.callback_stream import CallbackStream, NotServed
 from shared_pathways_service.protocol import callbacks_pb2 as pb
 from shared_pathways_service.servers.proxy.callbacks.callback_messages import call_messages
 from shared_pathways_service.servers.proxy.transport.calls import CALLBACKS
 
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 
 
 class Server(grpc.GenericRpcHandler):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client.plugin import sockets
 
-DEADLINE_S = 60
+DEADLINE_S = deadline(60.0)
 
 
 @pytest.mark.parametrize("family", ["unix", "tcp"])

@@ -18,6 +18,7 @@ from typing import Any
 
 from google.auth import crypt, jwt
 
+from harness.deadlines import deadline
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed.api import Api
 from shared_pathways_service.testing.testbed.build import Programs
@@ -29,7 +30,7 @@ from shared_pathways_service.tunnel.websocket import handshake_headers
 from tests.conftest import MARK
 from tests.kube.certificates import Authority, new_key
 
-DEADLINE_S = 120.0
+DEADLINE_S = deadline(120.0)
 _ISSUER = "https://kubernetes.default.svc"
 #: Of a WebSocket for a port-forward.
 HANDSHAKE = handshake_headers(bytes(16), SUBPROTOCOL)

@@ -10,8 +10,8 @@ import signal
 import numpy as np
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S
-from harness.programs import wait_until
 from harness.proxy.programs import ENDLESS
 from harness.proxy.raw import RawClient, single
 from shared_pathways_service.protocol import ifrt

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import tenant
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, User
 

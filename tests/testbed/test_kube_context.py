@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 from harness.testbed.clients import KIND, home_of, nothing_left
 from harness.testbed.plugin import IMAGES
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
 from shared_pathways_service.testing.testbed.kubeconfig import CONTEXT
 
-DEADLINE_S = 500.0
+DEADLINE_S = deadline(500.0)
 
 
 @pytest.mark.parametrize("kind", IMAGES)

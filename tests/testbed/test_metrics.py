@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline, wait_until
 from harness.openmetrics import scrape, text_to_families, value
-from harness.programs import sps, wait_until
+from harness.programs import sps
 from harness.testbed.clients import client, nothing_left, tenant
 from harness.testbed.kills import served
 from shared_pathways_service.testing.testbed import Namespace, Testbed
@@ -29,7 +30,7 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}) as held:
     say("holds", name=held.proxy_job_name, sum=float((there + there).sum()))
     wait_for("leave")
 """
-DEADLINE_S = 120.0
+DEADLINE_S = deadline(120.0)
 #: Of one slice.
 CHIPS = 4
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.session_requests import session_request
 from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.api.requests import SessionRequest
@@ -34,7 +35,7 @@ T = TypeVar("T")
 JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
 KIND = "tpuv6e:2x2"
 CRASHING = "testbed/exit:3"
-DEADLINE_S = 90.0
+DEADLINE_S = deadline(90.0)
 REQUEST = session_request("isc-proxy-a", KIND)
 OUR_IMAGE = "shared-pathways-service/proxy_server:1"
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.openmetrics import text_to_families, value
-from harness.programs import sps, wait_until
+from harness.programs import sps
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, client, nothing_left
 from shared_pathways_service.cli.lookups.place_readers import manager_of

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.tunnel.pump import PumpTimes
 from shared_pathways_service.tunnel.relay import Relay, RelayOptions, TunnelFailure
 from tests.tunnel.api_server import ApiServer
 
-DEADLINE_S = 90.0
+DEADLINE_S = deadline(90.0)
 
 
 class Rig:

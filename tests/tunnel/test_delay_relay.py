@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.delay_relay import Line, LineSpeed, delay_relay
 from harness.processes import run_async
 
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 
 
 def test_bytes_take_a_line_one_after_the_other() -> None:

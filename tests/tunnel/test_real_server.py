@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.kube.tls import client_tls
@@ -18,7 +19,7 @@ from shared_pathways_service.testing.testbed import Namespace, User
 from shared_pathways_service.tunnel.relay import FailureKind, Relay, TunnelFailure
 
 PORT = 29000
-DEADLINE_S = 90.0
+DEADLINE_S = deadline(90.0)
 #: Answers with what it got.
 ECHO = f"""
 import os, socketserver

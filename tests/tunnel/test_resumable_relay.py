@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.events.session import LinkDialFailed, LinkLost, LinkResumed
 from shared_pathways_service.tunnel.relay import FailureKind
 from tests.tunnel.api_server import hang_up, says
 from tests.tunnel.resumable_rig import Rig, a_rig
 
-DEADLINE_S = 120.0
+DEADLINE_S = deadline(120.0)
 
 
 @pytest.fixture(params=["plain", "TLS"])

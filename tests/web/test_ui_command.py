@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.programs import DEADLINE_S, sps_running, wait_until
+from harness.deadlines import wait_until
+from harness.programs import DEADLINE_S, sps_running
 
 
 def test_it_prints_an_address_that_works_and_ends_with_ctrl_c() -> None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.embedded import nothing_left
-from harness.programs import Program, program, service, status, wait_until
+from harness.programs import Program, program, service, status
 
 LIMITS = {
     "device_memory_limit_bytes": 20_000_000,

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import run_async
 from shared_pathways_service.homes.embedded.discovery import find
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
-from tests.servers.supervisor.support import wait_until
 
 
 @pytest.fixture(autouse=True)

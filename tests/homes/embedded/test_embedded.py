@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import KIND, REPOSITORY, run_async
 from harness.session_requests import session_request
 from shared_pathways_service.errors import (
@@ -32,7 +33,7 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import claim
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
-from tests.servers.supervisor.support import assert_clean, embedded, kill, runtime_paths, wait_until
+from tests.servers.supervisor.support import assert_clean, embedded, kill, runtime_paths
 
 #: Joins, says which service it got, and leaves when it is told to.
 CLIENT = """

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.api.requests import Requester
 from shared_pathways_service.homes.embedded import embedded_jobs

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.processes import DEADLINE_S, ServerProcess
+from harness import deadlines
+from harness.processes import ServerProcess
 from harness.proxy.raw import RawClient
 from shared_pathways_service.api.topology import InstanceType
 from shared_pathways_service.servers.proxy.engine.compile_cache import CompileCache
@@ -131,7 +131,4 @@ def start_proxy(own_directories: Path) -> Iterator[StartProxy]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    deadlines.wait_until("what the test needs", condition)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.servers.proxy.activity import PASSIVE, ActivityReporter
 from shared_pathways_service.servers.proxy.session.handlers import HANDLERS
 from shared_pathways_service.servers.proxy.session.request_counts import RequestCounts
 
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 #: Seconds between two looks that are too many to wait for.
 LONG_S = 3600.0
 

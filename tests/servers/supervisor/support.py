@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
 
 from harness.carriers import create_proxy
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S, KIND, ServerProcess, Stream
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
@@ -33,15 +33,6 @@ LOCKS = {"service.lock", "start.lock"}
 def runtime_paths() -> RuntimePaths:
     """The files of this test's service."""
     return RuntimePaths(Path(os.environ["SPS_RUNTIME_DIR"]))
-
-
-def wait_until(what: str, look: Callable[[], Any]) -> Any:
-    """Asks until the answer is truthy, and returns it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.02)
-    return seen
 
 
 class EmbeddedClient:

@@ -11,19 +11,14 @@ import grpc
 import psutil
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import KIND
 from shared_pathways_service import errors
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.processes import identity_of
-from tests.servers.supervisor.support import (
-    EmbeddedClient,
-    assert_clean,
-    embedded,
-    wait_for_end,
-    wait_until,
-)
+from tests.servers.supervisor.support import EmbeddedClient, assert_clean, embedded, wait_for_end
 
 pytestmark = pytest.mark.race
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import KIND, ServerProcess
 from harness.proxy.programs import ENDLESS
 from harness.proxy.raw import RawClient, single
@@ -29,7 +30,6 @@ from tests.servers.supervisor.support import (
     sleeper,
     started,
     wait_for_end,
-    wait_until,
 )
 
 pytestmark = pytest.mark.race

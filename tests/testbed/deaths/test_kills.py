@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import client
 from harness.testbed.kills import all_free, events_told_by, served
 from shared_pathways_service.testing.testbed import DeployedService, Testbed

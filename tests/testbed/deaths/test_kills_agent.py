@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.programs import Program, sps, wait_until
+from harness.deadlines import wait_until
+from harness.programs import Program, sps
 from harness.testbed.clients import client, journal, proxies, tenant
 from harness.testbed.kills import all_free, own_entry, served
 from shared_pathways_service.testing.testbed import DeployedService, Object, Testbed

@@ -14,12 +14,13 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from harness.deadlines import deadline
 from harness.testbed.clients import PRELUDE, client, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
 
 pytestmark = pytest.mark.race
 
-DEADLINE_S = 90.0
+DEADLINE_S = deadline(90.0)
 
 HOLDER = """
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}):

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import KIND, client, journal, nothing_left
 from shared_pathways_service.testing.testbed import Testbed, deploy_service, new_namespace
 from tests.testbed.roles import prepare_verification

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.programs import program, wait_until
+from harness.deadlines import wait_until
+from harness.programs import program
 from harness.testbed.clients import PRELUDE, deployed, journal, nothing_left, proxies
 from shared_pathways_service.manifests.permissions import granting_rules, needed
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, User

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.object_stores import BUCKET, object_store
-from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, wait_until
+from harness.programs import DEADLINE_S, sps, sps_failing, sps_json
 from harness.testbed.clients import KIND, nothing_left, tenant
 from harness.testbed.kills import tenants
 from shared_pathways_service.errors import InvalidRequestError

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.programs import DEADLINE_S, wait_until
+from harness.deadlines import wait_until
+from harness.programs import DEADLINE_S
 from harness.testbed.clients import KIND, nothing_left, tenant
 from shared_pathways_service.submission import Job, submit
 from shared_pathways_service.testing.testbed import DeployedService

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.programs import program, wait_until
+from harness.deadlines import wait_until
+from harness.programs import program
 from harness.testbed.clients import PRELUDE, nothing_left, proxies, tenant
 from harness.testbed.kills import events_told_by
 from harness.testbed.ways import open_way

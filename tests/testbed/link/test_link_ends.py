@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import nothing_left
 from harness.testbed.link_clients import LinkClient, check_end, link_client
 from harness.testbed.ways import open_way

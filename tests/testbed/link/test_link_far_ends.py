@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import client, nothing_left, proxies
 from shared_pathways_service.manifests.names import LINK_CONTAINER, PROXY_CONTAINER
 from shared_pathways_service.manifests.permissions import granting_rules, needed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import nothing_left
 from harness.testbed.kills import agent_logs, events_told_by
 from harness.testbed.link_clients import link_client

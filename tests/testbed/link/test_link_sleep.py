@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.clients import nothing_left
 from harness.testbed.link_clients import LinkClient, check_end, link_client
 from harness.testbed.link_faults import asleep, survived

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.programs import program, wait_until
+from harness.deadlines import wait_until
+from harness.programs import program
 from harness.testbed.clients import nothing_left
 from harness.testbed.kills import events_told_by
 from harness.testbed.link_clients import LinkClient, link_program

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running, wait_until
+from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running
 from harness.testbed.clients import KIND, deployed, nothing_left, proxies
 from harness.testbed.kills import agent_logs, events_told_by
 from harness.testbed.pods import wait_until_unschedulable

@@ -7,7 +7,8 @@ import platform
 import signal
 from typing import Any
 
-from harness.programs import sps_failing, sps_json, wait_until
+from harness.deadlines import wait_until
+from harness.programs import sps_failing, sps_json
 from harness.session_requests import job_inputs
 from harness.testbed.clients import KIND, deployed, journal, nothing_left, proxies
 from shared_pathways_service.agent.request import user_name

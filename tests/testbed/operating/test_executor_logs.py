@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running, wait_until
+from harness.deadlines import wait_until
+from harness.programs import DEADLINE_S, sps, sps_failing, sps_json, sps_running
 from harness.testbed.clients import client, deployed, nothing_left
 from shared_pathways_service.constants import DISTRIBUTED_ENGINE
 from shared_pathways_service.testing.testbed import Namespace

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.programs import sps, wait_until
+from harness.deadlines import wait_until
+from harness.programs import sps
 from harness.testbed.clients import KIND
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.deployed_service import (

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.testing.testbed.node_agent.container import (
     Container,
     Isolation,
@@ -16,7 +17,7 @@ from shared_pathways_service.testing.testbed.node_agent.container import (
     find_isolation,
 )
 
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 
 
 async def started(path: Path, words: str, isolation: Isolation) -> Container:

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import REPOSITORY, is_alive
-from harness.programs import wait_until
 from harness.testbed.pods import container, phase, pod
 from harness.testbed.programs import CACHE_DIR
 from shared_pathways_service.testing.testbed import (

@@ -10,7 +10,7 @@ import signal
 import psutil
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.pods import STUBBORN, container, exit_code, phase, pod, since, state
 from shared_pathways_service.testing.testbed import Namespace, Object
 

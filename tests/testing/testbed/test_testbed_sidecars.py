@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.pods import container, phase, pod, state
 from shared_pathways_service.testing.testbed import Namespace, Object
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.testing.testbed import Namespace, Object
 

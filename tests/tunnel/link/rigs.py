@@ -8,6 +8,7 @@ import hashlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 TOKEN = b"a token of the tenant"
-DEADLINE_S = 120.0
+DEADLINE_S = deadline(120.0)
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from harness.deadlines import deadline
 from harness.patience import patience
 from harness.processes import run_async
 from shared_pathways_service.protocol import ifrt
@@ -20,7 +21,7 @@ from shared_pathways_service.tunnel.link.early_answers import LARGEST_BYTES
 from shared_pathways_service.tunnel.link.http2_frames import FrameType, Part
 
 SESSION = 9
-DEADLINE_S = 60.0
+DEADLINE_S = deadline(60.0)
 MISSING, SLOW, SPLIT = 404, 405, 406
 
 

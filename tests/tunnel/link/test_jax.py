@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import ServerProcess, run_async
 from shared_pathways_service.tunnel.link.carriers import Carrier, CarrierOwner, TcpCarrier
 from shared_pathways_service.tunnel.link.far_end import FarEnd
@@ -19,7 +20,7 @@ from shared_pathways_service.tunnel.link.near_end import NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
 from tests.tunnel.link.near_ends import listen
 
-DEADLINE_S = 300.0
+DEADLINE_S = deadline(300.0)
 TOKEN = b"a token of the tenant"
 
 #: Steps that read a value each, compilations, uploads and downloads.

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.proxy.raw import RawClient, single
 from shared_pathways_service.servers.proxy.limits import Limits
 from tests.servers.proxy import transports

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.proxy.raw import RawClient, single
 from shared_pathways_service.servers.proxy.callbacks import callbacks as served
 from tests.servers.proxy import transports

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.servers.proxy.execution.virtual_slices import SliceChange

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import RawClient, replicated, spec, split
 from shared_pathways_service.protocol.ifrt import core_pb2

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from harness.programs import wait_until
+from harness.deadlines import wait_until
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import F32, Failed, RawClient, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
