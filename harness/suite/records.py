@@ -60,7 +60,7 @@ class Record:
     """What one run of pytest reported.
 
     Attributes:
-      results: By test.
+      results: By test, of those that came to their end.
       collection_errors: Texts of modules that could not be collected, by module.
       exit_status: pytest's own; None: it did not come to its end.
     """
@@ -86,10 +86,15 @@ def read_record(path: Path) -> Record:
         else:
             exit_status = fields["exit"]
     return Record(
-        results={test: _result(test, told) for test, told in reports.items()},
+        results={test: _result(test, told) for test, told in reports.items() if _has_ended(told)},
         collection_errors=errors,
         exit_status=exit_status,
     )
+
+
+def _has_ended(reports: Iterable[Mapping[str, Any]]) -> bool:
+    """Returns whether a test came to its end, or failed before."""
+    return any(report["when"] == "teardown" or report["outcome"] == "failed" for report in reports)
 
 
 def _result(test: str, reports: Iterable[Mapping[str, Any]]) -> TestResult:
