@@ -1,0 +1,1 @@
+"""Figures in the documentation, which is written from the kept results (`scripts/figures`)."""

@@ -1,0 +1,135 @@
+"""Writes the figures of the pages from the kept results, and says how old they are.
+
+    python -m harness.figures.pages [--write]
+
+A page has markers around each text of `blocks.py`. Without `--write` it prints what differs. The
+ages are those at the commit in `docs/figures.txt`, which `--write` renews.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness import history
+from harness.figures.blocks import BLOCKS, Block
+from harness.results import ROOT
+
+__all__ = [
+    "OLD",
+    "ROOT",
+    "differences",
+    "missing_markers",
+    "rendered",
+    "text_in",
+    "write",
+    "written_at",
+]
+
+#: A figure is old after as many commits of what it measures.
+OLD = 200
+WRITTEN_AT = ROOT / "docs" / "figures.txt"
+_END = "<!-- end of figures -->"
+_WIDTH = 128
+
+
+def written_at() -> str:
+    """Returns the commit at which the pages were written."""
+    return WRITTEN_AT.read_text().split()[0]
+
+
+def rendered(block: Block, commit: str) -> str:
+    """Returns a block's text: the figures, with their origin and age, or that there are none."""
+    path = ROOT / block.source
+    how = f"`python -m {block.command}` measures it"
+    if not path.exists():
+        return f"This has not been measured with a current release: {how}."
+    record = json.loads(path.read_text())
+    origin = f"({_origin(block, record, commit)}; {how} again, `{block.source}` has it.)"
+    return f"{_filled(block.text(record['result']))}\n\n{_filled(origin)}"
+
+
+def _filled(text: str) -> str:
+    if text.startswith("|"):
+        table, _, rest = text.partition("\n\n")
+        return f"{table}\n\n{_filled(rest)}" if rest else table
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _origin(block: Block, record: Mapping[str, Any], commit: str) -> str:
+    provenance = record.get("provenance")
+    if provenance is None:
+        first = history.first_kept(block.source)
+        day = history.date_of(first) if first else "a day that is not known"
+        with_what = f"JAX {record['jaxlib']}, {record['cores']} cores"
+        origin = f"Kept on {day}, before commits and load were recorded, with {with_what}"
+    else:
+        first = provenance["commit"]
+        versions = provenance["versions"]
+        origin = (
+            f"Measured on {provenance['date'][:10]} at commit {str(first)[:10]}, with JAX "
+            f"{versions.get('jax')}, {provenance['cores']} cores of {provenance['cpu']}, "
+            f"{provenance['rounds']} rounds; others used {provenance['foreign_cpu']:.0%} of them"
+        )
+    age = history.age(first, block.measures, commit) if first else None
+    if age is None:
+        return f"{origin}; how many commits ago is not known"
+    return f"{origin}; **older than {OLD} commits of what it measures**" if age > OLD else origin
+
+
+def _marker(name: str) -> str:
+    return f"<!-- figures: {name} (scripts/figures) -->"
+
+
+def missing_markers() -> Iterator[str]:
+    """Yields the blocks that their pages have no place for."""
+    for name, block in BLOCKS.items():
+        text = (ROOT / block.page).read_text()
+        if text.count(_marker(name)) != 1 or _END not in text.partition(_marker(name))[2]:
+            yield f"{block.page}: {_marker(name)}"
+
+
+def text_in(page: str, name: str) -> str:
+    """Returns a block's text as a page has it."""
+    return page.partition(f"{_marker(name)}\n")[2].partition(_END)[0].strip()
+
+
+def differences(commit: str) -> Iterator[str]:
+    """Yields the blocks whose text in the page is not that of the result."""
+    for name, block in BLOCKS.items():
+        if text_in((ROOT / block.page).read_text(), name) != rendered(block, commit):
+            yield f"{block.page}: {name} is not what {block.source} has: scripts/figures --write"
+
+
+def write() -> None:
+    """Writes all blocks into their pages."""
+    commit = history.head()
+    if commit is None:
+        raise RuntimeError("the ages of figures are counted in commits: git is needed")
+    for name, block in BLOCKS.items():
+        path = ROOT / block.page
+        before, marker, rest = path.read_text().partition(f"{_marker(name)}\n")
+        assert marker, f"{block.page} has no place for {name}"
+        after = rest.partition(_END)[2]
+        path.write_text(f"{before}{marker}{rendered(block, commit)}\n{_END}{after}")
+    WRITTEN_AT.write_text(f"{commit}\n")
+
+
+def main() -> int:
+    """Compares, or writes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true")
+    if parser.parse_args().write:
+        write()
+        return 0
+    found = list(differences(written_at()))
+    sys.stdout.write("".join(f"{line}\n" for line in found))
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
