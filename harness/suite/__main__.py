@@ -1,22 +1,35 @@
-"""Runs the project's tests, as `scripts/test` does: ``python -m harness.suite [--all]``."""
+"""Runs the project's tests, as `scripts/test` does.
+
+usage: python -m harness.suite [--all | --long]
+  without an option: the layers unit and local
+  --all     all layers, and the short form of scripts/compat
+  --long    what takes hours: property tests with many examples of a new seed, all releases of JAX,
+            tests that kill or race ten times
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Sequence
 
-from harness.suite.phases import form_of
+from harness.suite.phases import form_of, long_form
 from harness.suite.run import Run
 from shared_pathways_service.runtime.settings import Settings
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the layers unit and local, or with ``--all`` all of them; returns the exit status."""
-    if list(arguments) not in ([], ["--all"]):
-        print(f"error: {' '.join(arguments)}: --all is the only option", file=sys.stderr)
-        return 2
-    form = form_of(everything=bool(arguments), cores=os.cpu_count() or 1)
+    """Runs what the arguments name; returns the exit status."""
+    cores = os.cpu_count() or 1
+    match list(arguments):
+        case [] | ["--all"]:
+            form = form_of(everything=bool(arguments), cores=cores)
+        case ["--long"]:
+            form = long_form(seed=random.getrandbits(32), cores=cores)
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
     return Run(form, Settings.load().cache_dir / "test-runs").run()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Form", "Phase", "PlannedTest", "form_of", "tests_of"]
+__all__ = ["Form", "Phase", "PlannedTest", "form_of", "long_form", "tests_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,10 +15,12 @@ class PlannedTest:
     Attributes:
       layer: The marker of its layer.
       heavy: Whether it takes all of the machine, and so runs alone.
+      is_property: Whether hypothesis chooses its examples.
     """
 
     layer: str
     heavy: bool
+    is_property: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,18 +31,25 @@ class Phase:
       name: Of its files, and in what is printed.
       layers: Whose tests it runs.
       heavy: Whether it runs the heavy tests of these layers, or all others.
+      properties_only: Whether it runs only tests with hypothesis.
       workers: Processes that run tests at once.
+      options: More options of pytest.
+      env: Variables beside those of the run.
     """
 
     name: str
     layers: Sequence[str]
     heavy: bool = False
+    properties_only: bool = False
     workers: int
+    options: Sequence[str] = ()
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def markers(self) -> str:
         """The expression that selects its tests."""
-        return f"({' or '.join(self.layers)}) and {'heavy' if self.heavy else 'not heavy'}"
+        layers = f"({' or '.join(self.layers)}) and {'heavy' if self.heavy else 'not heavy'}"
+        return f"{layers} and hypothesis" if self.properties_only else layers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,10 +84,30 @@ def form_of(*, everything: bool, cores: int) -> Form:
     return Form(phases=[*phases, heavy], commands=commands)
 
 
+def long_form(*, seed: int, cores: int) -> Form:
+    """Returns what `scripts/test --long` runs: what takes hours, and is chosen at random.
+
+    Args:
+      seed: Of hypothesis' examples.
+      cores: Of this machine.
+    """
+    properties = Phase(
+        name="properties",
+        layers=["unit", "local"],
+        properties_only=True,
+        workers=cores,
+        options=[f"--hypothesis-seed={seed}", "--timeout=7200"],
+        env={"SPS_HYPOTHESIS_PROFILE": "long"},
+    )
+    return Form(phases=[properties], commands=[["scripts/compat"], ["scripts/stress", "10"]])
+
+
 def tests_of(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
     """Returns the tests of a phase, in the order of their collection."""
     return [
         test
         for test, planned in plan.items()
-        if planned.layer in phase.layers and planned.heavy == phase.heavy
+        if planned.layer in phase.layers
+        and planned.heavy == phase.heavy
+        and (planned.is_property or not phase.properties_only)
     ]

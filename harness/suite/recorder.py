@@ -45,6 +45,7 @@ class _Planner:
             item.nodeid: {
                 "layer": layer_of(item),
                 "heavy": item.get_closest_marker("heavy") is not None,
+                "is_property": item.get_closest_marker("hypothesis") is not None,
             }
             for item in session.items
         }

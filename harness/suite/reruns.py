@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.suite.running import run_pytest
@@ -15,19 +15,24 @@ TIMES = 5
 MOST = 15
 
 
-def seconds_alone(test: str, options: Sequence[str], directory: Path) -> list[float] | None:
+def seconds_alone(
+    test: str, options: Sequence[str], directory: Path, env: Mapping[str, str]
+) -> list[float] | None:
     """Returns the seconds of each run of a test alone; None: it failed, and the log is kept.
 
     Args:
       test: Its node id.
       options: Of pytest.
       directory: Gets the records, and the logs.
+      env: Variables beside those of this process.
     """
     seconds = []
     for number in range(1, TIMES + 1):
         name = f"alone-{number}-{abs(hash(test)):x}"
         log = directory / f"{name}.log"
-        status, record = run_pytest([*options, test], directory / f"{name}.jsonl", output=log)
+        status, record = run_pytest(
+            [*options, test], directory / f"{name}.jsonl", output=log, env=env
+        )
         result = record.results.get(test)
         if status != 0 or result is None or result.outcome != "passed":
             print(f"  failed again ({number} of {TIMES}): {test}\n    {log}")

@@ -77,17 +77,20 @@ class Run:
         tests = tests_of(phase, plan)
         if not tests:
             return
-        print(f"== {phase.name}: {len(tests)} tests, {phase.workers} at once", flush=True)
+        chosen = " ".join(["", *phase.options])
+        print(f"== {phase.name}: {len(tests)} tests, {phase.workers} at once{chosen}", flush=True)
         began = time.monotonic()
         status, record = run_pytest(
             [
                 *self._options,
+                *phase.options,
                 *(f"--numprocesses={phase.workers}", "--dist=worksteal"),
                 f"--junitxml={self.directory / phase.name}.xml",
                 *("-m", phase.markers),
                 *dict.fromkeys(test.partition("::")[0] for test in tests),
             ],
             self.directory / f"{phase.name}.jsonl",
+            env=phase.env,
         )
         self._phases.append(
             {
@@ -120,7 +123,8 @@ class Run:
         if failed:
             print(f"== {len(failed)} failed: each runs again, alone, {reruns.TIMES} times")
         for phase, result in failed:
-            seconds = reruns.seconds_alone(result.test, self._options, self.directory)
+            options = [*self._options, *phase.options]
+            seconds = reruns.seconds_alone(result.test, options, self.directory, phase.env)
             if seconds is None:
                 continue
             flake = Flake(result=result, phase=phase.name, workers=phase.workers, alone_s=seconds)

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from harness.suite.phases import Form, PlannedTest, form_of, long_form, tests_of
 from tests.suite.small_suites import run_suite
 
 #: Passes only in the runs after the first.
@@ -178,3 +179,28 @@ def _read(path: Path) -> dict[str, Any]:
     entry = yaml.safe_load(path.read_text())
     assert isinstance(entry, dict)
     return entry
+
+
+def test_phases_of_each_form() -> None:
+    plan = {
+        "a": PlannedTest(layer="unit", heavy=False, is_property=True),
+        "b": PlannedTest(layer="unit", heavy=False, is_property=False),
+        "c": PlannedTest(layer="local", heavy=True, is_property=False),
+        "d": PlannedTest(layer="testbed", heavy=False, is_property=False),
+        "e": PlannedTest(layer="long", heavy=True, is_property=False),
+    }
+
+    def names(form: Form) -> dict[str, list[str]]:
+        return {phase.name: tests_of(phase, plan) for phase in form.phases}
+
+    assert names(form_of(everything=False, cores=2)) == {
+        "unit": ["a", "b"],
+        "local": [],
+        "heavy": ["c"],
+    }
+    everything = names(form_of(everything=True, cores=2))
+    assert sorted(test for tests in everything.values() for test in tests) == sorted(plan)
+    assert everything["heavy"] == ["c", "e"]
+    long = long_form(seed=7, cores=2)
+    assert names(long) == {"properties": ["a"]}
+    assert "--hypothesis-seed=7" in long.phases[0].options
