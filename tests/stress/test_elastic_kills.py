@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -13,9 +14,11 @@ from stress.elastic_kills.runs import Training
 pytestmark = pytest.mark.race
 
 
-def test_killed_three_times() -> None:
+def test_killed_three_times(record_property: Callable[[str, object], None]) -> None:
     told: list[str] = []
-    result = measure(3, Training(steps=24), random.randrange(1 << 32), told.append)
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    result = measure(3, Training(steps=24), seed, told.append)
     assert not result["failed"], told
     assert result["kills"] == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -11,10 +12,14 @@ from stress.executor_kills.rounds import running
 pytestmark = pytest.mark.race
 
 
-def test_what_was_lost_is_back_on_another_slice() -> None:
+def test_what_was_lost_is_back_on_another_slice(
+    record_property: Callable[[str, object], None],
+) -> None:
     faults: list[str] = []
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
     # At any moment: those that hang take half a minute, and one of them is in tests/e2e.
-    with running(random.randrange(1 << 32), faults) as rounds:
+    with running(seed, faults) as rounds:
         for victim, at in (("executor", "compute"), ("worker", "copy"), ("host", "compile")):
             rounds.run(victim, at)
     assert not faults + rounds.faults
