@@ -83,7 +83,7 @@ set_up() (
   rm -rf "$environment" \
     && make_venv "$python" "$environment" \
     && "$environment/bin/python" -m pip --disable-pip-version-check install --quiet --no-compile \
-      --constraint "$constraints" --editable ".[$extra]" >&2 \
+      --constraint "$constraints" --editable ".${extra:+[$extra]}" >&2 \
     && touch "$environment/complete"
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.jax_checks import (  # noqa: F401 - each has functions that are compared, or checks
     colocated,
     errors,
+    faults,
     linalg,
     memory,
     places,

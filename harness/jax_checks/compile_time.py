@@ -203,7 +203,8 @@ def functions_run_where_jax_compiles() -> None:
     def note(_: Any) -> None:
         table = jax.device_put(np.ones(4, F32), jax.devices("proxy")[0])
         total = float(jax.jit(lambda t: jnp.sum(t * 2))(table))
-        seen.append((threading.current_thread(), jax.config.jax_enable_x64, total))
+        config: Any = jax.config  # (Which attributes are typed depends on the release.)
+        seen.append((threading.current_thread(), config.jax_enable_x64, total))
 
     with jax.enable_x64(True):
         jax.block_until_ready(jax.jit(lambda x: inspect(x * 2, note))(x))

@@ -30,7 +30,8 @@ Seen = list[Any]
 
 @contextlib.contextmanager
 def partitioner(kind: str) -> Iterator[None]:
-    before = jax.config.jax_use_shardy_partitioner
+    config: Any = jax.config  # (Which attributes are typed depends on the release.)
+    before = config.jax_use_shardy_partitioner
     jax.config.update("jax_use_shardy_partitioner", kind == "shardy")
     try:
         yield

@@ -16,6 +16,8 @@ import pytest
 
 from harness.processes import DEADLINE_S, is_alive, is_gone
 from harness.proxy.python_functions import Function, pickled
+from shared_pathways_service.api.faulty_jax import SOUND_XLA_FLAGS
+from shared_pathways_service.servers.colocated import child_process
 from shared_pathways_service.servers.colocated.python_process import PythonProcess
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from tests.servers.proxy.colocated.conftest import MakeWaiting
@@ -50,6 +52,15 @@ def error(call: futures.Future[Any]) -> StatusError:
     with pytest.raises(StatusError) as raised:
         call.result(DEADLINE_S)
     return raised.value
+
+
+@pytest.mark.parametrize(("release", "flags"), [("0.10.2", SOUND_XLA_FLAGS), ("0.12.0.1", None)])
+def test_functions_compute_without_the_faulty_part_of_a_release(
+    release: str, flags: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxlib.version.__version__", release)
+    theirs = child_process._environment({"XLA_FLAGS": "--of_the_proxy=1", "PATH": "/bin"})
+    assert (theirs.get("XLA_FLAGS"), theirs["PATH"]) == (flags, "/bin")
 
 
 @pytest.mark.parametrize(
