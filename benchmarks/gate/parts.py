@@ -339,7 +339,7 @@ def connect(rounds: int) -> Rounds:
     import jax
 
     # The service prepares another proxy meanwhile, which imports JAX as well.
-    pause_s = max(3.0, 4 * (time.perf_counter() - began))
+    pause_s = min(10.0, max(3.0, 4 * (time.perf_counter() - began)))
     step = jax.jit(lambda x: x + 1)
 
     def connected() -> float:
