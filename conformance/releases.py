@@ -14,8 +14,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.jax_checks.parent import child_on_a_proxy
+from harness.results import measured, write_result
 from shared_pathways_service.api.jax_releases import check_pair
 from shared_pathways_service.errors import VersionSkew
 
@@ -153,13 +155,19 @@ def load() -> list[Outcome]:
     """Returns the outcomes that were written last."""
     return [
         Outcome(**{**entry, "failed": tuple(entry["failed"])})
-        for entry in json.loads(RESULTS.read_text())
+        for entry in _rows(json.loads(RESULTS.read_text()))
     ]
+
+
+def _rows(record: Any) -> list[dict[str, Any]]:
+    """Returns the rows of a record; what was kept before provenance is those alone."""
+    rows: list[dict[str, Any]] = record["result"] if isinstance(record, dict) else record
+    return rows
 
 
 def write(outcomes: list[Outcome]) -> None:
     """Keeps the outcomes, and puts their table into the document."""
-    RESULTS.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1) + "\n")
+    write_result("releases", [dataclasses.asdict(o) for o in outcomes], RESULTS)
     head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
     _, _, tail = rest.partition(_END)
     DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(outcomes)}\n{_END}{tail}")
@@ -170,6 +178,7 @@ def table_of_the_document() -> str:
     return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
 
 
+@measured()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
