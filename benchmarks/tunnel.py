@@ -1,22 +1,28 @@
 """Compares our link with our plain port-forwards, kubectl, kr8s, and the `kubernetes` client.
 
-    python -m benchmarks.tunnel [--megabytes 200] [--rounds 3] [--only link …] [--out F]
+    python -m benchmarks.tunnel [--megabytes 200] [--rounds 3] [--only link --only kubectl …]
+        [--round-trips 50 150] [--rates 20 100 1000] [--seconds 4] [--lines-only] [--out F]
 
 "link" is connect()'s resumable link, "plain" its plain port-forward for each connection.
 One pod on a testbed (a real API server and kubelet endpoint), the same sizes for all, in turns, so
 that other work of the machine affects all alike: the ratios are the result. CPU seconds are those
 of the forwarding process. The bound is the rate of a forwarder without any cost, if all cores did
 nothing but the rest of the path (API server, kubelet, pod, client). The `kubernetes` client's
-stream is not a forwarder, so threads copy its bytes. For the delay a process holds back every byte
-for half of it in each direction, between the forwarder and the API server, or between the client
-and the pod ("raw TCP"). Memory is that of the relay's process while a reader stalls and a pod sends
-as fast as it can.
+stream is not a forwarder, so threads copy its bytes. Memory is that of the relay's process while a
+reader stalls and a pod sends as fast as it can.
+
+A line (`--round-trips`, in milliseconds, and `--rates`, in Mbit/s) is a process that delays and
+limits all bytes between the forwarder and the API server, or between the client and the pod
+("raw"). It models neither loss nor the slow start of TCP. All forwarders take turns on it; ratios
+are of transfers of one round.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import itertools
 import json
 import statistics
 import sys
@@ -48,6 +54,14 @@ from harness.results import measured, write_result
 FORWARDERS = ("link", "plain", "kubectl", "kr8s", "kubernetes")
 #: Bytes of the upload beside which round trips are measured.
 BESIDE_BYTES = 1_000_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """The way between a forwarder and the API server."""
+
+    round_trip_s: float
+    bytes_per_s: float
 
 
 class Rig:
@@ -134,24 +148,55 @@ def measure(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, An
     }
 
 
-def measure_delay(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, float]:
-    """Returns MB/s of one connection with `DELAY_S` of round trip in between."""
-    samples: dict[str, list[float]] = {}
+def measure_line(
+    rig: Rig, names: list[str], line: Line, seconds: float, rounds: int
+) -> dict[str, Any]:
+    """Measures transfers of one connection over a line, of which all take turns.
+
+    The first transfer of each way is given apart, as a link learns the line's rate from it.
+    """
+    samples: dict[str, dict[str, list[float]]] = {"down": {}, "up": {}}
     api = urlsplit(rig.testbed.server)
+    total = int(line.bytes_per_s * seconds)
     with contextlib.ExitStack() as stack:
         behind, raw = free_port(), free_port()
-        stack.enter_context(process("delay", behind, api.hostname, api.port))
-        stack.enter_context(process("delay", raw, rig.pod_ip, PORT))
-        ports = {"raw_tcp": raw}
+        for port, host, to in ((behind, api.hostname, api.port), (raw, rig.pod_ip, PORT)):
+            arguments = (host, to, line.round_trip_s, line.bytes_per_s)
+            stack.enter_context(process("line", port, *arguments))
+        ports = {"raw": raw}
         for name in names:
             server = f"https://127.0.0.1:{behind}"
             ports[name] = stack.enter_context(rig.forwarder(name, server))[0]
-        for _ in range(rounds):
-            for label, work in (("down", down), ("up", up)):
+        for _ in range(1 + rounds):
+            for way, work in (("down", down), ("up", up)):
                 for name, port in ports.items():
                     rate = throughput(work, port, total, 1, None)[0]
-                    samples.setdefault(f"{name}_{label}_mb_per_s", []).append(rate)
-    return {label: round(statistics.median(rates), 1) for label, rates in samples.items()}
+                    samples[way].setdefault(name, []).append(rate)
+    return {way: of_line(found, names[0]) for way, found in samples.items()}
+
+
+def of_line(rates: Mapping[str, list[float]], ours: str) -> dict[str, Any]:
+    """Returns medians, and the ratios of ours to each of the others, round by round."""
+    figures: dict[str, Any] = {}
+    for name, (first, *others) in rates.items():
+        figures[f"{name}_mb_per_s"] = round(statistics.median(others), 2)
+        figures[f"{name}_first_mb_per_s"] = round(first, 2)
+        if name != ours:
+            ratios = [mine / theirs for mine, theirs in zip(rates[ours][1:], others, strict=True)]
+            spread = (statistics.median(ratios), min(ratios), max(ratios))
+            figures[f"of_{name}_median_min_max"] = [round(ratio, 3) for ratio in spread]
+    return figures
+
+
+def measure_lines(rig: Rig, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measures each line that was asked for."""
+    found = {}
+    for round_trip_ms, mbit_per_s in itertools.product(arguments.round_trips, arguments.rates):
+        line = Line(round_trip_ms / 1000, mbit_per_s * 1e6 / 8)
+        label = f"{round_trip_ms:g} ms, {mbit_per_s:g} Mbit/s"
+        found[label] = measure_line(rig, names, line, arguments.seconds, arguments.rounds)
+        print(label, json.dumps(found[label]), flush=True)
+    return found
 
 
 def measure_memory(rig: Rig) -> dict[str, float]:
@@ -196,6 +241,10 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", action="append", choices=FORWARDERS)
+    parser.add_argument("--round-trips", type=float, nargs="*", default=[50.0, 150.0], help="in ms")
+    parser.add_argument("--rates", type=float, nargs="*", default=[20.0, 100.0, 1000.0])
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a transfer at a line's rate")
+    parser.add_argument("--lines-only", action="store_true", help="measure nothing but the lines")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     names = arguments.only or list(FORWARDERS)
@@ -204,12 +253,11 @@ def main() -> int:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sps-bench-")))
         testbed = stack.enter_context(Testbed.start(report=print))
         rig = Rig(testbed, stack.enter_context(new_namespace(testbed)), scratch)
-        result = {
-            "forwarders": measure(rig, names, total, arguments.rounds),
-            "delay_50_ms": measure_delay(rig, names, total, arguments.rounds),
-            "memory": measure_memory(rig),
-        }
-    show(result)
+        result: dict[str, Any] = {"lines": measure_lines(rig, names, arguments)}
+        if not arguments.lines_only:
+            result["forwarders"] = measure(rig, names, total, arguments.rounds)
+            result["memory"] = measure_memory(rig)
+            show(result)
     write_result("tunnel", {"megabytes": arguments.megabytes, **result}, arguments.out)
     return 0
 

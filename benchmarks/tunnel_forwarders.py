@@ -1,4 +1,4 @@
-"""Forwarders to the port of a pod, each a process: our two, kr8s, `kubernetes`, and a delay."""
+"""Forwarders to the port of a pod, each a process: our two, kr8s, `kubernetes`, and a slow line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 import psutil
 
 from benchmarks.tunnel_pod import LINK_TOKEN, PORT
+from harness.delay_relay import LineSpeed, delay_relay
 from harness.own_service import ROOT
 
 if TYPE_CHECKING:
     import aiohttp
 
     from shared_pathways_service.tunnel.websocket_upgrade import Dial
-
-DELAY_S = 0.05
 
 
 def forward_plain(port: int, url: str, token: str) -> None:
@@ -116,38 +115,19 @@ def forward_kubernetes(port: int, kubeconfig: str, namespace: str) -> None:
             threading.Thread(target=join, args=(listener.accept()[0],), daemon=True).start()
 
 
-def delay(port: int, target: str, target_port: int) -> None:
-    """Forwards with every byte held back for half of `DELAY_S` in each direction."""
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
-        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(4096)
-
-        async def pass_on() -> None:
-            while True:
-                due, data = await held.get()
-                await asyncio.sleep(max(0.0, due - loop.time()))
-                writer.write(data)
-                if not data:
-                    writer.close()
-                    return
-                await writer.drain()
-
-        passing = asyncio.create_task(pass_on())
-        with contextlib.suppress(OSError):
-            while data := await reader.read(64 << 10):
-                await held.put((loop.time() + DELAY_S / 2, data))
-        await held.put((loop.time(), b""))
-        with contextlib.suppress(OSError):
-            await passing
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(target, target_port)
-        await asyncio.gather(pump(reader, back), pump(there, writer))
+def line(
+    port: int, target: str, target_port: int, round_trip_s: float, bytes_per_s: float | None
+) -> None:
+    """Forwards over a line of this round trip and rate."""
 
     async def run() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", port, limit=1 << 20)
-        await server.serve_forever()
+        speed = LineSpeed(delay_s=round_trip_s / 2, bytes_per_s=bytes_per_s)
+        limit = 2 * speed.read_bytes
+        relay = delay_relay(
+            lambda: asyncio.open_connection(target, target_port, limit=limit), speed, port=port
+        )
+        async with relay:
+            await asyncio.Event().wait()
 
     asyncio.run(run())
 

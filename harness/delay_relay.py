@@ -17,7 +17,8 @@ __all__ = ["Connect", "Line", "LineSpeed", "delay_relay"]
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect: TypeAlias = Callable[[], Awaitable[Streams]]
 
-_READ_BYTES = 16 << 10
+#: Bytes that are read at once: what a line takes in `_READ_S`, within these limits.
+_LEAST_READ_BYTES, _MOST_READ_BYTES, _READ_S = 16 << 10, 256 << 10, 0.002
 #: Seconds of bytes that wait for a line before its sender is stopped, like a router's queue.
 _QUEUE_S = 0.05
 #: Bytes under way in one direction of a connection on a line without a rate.
@@ -40,12 +41,21 @@ class LineSpeed:
         if self.delay_s < 0 or (self.bytes_per_s is not None and self.bytes_per_s <= 0):
             raise ValueError(f"a line cannot have this speed: {self}")
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that are read at once: few milliseconds' worth, as a slow line has short queues."""
+        if self.bytes_per_s is None:
+            return _MOST_READ_BYTES
+        part = int(self.bytes_per_s * _READ_S)
+        return max(_LEAST_READ_BYTES, min(part, _MOST_READ_BYTES))
+
 
 class Line:
     """One direction of a line; bytes of all connections take it one after the other."""
 
     def __init__(self, speed: LineSpeed) -> None:
         self._speed = speed
+        self.read_bytes = speed.read_bytes
         self._free_at = 0.0
         #: Bytes that it has taken.
         self.taken = 0
@@ -63,12 +73,15 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def delay_relay(connect: Connect, speed: LineSpeed) -> AsyncIterator[tuple[int, Line, Line]]:
+async def delay_relay(
+    connect: Connect, speed: LineSpeed, *, port: int = 0
+) -> AsyncIterator[tuple[int, Line, Line]]:
     """Relays connections of a local port.
 
     Args:
       connect: Connects to the other end.
       speed: Of each direction.
+      port: The port; 0: any.
 
     Yields:
       The port, and the lines of both directions: from its clients, and to them.
@@ -92,7 +105,7 @@ async def delay_relay(connect: Connect, speed: LineSpeed) -> AsyncIterator[tuple
         finally:
             pairs.discard(task)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2 * _READ_BYTES)
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=2 * speed.read_bytes)
     try:
         yield server.sockets[0].getsockname()[1], up, down
     finally:
@@ -104,14 +117,15 @@ async def delay_relay(connect: Connect, speed: LineSpeed) -> AsyncIterator[tuple
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line) -> None:
     loop = asyncio.get_running_loop()
-    under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_UNDER_WAY // _READ_BYTES)
+    most = _MOST_UNDER_WAY // line.read_bytes
+    under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(most)
 
     async def read() -> None:
         while True:
             if blocked_s := line.blocked_s(loop.time()):
                 await asyncio.sleep(blocked_s)
                 continue
-            data = await reader.read(_READ_BYTES)
+            data = await reader.read(line.read_bytes)
             await under_way.put((line.take(len(data), loop.time()), data))
             if not data:
                 return

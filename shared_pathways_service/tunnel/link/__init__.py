@@ -3,8 +3,8 @@
 The standard library alone: the far end also runs as a sidecar of a proxy whose image is not ours.
 
 - `link_state`: one end of a session, without I/O, and its `link_events`
-- `link_connections`, `link_streams`, `pacing`, `link_frames`, `control_frames`, `control_queue`:
-  its parts
+- `link_connections`, `link_streams`, `windows`, `pacing`, `link_frames`, `control_frames`,
+  `control_queue`: its parts
 - `token_handshake`: mutual proof of the session's token
 - `http2_pings`: answers gRPC's PINGs while the way is interrupted
 - `early_copies` and `early_answers` (with `buffer_lookups`, `http2_frames`, `ifrt_messages`): small

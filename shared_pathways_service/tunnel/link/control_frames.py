@@ -36,20 +36,22 @@ class SyncEntry(NamedTuple):
     received: int
 
 
-def sync_frame(known_to: int, entries: list[SyncEntry]) -> bytes:
+def sync_frame(known_to: int, entries: list[SyncEntry], accepts: int) -> bytes:
     """Returns a SYNC.
 
     Args:
       known_to: All connections up to this number were open at some time.
       entries: Those that are open.
+      accepts: Bytes of a connection that the sender accepts after those that it acknowledged. (In
+        the place of an offset, where ends that know of no such number send 0 and read nothing.)
     """
     packed = b"".join(_SYNC_ENTRY.pack(*entry) for entry in entries)
     payload = _SYNC_HEAD.pack(known_to, len(entries)) + packed
-    return frame_header(FrameKind.SYNC, 0, 0, len(payload)) + payload
+    return frame_header(FrameKind.SYNC, 0, accepts, len(payload)) + payload
 
 
 def parse_sync(payload: Buffer, most: int) -> tuple[int, list[SyncEntry]]:
-    """Returns the arguments of `sync_frame`.
+    """Returns the first two arguments of `sync_frame`.
 
     Raises:
       LinkViolation: It is malformed, or has more than `most` entries.

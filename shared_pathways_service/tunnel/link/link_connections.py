@@ -71,6 +71,11 @@ class Connection:
         """Bytes that have arrived and are not passed on."""
         return self.receive.received + self.receive.early_bytes - self.delivered_to
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that have arrived and are not acknowledged."""
+        return self.receive.received + self.receive.early_bytes - self.acked
+
     def take_in_order(self, frame: Frame, *, is_near: bool) -> LinkEvent | None:
         """Takes the next frame of the peer's stream; returns what follows from it.
 

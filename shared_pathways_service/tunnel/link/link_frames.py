@@ -48,7 +48,8 @@ class FrameKind(enum.IntEnum):
       ACK: All bytes before the offset were passed on, or wait only for the rest of their message;
         the payload is the offset (8 bytes) before which all bytes have arrived.
       RESET: The connection broke; the payload says why.
-      SYNC: What the sender has of each connection, as the first frame on a carrier.
+      SYNC: What the sender has of each connection, as the first frame on a carrier; the offset is
+        the window that it accepts, 0: 8 MiB.
       PING: Asks for a PONG with the same offset.
       PONG: The answer.
       BYE: The session is over; the payload says why.

@@ -8,16 +8,16 @@ Nothing is lost with a carrier: pieces that it took and the peer did not acknowl
 The first frame on a carrier (SYNC) says what the sender has of each connection, so that only
 missing bytes are sent again, and a connection that one end gave up ends at the other.
 
-Memory is bounded. What an end sends, it keeps until the peer has passed it on: `WINDOW_BYTES` of a
-connection, and no more than `SHARE_BYTES` of each while `BUDGET_BYTES` are kept of all. So an end
-keeps at most 128 MiB of a session, in `MAX_PIECES` per connection. Of a peer that does the same it
-has received as much at most, and a message that is not complete (16 MiB) of each connection; of a
-peer that does not, one window and one message of each connection, then the session ends.
+Memory is bounded. What an end sends, it keeps until the peer has passed it on: a window of each
+connection (`windows`), and no more than `SHARE_BYTES` of each while `BUDGET_BYTES` are kept of all.
+So an end keeps at most 128 MiB of a session, in `MAX_PIECES` per connection. Of a peer that does
+the same it has received as much at most, and a message that is not complete (16 MiB) of each
+connection; of a peer that does not, as much as 64 connections of `WINDOW_BYTES` and one message
+of each, then the session ends.
 """
 
 from __future__ import annotations
 
-from shared_pathways_service.tunnel.link.ack_queue import AckQueue
 from shared_pathways_service.tunnel.link.control_frames import (
     SyncEntry,
     parse_ack,
@@ -26,7 +26,7 @@ from shared_pathways_service.tunnel.link.control_frames import (
     sync_frame,
     text_frame,
 )
-from shared_pathways_service.tunnel.link.control_queue import ControlQueue
+from shared_pathways_service.tunnel.link.control_queue import AckQueue, ControlQueue
 from shared_pathways_service.tunnel.link.link_connections import Connection, KnownNumbers
 from shared_pathways_service.tunnel.link.link_events import LinkEvent, Over, Protocol, Reset
 from shared_pathways_service.tunnel.link.link_frames import (
@@ -40,15 +40,10 @@ from shared_pathways_service.tunnel.link.link_frames import (
 )
 from shared_pathways_service.tunnel.link.link_streams import MAX_PIECES, ReceiveStream, SendStream
 from shared_pathways_service.tunnel.link.send_order import SendOrder
+from shared_pathways_service.tunnel.link.windows import MAX_CONNECTIONS, WINDOW_BYTES, Windows
 
-__all__ = ["BUDGET_BYTES", "MAX_CONNECTIONS", "SHARE_BYTES", "WINDOW_BYTES", "Link"]
+__all__ = ["Link"]
 
-#: Default of the window.
-WINDOW_BYTES = 8 << 20
-#: Open connections; JAX makes a handful.
-MAX_CONNECTIONS = 64
-#: Bytes that are kept of all connections before the window of each is `SHARE_BYTES`.
-BUDGET_BYTES, SHARE_BYTES = 64 << 20, 1 << 20
 #: By how much the number of a new connection may exceed those before, as frames overtake others.
 _MOST_AHEAD = 4096
 
@@ -58,7 +53,7 @@ class Link:
 
     Args:
       is_near: Whether this end opens connections.
-      window_bytes: The window of each connection, the same at both ends.
+      window_bytes: The least window of each connection, the same at both ends.
 
     Attributes:
       sent_bytes: Bytes of connections that the peer has to get, each once.
@@ -67,13 +62,13 @@ class Link:
 
     def __init__(self, *, is_near: bool, window_bytes: int = WINDOW_BYTES) -> None:
         self._is_near = is_near
-        self._window_bytes = window_bytes
+        self._windows = Windows(window_bytes)
         self._connections: dict[int, Connection] = {}
         self._known = KnownNumbers()
         self._readers: dict[int, LinkFrameReader] = {}
         self._control = ControlQueue()
         self._acks = AckQueue()
-        self._order = SendOrder(window_bytes)
+        self._order = SendOrder(window_bytes, self._windows.accepts_bytes)
         self._events: list[LinkEvent] = []
         self.sent_bytes = self.received_bytes = 0
 
@@ -115,8 +110,12 @@ class Link:
             return 0
         if known.send.pieces >= MAX_PIECES:
             return 0
-        share = SHARE_BYTES if self.replay_bytes >= BUDGET_BYTES else self._window_bytes
-        return max(0, min(share, self._window_bytes) - known.send.unacked_bytes)
+        return self._windows.room(known.send.unacked_bytes, self.replay_bytes)
+
+    @property
+    def piece_bytes(self) -> int:
+        """The length of pieces to send."""
+        return self._order.piece_bytes
 
     def send(self, connection: int, payload: Buffer, *, is_whole: bool) -> None:
         """Sends bytes.
@@ -224,7 +223,7 @@ class Link:
 
     def _add(self, number: int) -> Connection:
         known = self._connections[number] = Connection(
-            SendStream(), ReceiveStream(self._window_bytes)
+            SendStream(), ReceiveStream(self._windows.accepts_bytes)
         )
         self._known.add(number)
         return known
@@ -249,6 +248,7 @@ class Link:
         elif frame.kind is FrameKind.PING:
             self._control.put_sign_of_life(carrier, FrameKind.PONG, frame.offset)
         elif frame.kind is FrameKind.SYNC:
+            self._windows.learn(frame.offset)
             self._take_sync(frame.payload, now)
         elif frame.kind is FrameKind.RESET:
             self._take_reset(frame.connection, parse_text(frame.payload))
@@ -261,6 +261,8 @@ class Link:
             known = self._unknown(frame.connection)
         if known is None:
             return
+        if frame.offset > known.acked + self._windows.least_bytes:
+            self._windows.check(each.waiting_bytes for each in self._connections.values())
         for each in known.receive.receive(frame, known.acked):
             if each.kind in (FrameKind.PART, FrameKind.WHOLE):
                 self.received_bytes += len(each.payload)
@@ -288,7 +290,8 @@ class Link:
         if (known := self._connections.get(number)) is None:
             return
         self._order.arrived(known.send.received(received), now)
-        known.send.passed_on(passed_on)
+        count = known.send.passed_on(passed_on)
+        self._windows.passed_on(count, self._order.round_trip_s, now)
         if not known.send.has_waiting:
             self._order.remove(number)
         self._forget_if_done(number)
@@ -330,7 +333,7 @@ class Link:
             SyncEntry(number, known.acknowledge(), known.receive.received)
             for number, known in self._connections.items()
         ]
-        return sync_frame(self._known.all_to, entries)
+        return sync_frame(self._known.all_to, entries, self._windows.accepts_bytes)
 
     def _take_sync(self, payload: Buffer, now: float) -> None:
         peer_knows_to, entries = parse_sync(payload, MAX_CONNECTIONS)

@@ -121,10 +121,16 @@ class SendStream:
                 arrived.append(piece)
         return arrived
 
-    def passed_on(self, offset: int) -> None:
-        """Drops what the peer has passed on; it has received that before."""
+    def passed_on(self, offset: int) -> int:
+        """Drops what the peer has passed on; it has received that before.
+
+        Returns:
+          How many bytes that are.
+        """
+        before = self.unacked_bytes
         while self._at_peer and self._at_peer[0].end <= offset:
             self.unacked_bytes -= self._at_peer.popleft().length
+        return before - self.unacked_bytes
 
     def under_way(self) -> list[Piece]:
         """Returns the pieces that a carrier took and the peer may not have."""
@@ -149,18 +155,14 @@ class ReceiveStream:
     Attributes:
       received: All bytes before this offset have arrived.
       has_ended: Whether the peer's end has arrived, with everything before it.
+      early_bytes: Bytes that have arrived before others that come before them.
     """
 
     def __init__(self, window_bytes: int) -> None:
-        self.received = 0
+        self.received = self.early_bytes = 0
         self.has_ended = False
         self._window_bytes = window_bytes
         self._early: dict[int, Frame] = {}
-
-    @property
-    def early_bytes(self) -> int:
-        """Bytes that have arrived before others that come before them."""
-        return sum(len(frame.payload) for frame in self._early.values())
 
     def receive(self, frame: Frame, acked: int) -> list[Frame]:
         """Takes a frame.
@@ -184,9 +186,12 @@ class ReceiveStream:
             return []
         if len(self._early) >= 2 * MAX_PIECES:
             raise LinkViolation(f"connection {frame.connection} is cut into too many pieces")
-        self._early.setdefault(frame.offset, frame)
+        if frame.offset not in self._early:
+            self._early[frame.offset] = frame
+            self.early_bytes += len(frame.payload)
         in_order = []
         while (next_frame := self._early.pop(self.received, None)) is not None:
+            self.early_bytes -= len(next_frame.payload)
             if self.has_ended:
                 raise LinkViolation(f"connection {frame.connection} goes on after its end")
             self.received += length_in_stream(next_frame.kind, next_frame.payload)

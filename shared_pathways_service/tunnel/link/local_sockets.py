@@ -164,8 +164,9 @@ class Bridge:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
             return
+        size = min(self._read_bytes, room, self._link.piece_bytes)
         try:
-            data = self._local.recv(min(self._read_bytes, room))
+            data = self._local.recv(size)
         except BlockingIOError:
             return
         except OSError as error:
@@ -174,7 +175,7 @@ class Bridge:
         if not data:
             self._end_local()
             return
-        if len(data) == self._read_bytes:
+        if len(data) == size:
             self._read_bytes = min(2 * self._read_bytes, MAX_PAYLOAD_BYTES)
         elif len(data) < self._read_bytes // 4:
             self._read_bytes = max(_FIRST_READ_BYTES, self._read_bytes // 2)
@@ -205,7 +206,7 @@ class Bridge:
     def _drain(self) -> None:
         """Sends what the filter returned, as far as the link has room."""
         while self._outbox and (room := self._link.room(self._connection)):
-            data = bytes(self._outbox[: min(room, MAX_PAYLOAD_BYTES)])
+            data = bytes(self._outbox[: min(room, self._link.piece_bytes)])
             del self._outbox[: len(data)]
             self._pass(data)
         if self._has_local_ended and not self._outbox:

@@ -2,12 +2,16 @@
 
 Everything under way beyond bandwidth times round trip only fills queues on the way. The limit grows
 while acknowledgements come about as fast as on an idle link, and shrinks when they come much later,
-like TCP Vegas (Brakmo and Peterson, 1995).
+like TCP Vegas (Brakmo and Peterson, 1995). On a busy machine they come late as well, some of them
+or all. So the limit shrinks only if even the earliest of an interval came late (as Nichols and
+Jacobson's CoDel tells a queue from a burst, 2012), and not below what the measured rate needs.
 """
 
 from __future__ import annotations
 
-__all__ = ["Pacing"]
+import math
+
+__all__ = ["LargestRate", "Pacing"]
 
 _FIRST_BYTES = 512 << 10
 _LEAST_BYTES = 64 << 10
@@ -18,6 +22,56 @@ _BASE_S = 30.0
 _GROW_S, _GROW_TRIPS = 0.0015, 0.5
 _SHRINK_S, _SHRINK_TRIPS = 0.004, 1.5
 _SHRINK_TO = 0.8
+#: Seconds of an interval at the least.
+_INTERVAL_S = 0.05
+#: Seconds for which the largest rate counts here, and for which a busy machine needs bytes besides.
+_RATE_S, _BUSY_S = 3.0, 0.008
+#: Seconds over which a rate is measured at the least. (One of a moment says nothing: what waited
+#: for a busy machine comes at once.)
+_MEASURED_S = 0.02
+#: Seconds without bytes, whose time does not count.
+_IDLE_S = 1.0
+
+
+class LargestRate:
+    """The largest rate of late.
+
+    Args:
+      lasts_s: Seconds for which a rate counts, without those in which the link is idle.
+
+    Attributes:
+      bytes_per_s: The rate; 0 before it was measured.
+    """
+
+    def __init__(self, lasts_s: float) -> None:
+        self.bytes_per_s = 0.0
+        self._lasts_s = lasts_s
+        self._measured_at = 0.0
+        self._counted_from: float | None = None
+        self._counted_bytes = 0
+
+    def add(self, count: int, round_trip_s: float, now: float) -> None:
+        """Records bytes; a rate is measured over a round trip or longer.
+
+        Args:
+          count: How many.
+          round_trip_s: In seconds.
+          now: Seconds on a monotonic clock.
+        """
+        if self._counted_from is None:
+            self._counted_from = now
+            return
+        self._counted_bytes += count
+        took_s = now - self._counted_from
+        if took_s < max(round_trip_s, _MEASURED_S):
+            return
+        rate = self._counted_bytes / took_s
+        if took_s > round_trip_s + _IDLE_S:
+            # (An idle link says nothing about the rate.)
+            self._measured_at += took_s
+        elif rate >= self.bytes_per_s or now - self._measured_at > self._lasts_s:
+            self.bytes_per_s, self._measured_at = rate, now
+        self._counted_from, self._counted_bytes = now, 0
 
 
 class Pacing:
@@ -35,7 +89,14 @@ class Pacing:
         self._most_bytes = most_bytes
         self._base_s: float | None = None
         self._base_at = 0.0
-        self._shrunk_at = 0.0
+        self._interval_from = 0.0
+        self._least_queued_s = math.inf
+        self._rate = LargestRate(_RATE_S)
+
+    @property
+    def round_trip_s(self) -> float:
+        """The shortest round trip of late, in seconds; 0 before the first one."""
+        return self._base_s or 0.0
 
     def on_ack(self, sent_at: float, acked_bytes: int, under_way_bytes: int, now: float) -> None:
         """Records an acknowledgement.
@@ -50,13 +111,19 @@ class Pacing:
         if self._base_s is None or trip <= self._base_s or now - self._base_at > _BASE_S:
             self._base_s, self._base_at = trip, now
         queued = trip - self._base_s
-        if queued > _SHRINK_S + _SHRINK_TRIPS * self._base_s:
-            # Once per round trip: what is under way cannot come any sooner.
-            if sent_at >= self._shrunk_at:
-                self._shrunk_at = now
-                self.limit_bytes = max(_LEAST_BYTES, int(self.limit_bytes * _SHRINK_TO))
-            return
+        self._rate.add(acked_bytes, self._base_s, now)
         is_idle = 2 * under_way_bytes < self.limit_bytes
         # (An idle link says nothing about a higher limit.)
         if queued < _GROW_S + _GROW_TRIPS * self._base_s and not is_idle:
             self.limit_bytes = min(self._most_bytes, self.limit_bytes + acked_bytes)
+        self._shrink_after_interval(queued, self._base_s, now)
+
+    def _shrink_after_interval(self, queued_s: float, base_s: float, now: float) -> None:
+        self._least_queued_s = least_s = min(queued_s, self._least_queued_s)
+        if now - self._interval_from < max(_INTERVAL_S, base_s):
+            return
+        self._interval_from, self._least_queued_s = now, math.inf
+        if least_s > _SHRINK_S + _SHRINK_TRIPS * base_s:
+            needed = self._rate.bytes_per_s * (base_s * (1 + _GROW_TRIPS) + _BUSY_S)
+            shrunk = max(_LEAST_BYTES, int(needed), int(self.limit_bytes * _SHRINK_TO))
+            self.limit_bytes = min(self.limit_bytes, shrunk)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES
 from shared_pathways_service.tunnel.link.link_streams import Piece, SendStream
 from shared_pathways_service.tunnel.link.pacing import Pacing
 
@@ -18,18 +19,22 @@ __all__ = ["SendOrder"]
 
 #: Unacknowledged bytes up to which a connection is light, and as a part of the window.
 _LIGHT_BYTES, _LIGHT_PART = 64 << 10, 8
+#: Pieces in what may be under way. (On a slow line a long one takes longer than the round trip,
+#: which looks like a queue.)
+_PIECES, _LEAST_PIECE_BYTES = 8, 16 << 10
 
 
 class SendOrder:
     """The connections that have something to send, in turns.
 
     Args:
-      most_bytes: The window of a connection, and the limit of what is under way of heavy ones.
+      window_bytes: The least window of a connection.
+      most_bytes: The limit of what is under way of heavy ones.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, window_bytes: int, most_bytes: int) -> None:
         self._pacing = Pacing(most_bytes)
-        self._light_bytes = min(_LIGHT_BYTES, most_bytes // _LIGHT_PART)
+        self._light_bytes = min(_LIGHT_BYTES, window_bytes // _LIGHT_PART)
         self._under_way = 0  # of heavy connections
         self._light: deque[int] = deque()
         self._heavy: deque[int] = deque()
@@ -42,6 +47,17 @@ class SendOrder:
     def detach(self, carrier: int) -> None:
         """Removes a carrier."""
         del self._carriers[carrier]
+
+    @property
+    def round_trip_s(self) -> float:
+        """The shortest round trip of late, in seconds; 0 before the first one."""
+        return self._pacing.round_trip_s
+
+    @property
+    def piece_bytes(self) -> int:
+        """The length of a piece that takes a small part of the time of a round trip."""
+        part = self._pacing.limit_bytes // _PIECES
+        return min(max(part, _LEAST_PIECE_BYTES), MAX_PAYLOAD_BYTES)
 
     def add(self, number: int, stream: SendStream) -> None:
         """Adds a connection, which is not in it, if a piece of it waits."""

@@ -12,14 +12,14 @@ from shared_pathways_service.tunnel.link.link_frames import (
     LinkViolation,
     frame_header,
 )
-from shared_pathways_service.tunnel.link.link_state import (
+from shared_pathways_service.tunnel.link.link_state import Link
+from shared_pathways_service.tunnel.link.link_streams import MAX_PIECES
+from shared_pathways_service.tunnel.link.windows import (
     BUDGET_BYTES,
     MAX_CONNECTIONS,
     SHARE_BYTES,
     WINDOW_BYTES,
-    Link,
 )
-from shared_pathways_service.tunnel.link.link_streams import MAX_PIECES
 from tests.tunnel.link.two_ends import FAR, NEAR, Ends
 
 
@@ -59,7 +59,7 @@ def test_a_peer_that_asks_and_never_reads_does_not_fill_memory() -> None:
     frames = far.take(1, 0.0, 0)
     assert frames == [frame_header(FrameKind.PONG, 0, 9_999, 0)]
     # All connections are known to be closed.
-    sync = sync_frame(1_000_000, [])
+    sync = sync_frame(1_000_000, [], WINDOW_BYTES)
     far.receive(1, memoryview(sync), 0.0)
     ends = b"".join(frame_header(FrameKind.END, number, 1, 0) for number in range(1, 10_000))
     with pytest.raises(LinkViolation, match="does not read"):

@@ -18,11 +18,14 @@ from shared_pathways_service.tunnel.link.link_events import (
     Protocol,
 )
 from shared_pathways_service.tunnel.link.link_frames import FrameKind, LinkViolation, frame_header
-from shared_pathways_service.tunnel.link.link_state import MAX_CONNECTIONS, Link
+from shared_pathways_service.tunnel.link.link_state import Link
+from shared_pathways_service.tunnel.link.windows import MAX_CONNECTIONS
 from tests.tunnel.link.two_ends import FAR, NEAR, WINDOW, Ends
 
 ENDS = st.sampled_from((NEAR, FAR))
 SIZES = st.integers(min_value=1, max_value=5000)
+#: What an end accepts of a connection.
+LARGEST = 4 * WINDOW
 
 
 class AnyCarriers(RuleBasedStateMachine):
@@ -114,7 +117,7 @@ class AnyCarriers(RuleBasedStateMachine):
             assert self.ends.sent[1 - end, connection].startswith(data)
         assert not self.ends.resets
         for link in self.ends.links:
-            assert link.replay_bytes <= len(link.connections) * (WINDOW + 2)
+            assert link.replay_bytes <= len(link.connections) * (LARGEST + 2)
 
     def teardown(self) -> None:
         self.ends.attach()
@@ -280,7 +283,7 @@ def test_a_window_stays_open_when_the_rest_of_a_message_arrives_that_is_not_read
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (frame_header(FrameKind.WHOLE, 1, 1, WINDOW + 2) + b"x" * (WINDOW + 2), "window"),
+        (frame_header(FrameKind.WHOLE, 1, 1, LARGEST) + b"x" * LARGEST, "window"),
         (frame_header(FrameKind.WHOLE, 1, 0, 1) + b"x", "opening"),
         (frame_header(FrameKind.OPEN, 1, 0, 1) + b"x", "no protocol"),
         (frame_header(FrameKind.SYNC, 0, 0, 2) + b"xx", "too short"),
