@@ -17,6 +17,8 @@ _FIRST_BYTES = 512 << 10
 _LEAST_BYTES = 64 << 10
 #: Seconds for which the shortest round trip counts: routes change.
 _BASE_S = 30.0
+#: Seconds of a round trip from which those of small messages count.
+_LONG_WAY_S = 0.01
 #: Queueing delays, in seconds and in shortest round trips, below which the limit grows and above
 #: which it shrinks. (The seconds are the scheduling of busy machines.)
 _GROW_S, _GROW_TRIPS = 0.0015, 0.5
@@ -108,15 +110,30 @@ class Pacing:
           now: The time.
         """
         trip = max(0.0, now - sent_at)
-        if self._base_s is None or trip <= self._base_s or now - self._base_at > _BASE_S:
-            self._base_s, self._base_at = trip, now
-        queued = trip - self._base_s
-        self._rate.add(acked_bytes, self._base_s, now)
+        base_s = self._shortest(trip, now)
+        queued = trip - base_s
+        self._rate.add(acked_bytes, base_s, now)
         is_idle = 2 * under_way_bytes < self.limit_bytes
         # (An idle link says nothing about a higher limit.)
-        if queued < _GROW_S + _GROW_TRIPS * self._base_s and not is_idle:
+        if queued < _GROW_S + _GROW_TRIPS * base_s and not is_idle:
             self.limit_bytes = min(self._most_bytes, self.limit_bytes + acked_bytes)
-        self._shrink_after_interval(queued, self._base_s, now)
+        self._shrink_after_interval(queued, base_s, now)
+
+    def on_light_ack(self, sent_at: float, now: float) -> None:
+        """Records an acknowledgement of few bytes, which did not wait behind others of this end.
+
+        Args:
+          sent_at: When they were sent.
+          now: The time.
+        """
+        # (On a short way a piece of a transfer takes longer by its processing alone.)
+        if now - sent_at >= _LONG_WAY_S:
+            self._shortest(now - sent_at, now)
+
+    def _shortest(self, trip_s: float, now: float) -> float:
+        if self._base_s is None or trip_s <= self._base_s or now - self._base_at > _BASE_S:
+            self._base_s, self._base_at = trip_s, now
+        return self._base_s
 
     def _shrink_after_interval(self, queued_s: float, base_s: float, now: float) -> None:
         self._least_queued_s = least_s = min(queued_s, self._least_queued_s)

@@ -9,7 +9,7 @@ what a large transfer has queued on the way.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES
 from shared_pathways_service.tunnel.link.link_streams import Piece, SendStream
@@ -95,13 +95,15 @@ class SendOrder:
         self.add(number, stream)
         return number, piece
 
-    def arrived(self, pieces: Iterable[Piece], now: float) -> None:
+    def arrived(self, pieces: Sequence[Piece], now: float) -> None:
         """Records that pieces have arrived at the peer."""
         paced = [piece for piece in pieces if piece.is_paced]
         if paced:
             size = sum(piece.length for piece in paced)
             self._pacing.on_ack(paced[-1].sent_at, size, self._under_way, now)
             self._under_way -= size
+        elif pieces:
+            self._pacing.on_light_ack(pieces[-1].sent_at, now)
 
     def dropped(self, pieces: Iterable[Piece]) -> None:
         """Records that pieces are not under way any more."""
