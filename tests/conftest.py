@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 #: Fixtures that several directories of tests use.
 pytest_plugins = (
+    "harness.fork_server.plugin",
     "harness.layers.plugin",
     "harness.layers.time_limits",
     "harness.suite.recorder",

@@ -13,6 +13,8 @@ import pytest
 import shared_pathways_service
 from shared_pathways_service import errors, isc_pathways
 
+pytestmark = pytest.mark.real_starts
+
 #: None of these is wanted by a program that only imports us.
 HEAVY = (
     "jax",

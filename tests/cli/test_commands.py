@@ -57,6 +57,7 @@ def test_wrong_usage_ends_with_2(wrong: tuple[str, ...]) -> None:
     assert wrong[-1].split("=")[0] in done.stderr
 
 
+@pytest.mark.real_starts
 @pytest.mark.parametrize(
     "command",
     ["list", "status", "logs", "delete", "reap", "doctor", "render", "deploy", "hotswap"],

@@ -148,6 +148,7 @@ def test_a_picture_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not path.exists()
 
 
+@pytest.mark.real_starts
 def test_no_command_but_for_a_picture_imports_matplotlib() -> None:
     source = "import sys, shared_pathways_service.cli.commands.training.report; print(*sys.modules)"
     done = subprocess.run(

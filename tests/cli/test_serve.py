@@ -219,6 +219,7 @@ def test_the_help_says_that_spares_come_on_top() -> None:
     assert "Start so many spare slices of each type" in words
 
 
+@pytest.mark.real_starts
 def test_help_lists_the_commands_and_imports_none_of_them() -> None:
     source = (
         "import sys\n"

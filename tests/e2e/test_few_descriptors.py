@@ -13,6 +13,8 @@ from harness.processes import KIND, REPOSITORY
 from shared_pathways_service.runtime.descriptors import NEEDED
 from shared_pathways_service.runtime.settings import Settings
 
+pytestmark = pytest.mark.real_starts
+
 CONNECT = f"""
 import os, resource
 from shared_pathways_service import errors, isc_pathways

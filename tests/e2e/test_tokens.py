@@ -9,11 +9,14 @@ import stat
 from pathlib import Path
 
 import psutil
+import pytest
 
 from harness.deadlines import wait_until
 from harness.embedded import nothing_left
 from harness.programs import program, service, sps, status
 from tests.conftest import MARK
+
+pytestmark = pytest.mark.real_starts
 
 #: Connects, works, and has an error of each kind that names what it was refused.
 WORKING = """

@@ -240,6 +240,7 @@ def test_lines_of_an_answer(control_plane: ControlPlane) -> None:
     with_api(control_plane, control_plane.admin, work)
 
 
+@pytest.mark.real_starts
 def test_imports_neither_a_kubernetes_client_nor_google() -> None:
     """Each would cost a connect() more than its requests do."""
     code = (

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.embedded import embedded, eventually, nothing_left
 from harness.programs import program
+
+pytestmark = pytest.mark.real_starts
 
 CYCLES = 20
 

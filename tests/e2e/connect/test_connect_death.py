@@ -20,7 +20,7 @@ from harness.embedded import (
 )
 from harness.programs import program
 
-pytestmark = pytest.mark.race
+pytestmark = [pytest.mark.race, pytest.mark.real_starts]
 
 CLIENT = """
 import subprocess, time

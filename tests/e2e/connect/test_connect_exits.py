@@ -10,7 +10,7 @@ import pytest
 from harness.embedded import embedded, eventually, nothing_left
 from harness.programs import program
 
-pytestmark = pytest.mark.race
+pytestmark = [pytest.mark.race, pytest.mark.real_starts]
 
 BEGIN = """
 import time

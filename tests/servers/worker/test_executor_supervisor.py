@@ -79,6 +79,7 @@ def make_host(own_directories: Path) -> Iterator[Callable[..., Host]]:
         yield make
 
 
+@pytest.mark.real_starts
 def test_an_executor_is_known_by_its_flags_and_has_nothing_else(
     make_host: Callable[..., Host], own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

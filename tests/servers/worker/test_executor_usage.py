@@ -17,6 +17,8 @@ from harness.processes import REPOSITORY
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.servers.worker.executor_usage import Usage, UsageMeter
 
+pytestmark = pytest.mark.real_starts
+
 _MIB = 1 << 20
 #: Does what each line says, in a child process with "child": computes for 0.3 s of processor time,
 #: or takes memory and keeps it.

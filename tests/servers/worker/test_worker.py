@@ -61,6 +61,7 @@ def test_it_answers_probes_of_its_health(service: Service) -> None:
         assert check(b"", timeout=DEADLINE_S) == b"\x08\x01"
 
 
+@pytest.mark.real_starts
 def test_it_imports_no_jax() -> None:
     code = (
         "import sys; import shared_pathways_service.servers.worker.__main__;"

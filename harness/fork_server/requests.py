@@ -1,0 +1,145 @@
+"""Which starts of a process can be forked, and what describes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+__all__ = ["Start", "as_text", "environment_of", "limits_now", "program_of"]
+
+_REPOSITORY = str(Path(__file__).parents[2])
+#: Options of Python that a forked process can have. The next word belongs to the last three.
+_FAULTHANDLER = ("-X", "faulthandler")
+_FLAGS = ("-P", "-u")
+_UNDERSTOOD = frozenset({"PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"})
+#: Variables that are read before the first line of a program: they must be the fork server's.
+_READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """What an interpreter runs.
+
+    Attributes:
+      kind: ``-c``, ``-m`` or ``file``.
+      name: Source, module or path.
+      words: The program's own arguments.
+      is_safe_path: Whether the working directory is not in the import path.
+    """
+
+    kind: str
+    name: str
+    words: tuple[str, ...]
+    is_safe_path: bool
+    is_unbuffered: bool
+    reports_faults: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """A process that is to be started.
+
+    Attributes:
+      arguments: All of them, with the interpreter.
+      environment: Its ``NAME=value``.
+      descriptors: Its open file descriptors.
+      group: Its process group; 0: the one that it gets with its session, or the caller's.
+      limits: The caller's resource limits.
+      ignored: Signals that it ignores.
+      blocked: Signals that it blocks.
+    """
+
+    arguments: list[str]
+    environment: list[str]
+    directory: str
+    descriptors: list[int]
+    new_session: bool
+    group: int
+    umask: int
+    limits: list[list[int]]
+    ignored: list[int]
+    blocked: list[int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Makes it from plain data."""
+        return cls(**data)
+
+
+def as_text(value: Any) -> str:
+    """Returns an argument or a path as text."""
+    return os.fsdecode(value)
+
+
+def program_of(
+    arguments: Sequence[str], environment: Mapping[str, str], ours: Mapping[str, str]
+) -> Program | None:
+    """Returns what a command line runs; None: it cannot be forked.
+
+    Args:
+      arguments: Those of the command line.
+      environment: The process's.
+      ours: The fork server's.
+    """
+    if not arguments or arguments[0] != sys.executable or not _is_plain(environment, ours):
+        return None
+    flags = {"PYTHONUNBUFFERED", "PYTHONSAFEPATH"} & {n for n, v in environment.items() if v}
+    is_safe, unbuffered = "PYTHONSAFEPATH" in flags, "PYTHONUNBUFFERED" in flags
+    faults = False
+    rest = list(arguments[1:])
+    while rest and rest[0].startswith("-") and rest[0] not in ("-c", "-m"):
+        if tuple(rest[:2]) == _FAULTHANDLER:
+            faults = True
+            del rest[:2]
+        elif rest[0] in _FLAGS:
+            is_safe, unbuffered = is_safe or rest[0] == "-P", unbuffered or rest[0] == "-u"
+            del rest[0]
+        else:
+            return None
+    kind = "file"
+    if rest and rest[0] in ("-c", "-m"):
+        kind = rest.pop(0)
+    if not rest or (kind == "file" and not rest[0].endswith(".py")):
+        return None
+    return Program(
+        kind=kind,
+        name=rest[0],
+        words=tuple(rest[1:]),
+        is_safe_path=is_safe,
+        is_unbuffered=unbuffered,
+        reports_faults=faults,
+    )
+
+
+def environment_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Returns variables as a mapping."""
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def limits_now() -> list[list[int]]:
+    """Returns this process's resource limits: number, soft and hard."""
+    numbers = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+    return [[number, *resource.getrlimit(number)] for number in sorted(numbers)]
+
+
+def ignored_now() -> list[int]:
+    """Returns the signals that this process ignores."""
+    return [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN]
+
+
+def _is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
+    path = environment.get("PYTHONPATH", "")
+    if any(entry != _REPOSITORY for entry in path.split(os.pathsep) if entry):
+        return False  # (it may have a sitecustomize)
+    names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
+    return all(environment.get(name) == ours.get(name) for name in names)

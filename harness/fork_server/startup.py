@@ -1,0 +1,200 @@
+"""Makes a forked process what was requested, and runs its program."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import fcntl
+import io
+import os
+import resource
+import runpy
+import signal
+import socket
+import sys
+import threading
+import types
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from harness.fork_server import client
+from harness.fork_server.process_title import show_as
+from harness.fork_server.requests import Program, Start, environment_of, program_of
+
+__all__ = [
+    "become",
+    "close_all_but",
+    "run",
+    "show_server",
+    "start_by",
+    "starts_processes",
+]
+
+#: Programs below which processes are forked as well. (Others start few, or look at their children.)
+_STARTERS = frozenset(
+    {
+        "shared_pathways_service.agent",
+        "shared_pathways_service.cli",
+        "shared_pathways_service.servers.supervisor",
+    }
+)
+_TITLE = [b"fork-server-of-a-test"]
+#: `sys.path` without what a program adds to it.
+_path = list(sys.path)
+
+
+def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, str]) -> Program:
+    """Gives this process what was requested; returns its program."""
+    if start.new_session:
+        os.setsid()
+    elif start.group:
+        with contextlib.suppress(OSError):
+            os.setpgid(0, start.group)
+    _set_signals(start)
+    _set_descriptors(descriptors, start.descriptors)
+    for number, *wanted in start.limits:
+        if resource.getrlimit(number) != tuple(wanted):
+            resource.setrlimit(number, (wanted[0], wanted[1]))
+    os.umask(start.umask)
+    os.chdir(start.directory)
+    environment = environment_of(start.environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    show_as(
+        [os.fsencode(word) for word in start.arguments],
+        [os.fsencode(pair) for pair in start.environment],
+    )
+    program = program_of(start.arguments, environment, loaded_with)
+    assert program is not None, start.arguments
+    sys.orig_argv[:] = start.arguments
+    _open_streams(is_unbuffered=program.is_unbuffered)
+    _set_path(program, environment)
+    if program.reports_faults:
+        faulthandler.enable()
+    return program
+
+
+def starts_processes(program: Program) -> bool:
+    """Whether a fork server for the program's own processes is worth it."""
+    return program.kind != "-m" or program.name in _STARTERS
+
+
+def start_by(channel: socket.socket, loaded_with: Mapping[str, str]) -> None:
+    """Lets a fork server at the other end start this process's processes."""
+    client.install(client.ForkClient(lambda: channel, loaded_with))
+
+
+def run(program: Program) -> None:
+    """Runs the program as the main one of this process.
+
+    At the end, a process without JAX is not taken apart: to free what it has loaded, it would copy
+    all of that.
+    """
+    code = 0
+    try:
+        _run(program)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    if "jax" in sys.modules:
+        sys.exit(code)
+    # As the interpreter does first.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+def _run(program: Program) -> None:
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    sys.argv[:] = [program.name if program.kind == "file" else program.kind, *program.words]
+    if program.kind == "-m":
+        runpy._run_module_as_main(program.name)  # type: ignore[attr-defined]
+        return
+    source, name = program.name, "<string>"
+    if program.kind == "file":
+        name = str(Path(program.name).absolute())
+        source = Path(name).read_text(encoding="utf-8")
+        main.__file__ = name
+    exec(compile(source, name, "exec"), vars(main))
+
+
+def close_all_but(kept: Collection[int]) -> None:
+    """Closes all other file descriptors."""
+    for path in list(Path("/proc/self/fd").iterdir()):
+        if (fd := int(path.name)) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def show_server() -> None:
+    """Shows this process as a fork server, with its environment."""
+    show_as(_TITLE, [os.fsencode(f"{name}={value}") for name, value in os.environ.items()])
+
+
+def _set_signals(start: Start) -> None:
+    for number in signal.valid_signals():
+        ignored = number in start.ignored
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        # (Python itself ignores these.)
+        if number in (signal.SIGPIPE, signal.SIGXFSZ):
+            usual = signal.SIG_IGN
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN if ignored else usual)
+    signal.pthread_sigmask(signal.SIG_SETMASK, start.blocked)
+
+
+def _set_descriptors(received: Sequence[int], wanted: Sequence[int]) -> None:
+    above = max([*received, *wanted]) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in received]
+    close_all_but(moved)
+    for fd, number in zip(moved, wanted, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
+
+
+def _open_streams(*, is_unbuffered: bool) -> None:
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(fd, name, is_unbuffered=is_unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _stream(fd: int, name: str, *, is_unbuffered: bool) -> TextIO:
+    """Opens a standard stream as Python does (`create_stdio` in pylifecycle.c)."""
+    old = getattr(sys, f"__{name}__")
+    raw = io.FileIO(fd, "rb" if fd == 0 else "wb", closefd=False)
+    raw.name = f"<{name}>"
+    buffer: io.RawIOBase | io.BufferedIOBase
+    if fd == 0:
+        buffer = io.BufferedReader(raw)
+    elif is_unbuffered:
+        buffer = raw
+    else:
+        buffer = io.BufferedWriter(raw)
+    stream = io.TextIOWrapper(
+        buffer,
+        encoding=old.encoding,
+        errors="backslashreplace" if fd == 2 else old.errors,
+        newline=None if fd == 0 else "\n",
+        line_buffering=not is_unbuffered and (fd == 2 or raw.isatty()),
+        write_through=is_unbuffered,
+    )
+    stream.mode = "r" if fd == 0 else "w"  # type: ignore[misc]
+    return stream
+
+
+def _set_path(program: Program, environment: Mapping[str, str]) -> None:
+    first = []
+    if not program.is_safe_path:
+        first = [{"-c": "", "-m": str(Path.cwd())}.get(program.kind) or ""]
+        if program.kind == "file":
+            first = [str(Path(program.name).absolute().parent)]
+    added = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    sys.path[:] = [*first, *added, *_path[1:]]

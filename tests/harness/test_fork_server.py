@@ -1,0 +1,251 @@
+"""A forked process is what a new one would be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.fork_server import client
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.environ.get("SPS_TEST_FORKS") == "0", reason="without forks"
+)
+
+#: Prints what a process can see of its start.
+REPORT = """
+import json, os, resource, signal, sys
+with open("/proc/self/cmdline") as file:
+    shown = file.read()
+with open("/proc/self/environ") as file:
+    environ = file.read()
+print(json.dumps({
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "shown": shown,
+    "name": __name__, "package": __package__, "file": globals().get("__file__"),
+    "environment": dict(os.environ), "shown_environment": sorted(environ.split("\\0")),
+    "directory": os.getcwd(), "parent": os.getppid(),
+    "own_session": os.getsid(0) == os.getpid(), "own_group": os.getpgrp() == os.getpid(),
+    "umask": os.umask(0), "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+    "ignored": [n for n in range(1, 32) if signal.getsignal(n) is signal.SIG_IGN],
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    "threads": len(os.listdir("/proc/self/task")),
+    "streams": [[s.encoding, s.errors, s.name, s.mode, s.line_buffering, s.write_through,
+        type(s.buffer).__name__] for s in (sys.stdin, sys.stdout, sys.stderr)],
+    "input": sys.stdin.read(),
+    "imported": [name in sys.modules for name in ("jax", "numpy", "grpc", "asyncio")],
+}))
+"""
+
+
+def reported(arguments: list[str], **options: Any) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        input="hello",
+        **options,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def buffered() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+def both(start: Callable[[], Any]) -> tuple[Any, Any]:
+    forked = start()
+    with client.paused():
+        return forked, start()
+
+
+@pytest.fixture
+def is_forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails the test if it starts no process by a fork."""
+    forked = []
+    start = client.ForkClient.start
+
+    def noting(self: client.ForkClient, *arguments: Any) -> int | None:
+        pid = start(self, *arguments)
+        forked.append(pid is not None)
+        return pid
+
+    monkeypatch.setattr(client.ForkClient, "start", noting)
+    yield
+    assert any(forked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        ("-c", []),
+        ("-m", []),
+        ("file", []),
+        ("-c", ["-P"]),
+        ("file", ["-P"]),
+        ("-c", ["-u"]),
+        ("-c", ["-X", "faulthandler"]),
+    ],
+)
+@pytest.mark.usefixtures("is_forked")
+def test_a_process_sees_the_same(kind: str, flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "reporting.py").write_text(REPORT)
+    run = {"-c": ["-c", REPORT], "-m": ["-m", "reporting"], "file": ["reporting.py"]}[kind]
+    options = {
+        "cwd": tmp_path,
+        "env": {**buffered(), "NEW": "ä b"},
+        "umask": 0o027,
+        "start_new_session": True,
+    }
+    forked, real = both(lambda: reported([*flags, *run, "a", "b c", ""], **options))
+    assert forked == real
+    assert forked["parent"] == os.getpid()
+    assert forked["imported"][:3] == [False] * 3
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_limits_and_signals_are_the_callers() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+    try:
+        forked, real = both(lambda: reported(["-c", REPORT], env=buffered()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        signal.signal(signal.SIGHUP, ignored)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert forked == real
+    assert forked["limits"][0] == before[0] - 1
+    assert signal.SIGHUP in forked["ignored"]
+    assert forked["blocked"] == [signal.SIGUSR1]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("pass", 0),
+        ("import sys; sys.exit(7)", 7),
+        ("import sys; sys.exit('a reason')", 1),
+        ("1 / 0", 1),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("import os; os.abort()", -signal.SIGABRT),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("import threading; threading.Timer(0.1, print, ['late']).start()", 0),
+        ("import atexit; atexit.register(print, 'at the end')", 0),
+        ("import jax; assert jax.numpy.ones(2).sum() == 2", 0),
+    ],
+)
+@pytest.mark.usefixtures("is_forked")
+def test_a_process_ends_the_same(code: str, expected: int) -> None:
+    def run() -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=False, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout, done.stderr.strip().rpartition("\n")[2]
+
+    forked, real = both(run)
+    assert forked == real
+    assert forked[0] == expected
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_jax_takes_its_options_of_the_environment_when_it_is_imported() -> None:
+    code = """
+        import os, sys
+        os.environ["JAX_NUM_CPU_DEVICES"] = "3"
+        assert "jax" not in sys.modules
+        import jax
+        modules = sorted(name for name in sys.modules if name.split(".")[0] in ("jax", "jaxlib"))
+        print(jax.config.jax_enable_x64, jax.config.jax_log_compiles, jax.device_count(), modules)
+    """
+    env = {**os.environ, "JAX_ENABLE_X64": "1", "JAX_LOG_COMPILES": "true"}
+
+    def run() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        ).stdout
+
+    forked, real = both(run)
+    assert forked == real
+    assert forked.startswith("True True 3 [")
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_only_what_is_imported_is_there() -> None:
+    code = """
+        import sys, json
+        import shared_pathways_service
+        before = sorted(sys.modules)
+        from shared_pathways_service import isc_pathways
+        has_servers = hasattr(shared_pathways_service, "servers")
+        print(json.dumps([before, sorted(sys.modules), has_servers]))
+    """
+
+    def run() -> Any:
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+    forked, real = both(run)
+
+    roots = [{name.split(".")[0] for name in names} for names in (*forked[:2], *real[:2])]
+    # (The fork server itself needs some of the standard library.)
+    others = [names - sys.stdlib_module_names - {"harness"} for names in roots]
+    sysconfig_data = {name for name in others[0] | others[1] if name.startswith("_sysconfig")}
+    assert [names - sysconfig_data for names in others[:2]] == others[2:]
+    assert not forked[2]
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_a_forked_process_forks_its_own_and_leaves_no_server() -> None:
+    inner = "import os; print(os.getppid(), len(os.listdir('/proc/self/task')))"
+    code = f"""
+        import os, subprocess, sys, psutil
+        out = subprocess.run([sys.executable, "-c", {inner!r}], check=True, capture_output=True)
+        (server,) = psutil.Process().children()
+        print(os.getpid(), server.pid, out.stdout.decode())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, text=True
+    )
+    pid, server, parent, threads = map(int, done.stdout.split())
+    assert (parent, threads) == (pid, 1)
+    # (That no server is left, every test checks of its processes.)
+    assert server != pid
+
+
+def test_other_ways_to_start_python_are_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: Any) -> None:
+        raise AssertionError("it asked the fork server")
+
+    monkeypatch.setattr(client, "send", refuse)
+    (executable, code) = (sys.executable, "print('real')")
+    for command, options in (
+        ([executable, "-I", "-c", code], {}),
+        ([executable, "-W", "error", "-c", code], {}),
+        ([executable, "-c", code], {"env": {**os.environ, "PYTHONHASHSEED": "1"}}),
+        ([executable, "-c", code], {"env": {**os.environ, "PYTHONPATH": "/elsewhere"}}),
+        ([executable, "-c", code], {"preexec_fn": lambda: None}),
+        (["/bin/sh", "-c", "echo real"], {}),
+    ):
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options)
+        assert out.stdout == "real\n"
+    with contextlib.suppress(FileNotFoundError):
+        subprocess.run([executable, "-c", code], cwd="/does-not-exist", check=False)
+        raise AssertionError("it ran in a directory that does not exist")
