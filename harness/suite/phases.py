@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Form", "Phase", "PlannedTest", "form_of", "long_form", "tests_of"]
+__all__ = ["Form", "Phase", "PlannedTest", "form_of", "long_form", "chosen_by"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def long_form(*, seed: int, cores: int) -> Form:
     return Form(phases=[properties], commands=[["scripts/compat"], ["scripts/stress", "10"]])
 
 
-def tests_of(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
+def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
     """Returns the tests of a phase, in the order of their collection."""
     return [
         test

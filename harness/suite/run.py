@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.suite import reruns, totals
 from harness.suite.flakes import Flake, keep, provenance
-from harness.suite.phases import Form, Phase, PlannedTest, tests_of
+from harness.suite.phases import Form, Phase, PlannedTest, chosen_by
 from harness.suite.records import Record, TestResult
 from harness.suite.running import collect, run_pytest, wait_for_end
 
@@ -74,7 +74,7 @@ class Run:
         self._rerun()
 
     def _run_phase(self, phase: Phase, plan: Mapping[str, PlannedTest]) -> None:
-        tests = tests_of(phase, plan)
+        tests = chosen_by(phase, plan)
         if not tests:
             return
         chosen = " ".join(["", *phase.options])
@@ -141,17 +141,19 @@ class Run:
 
     def _print_end(self) -> None:
         results = [result for _, result in self._results.values()]
-        print(*totals.time_lines(results), sep="\n")
-        for phase in self._phases:
-            print(f"== {phase['name']}: {phase['seconds']:.0f} s")
-        print(*totals.skip_lines(results), sep="\n")
-        print(*totals.flaky_text(self._flaky), sep="\n")
         failed = [*self._failed(), *self._problems]
-        print(*(f"FAILED {what}" for what in failed), sep="\n")
-        print(f"results: {self.directory}")
         skipped = sum(result.outcome == "skipped" for result in results)
         passed = len(results) - len(self._failed()) - skipped + self._commands_passed
-        print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
+        lines = [
+            *totals.time_lines(results),
+            *(f"== {phase['name']}: {phase['seconds']:.0f} s" for phase in self._phases),
+            *totals.skip_lines(results),
+            *totals.flaky_text(self._flaky),
+            *(f"FAILED {what}" for what in failed),
+            f"results: {self.directory}",
+            f"{passed} passed, {len(failed)} failed, {skipped} skipped",
+        ]
+        print(*lines, sep="\n", flush=True)
 
     def _keep(self) -> None:
         """Writes what later runs are compared with, and forgets old ones."""

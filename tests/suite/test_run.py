@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from harness.suite.phases import Form, PlannedTest, form_of, long_form, tests_of
+from harness.suite.phases import Form, PlannedTest, chosen_by, form_of, long_form
 from tests.suite.small_suites import run_suite
 
 #: Passes only in the runs after the first.
@@ -191,7 +191,7 @@ def test_phases_of_each_form() -> None:
     }
 
     def names(form: Form) -> dict[str, list[str]]:
-        return {phase.name: tests_of(phase, plan) for phase in form.phases}
+        return {phase.name: chosen_by(phase, plan) for phase in form.phases}
 
     assert names(form_of(everything=False, cores=2)) == {
         "unit": ["a", "b"],
