@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.deadlines import wait_until
 from harness.processes import REPOSITORY
 
 __all__ = ["Ended", "run_suite"]
@@ -48,12 +50,13 @@ class Ended:
         return sorted((self.root / "cache" / "flakes").glob("*"))
 
 
-def run_suite(root: Path, modules: Mapping[str, str]) -> Ended:
+def run_suite(root: Path, modules: Mapping[str, str], *, interrupt_at: Path | None = None) -> Ended:
     """Runs a suite to its end.
 
     Args:
       root: An empty directory.
       modules: Sources by the name of the module.
+      interrupt_at: Ctrl-C is pressed when this file is there; None: never.
     """
     tests = root / "tests"
     tests.mkdir()
@@ -71,13 +74,18 @@ def run_suite(root: Path, modules: Mapping[str, str]) -> Ended:
         "PYTHONPATH": str(REPOSITORY),
         "SPS_CACHE_DIR": str(root / "cache"),
     }
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "harness.suite"],
         cwd=root,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, root)
+        start_new_session=True,
+    ) as process:
+        if interrupt_at is not None:
+            wait_until("the run to come to its test", interrupt_at.exists)
+            # A terminal sends it to all of its processes.
+            os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate()
+    return Ended(process.returncode, output, root)

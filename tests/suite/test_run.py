@@ -152,6 +152,22 @@ def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
     assert "tests did not run" in ended.output
 
 
+def test_an_interrupted_run_has_failed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    waits = f"""
+        import time
+        from pathlib import Path
+
+        def test_waits():
+            Path({str(mark)!r}).touch()
+            time.sleep(600)
+    """
+    ended = run_suite(tmp_path, {"test_waits": waits}, interrupt_at=mark)
+    assert ended.code == 1
+    assert "FAILED the run was interrupted" in ended.output
+    assert ended.last_line == "0 passed, 1 failed, 0 skipped"
+
+
 def test_a_module_that_cannot_be_collected_fails_the_run(tmp_path: Path) -> None:
     ended = run_suite(tmp_path, {"test_good": "def test_good(): pass", "test_bad": "import nosuch"})
     assert ended.code == 1
