@@ -1,0 +1,156 @@
+"""Runs programs that some releases of JAX get wrong on CPUs, on each release; reports the results.
+
+On this machine's CPU each program runs in a process of its own, with the release as it is and with
+the flag of `api/faulty_jax.py`. On a proxy of the release it must be right as it is.
+`scripts/compat` makes the environments and calls this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.jax_checks.faults import FAULTS
+from harness.jax_checks.parent import child_on_a_proxy
+from shared_pathways_service.api.faulty_jax import SOUND_XLA_FLAGS, fault_of
+from shared_pathways_service.api.jax_releases import release_of
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "conformance" / "results" / "faults.json"
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+_BEGIN, _END = "<!-- written by scripts/compat --write: faults -->", "<!-- end of faults -->"
+#: A program that crashes on some CPUs runs without end on others.
+_TIME_S = 300.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How the programs ended with one release: `right`, `wrong`, `crashed` or `hung`.
+
+    Attributes:
+      release: Of JAX.
+      here: On this machine's CPU, by program.
+      here_with_flag: There, with the flag.
+      on_proxy: On a proxy of the release.
+    """
+
+    release: str
+    here: dict[str, str]
+    here_with_flag: dict[str, str]
+    on_proxy: dict[str, str]
+
+    def is_as_promised(self) -> bool:
+        """Whether proxies and the flag are right, and the release where no fault is known."""
+        promised = [*self.here_with_flag.values(), *self.on_proxy.values()]
+        if fault_of(self.release) is None:
+            promised += self.here.values()
+        return set(promised) == {"right"}
+
+
+def run(release: str, python: str) -> Outcome:
+    """Runs all programs with the interpreter of an environment with a release."""
+    return Outcome(
+        release,
+        {name: _run_here(python, name, "") for name in FAULTS},
+        {name: _run_here(python, name, SOUND_XLA_FLAGS) for name in FAULTS},
+        {name: _run_on_a_proxy(python, name) for name in FAULTS},
+    )
+
+
+def _run_here(python: str, name: str, xla_flags: str) -> str:
+    try:
+        code = subprocess.run(
+            [python, "-m", "harness.jax_checks.faults", name],
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla_flags},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIME_S,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return "hung"
+    return {0: "right", 1: "wrong"}.get(code, "crashed")
+
+
+def _run_on_a_proxy(python: str, name: str) -> str:
+    """Runs a program on a proxy of its own, which may crash."""
+    child = "harness.jax_checks.child"
+    try:
+        with child_on_a_proxy(child, python=python, proxys_python=python) as run_check:
+            failure = run_check(name)
+    except AssertionError:  # (of the proxy's end)
+        return "crashed"
+    if not failure:
+        return "right"
+    return "wrong" if "AssertionError" in failure else "crashed"
+
+
+def rendered(outcomes: list[Outcome]) -> str:
+    """Returns the table of docs/compatibility.md."""
+    rows = [
+        "| release | on the local CPU | there, with the flag | on our proxies |",
+        "|---|---|---|---|",
+    ]
+    for outcome in outcomes:
+        columns = (outcome.here, outcome.here_with_flag, outcome.on_proxy)
+        rows.append(f"| {outcome.release} | " + " | ".join(map(_cell, columns)) + " |")
+    return "\n".join(rows)
+
+
+def _cell(results: dict[str, str]) -> str:
+    faults = [result for result in results.values() if result != "right"]
+    kinds = [f"{faults.count(kind)} **{kind}**" for kind in dict.fromkeys(faults)]
+    return ", ".join([f"{len(results) - len(faults)} of {len(results)} right", *kinds])
+
+
+def load() -> list[Outcome]:
+    """Returns the outcomes that were written last."""
+    return [Outcome(**entry) for entry in json.loads(RESULTS.read_text())]
+
+
+def write(new: list[Outcome]) -> None:
+    """Keeps the outcomes in place of those of the same releases; updates the document's table."""
+    by_release = {outcome.release: outcome for outcome in [*load(), *new]}
+    outcomes = sorted(by_release.values(), key=lambda outcome: release_of(outcome.release))
+    RESULTS.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1) + "\n")
+    head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(outcomes)}\n{_END}{tail}")
+
+
+def table_of_the_document() -> str:
+    """Returns the table that docs/compatibility.md has."""
+    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--python",
+        action="append",
+        required=True,
+        metavar="RELEASE=PATH",
+        help="interpreter of an environment with that release of JAX; once for each",
+    )
+    parser.add_argument("--write", action="store_true", help="write the table of the document")
+    given = parser.parse_args()
+    outcomes = []
+    for entry in given.python:
+        release, python = entry.split("=", 1)
+        outcome = run(release, python)
+        outcomes.append(outcome)
+        print(rendered([outcome]).splitlines()[-1], flush=True)
+    if given.write:
+        write(outcomes)
+    if not all(outcome.is_as_promised() for outcome in outcomes):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
