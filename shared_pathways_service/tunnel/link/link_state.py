@@ -58,6 +58,7 @@ class Link:
     Attributes:
       sent_bytes: Bytes of connections that the peer has to get, each once.
       received_bytes: Bytes of connections that came, each once.
+      replay_bytes: Bytes that are kept because the peer has not passed them on.
     """
 
     def __init__(self, *, is_near: bool, window_bytes: int = WINDOW_BYTES) -> None:
@@ -70,7 +71,7 @@ class Link:
         self._acks = AckQueue()
         self._order = SendOrder(window_bytes, self._windows.accepts_bytes)
         self._events: list[LinkEvent] = []
-        self.sent_bytes = self.received_bytes = 0
+        self.sent_bytes = self.received_bytes = self.replay_bytes = 0
 
     # ---- connections
 
@@ -83,11 +84,6 @@ class Link:
     def opened(self) -> int:
         """How many connections were opened so far."""
         return self._known.all_to
-
-    @property
-    def replay_bytes(self) -> int:
-        """Bytes that are kept because the peer has not acknowledged them."""
-        return sum(each.send.unacked_bytes for each in self._connections.values())
 
     @property
     def held_bytes(self) -> int:
@@ -235,7 +231,7 @@ class Link:
         if (known := self._connections.get(number)) is None:
             return
         is_queued = known.send.has_waiting
-        known.send.append(kind, payload)
+        self.replay_bytes += known.send.append(kind, payload)
         if not is_queued:
             self._order.add(number, known.send)
         self.sent_bytes += len(payload) if kind is not FrameKind.OPEN else 0
@@ -291,6 +287,7 @@ class Link:
             return
         self._order.arrived(known.send.received(received), now)
         count = known.send.passed_on(passed_on)
+        self.replay_bytes -= count
         self._windows.passed_on(count, self._order.round_trip_s, now)
         if not known.send.has_waiting:
             self._order.remove(number)
@@ -321,6 +318,7 @@ class Link:
         known = self._connections.pop(number, None)
         if known is None:
             return False
+        self.replay_bytes -= known.send.unacked_bytes
         self._order.dropped(known.send.under_way())
         self._order.remove(number)
         self._acks.discard(number)

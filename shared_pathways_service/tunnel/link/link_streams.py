@@ -83,14 +83,15 @@ class SendStream:
         """Whether a piece waits to be sent."""
         return bool(self._waiting)
 
-    def append(self, kind: FrameKind, payload: Buffer = b"") -> None:
-        """Adds a piece, which must not change any more."""
+    def append(self, kind: FrameKind, payload: Buffer = b"") -> int:
+        """Adds a piece, which must not change any more; returns its length."""
         piece = Piece(kind, self._next, payload)
         self._next += piece.length
         self.unacked_bytes += piece.length
         self.has_ended = kind is FrameKind.END
         self._missing.append(piece)
         self._waiting.append(piece)
+        return piece.length
 
     def take(self, carrier: int, now: float) -> Piece:
         """Returns the next piece to send, which `carrier` takes."""
