@@ -4,7 +4,8 @@ Everything under way beyond bandwidth times round trip only fills queues on the 
 while acknowledgements come about as fast as on an idle link, and shrinks when they come much later,
 like TCP Vegas (Brakmo and Peterson, 1995). On a busy machine they come late as well, some of them
 or all. So the limit shrinks only if even the earliest of an interval came late (as Nichols and
-Jacobson's CoDel tells a queue from a burst, 2012), and not below what the measured rate needs.
+Jacobson's CoDel tells a queue from a burst, 2012) and the rate does not fall with it, and not below
+what the measured rate needs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _LONG_WAY_S = 0.01
 _GROW_S, _GROW_TRIPS = 0.0015, 0.5
 _SHRINK_S, _SHRINK_TRIPS = 0.004, 1.5
 _SHRINK_TO = 0.8
+#: The part of the largest rate at which a shorter queue has not cost any.
+_SAME_RATE = 0.85
+#: Shortest round trips by which a machine is late at most that gets more under way.
+_LATE_TRIPS = 4.0
 #: Seconds of an interval at the least.
 _INTERVAL_S = 0.05
 #: Seconds for which the largest rate counts here, and for which a busy machine needs bytes besides.
@@ -43,10 +48,11 @@ class LargestRate:
 
     Attributes:
       bytes_per_s: The rate; 0 before it was measured.
+      latest_bytes_per_s: The one that was measured last.
     """
 
     def __init__(self, lasts_s: float) -> None:
-        self.bytes_per_s = 0.0
+        self.bytes_per_s = self.latest_bytes_per_s = 0.0
         self._lasts_s = lasts_s
         self._measured_at = 0.0
         self._counted_from: float | None = None
@@ -71,7 +77,10 @@ class LargestRate:
         if took_s > round_trip_s + _IDLE_S:
             # (An idle link says nothing about the rate.)
             self._measured_at += took_s
-        elif rate >= self.bytes_per_s or now - self._measured_at > self._lasts_s:
+            self._counted_from, self._counted_bytes = now, 0
+            return
+        self.latest_bytes_per_s = rate
+        if rate >= self.bytes_per_s or now - self._measured_at > self._lasts_s:
             self.bytes_per_s, self._measured_at = rate, now
         self._counted_from, self._counted_bytes = now, 0
 
@@ -140,7 +149,14 @@ class Pacing:
         if now - self._interval_from < max(_INTERVAL_S, base_s):
             return
         self._interval_from, self._least_queued_s = now, math.inf
-        if least_s > _SHRINK_S + _SHRINK_TRIPS * base_s:
+        if least_s <= _SHRINK_S + _SHRINK_TRIPS * base_s:
+            return
+        if self._rate.latest_bytes_per_s < _SAME_RATE * self._rate.bytes_per_s:
+            # A queue would have kept the rate up: the machine is late, and needs more under way.
+            late_s = min(base_s + least_s, _LATE_TRIPS * base_s)
+            grown = max(self.limit_bytes, int(self._rate.bytes_per_s * late_s))
+            self.limit_bytes = min(grown, self._most_bytes)
+        else:
             needed = self._rate.bytes_per_s * (base_s * (1 + _GROW_TRIPS) + _BUSY_S)
             shrunk = max(_LEAST_BYTES, int(needed), int(self.limit_bytes * _SHRINK_TO))
             self.limit_bytes = min(self.limit_bytes, shrunk)
