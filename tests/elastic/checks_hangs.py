@@ -20,13 +20,13 @@ from harness.elastic.example_training import (
     train,
     world,
 )
+from harness.patience import patience
 from shared_pathways_service import elastic
 from shared_pathways_service.elastic.checkpoints.arrays import Arrays
 from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.snapshots import peer_memory
 from shared_pathways_service.elastic.snapshots.client_memory import ClientMemory, HostArray
 from shared_pathways_service.elastic.snapshots.slots import Snapshots
-from shared_pathways_service.elastic.training import restoring
 from shared_pathways_service.testing.faults import fail_at, hang, on_event
 from tests.elastic.gate import DEADLINE_S, Gate
 from tests.elastic.registry import check
@@ -77,7 +77,7 @@ def a_snapshot_that_hangs_with_its_slice_is_abandoned(directory: Path) -> None:
 
     with (
         mock.patch.object(ClientMemory, "keep", keep),
-        mock.patch.object(restoring, "_HANGING_S", 0.1),
+        patience(0.1),
     ):
         try:
             done = train(
@@ -115,7 +115,7 @@ def a_save_that_hangs_with_its_slice_is_abandoned(directory: Path) -> None:
 
     with (
         mock.patch.object(Arrays, "write", write_late),
-        mock.patch.object(restoring, "_HANGING_S", 0.1),
+        patience(0.1),
     ):
         try:
             done = train(
@@ -190,7 +190,7 @@ def a_silent_slice_is_asked_for_one_copy_only(directory: Path) -> None:
 
     with (
         mock.patch.object(peer_memory, "_is_unchanged", is_unchanged),
-        mock.patch.object(peer_memory, "_READ_S", 3.0),
+        patience(0.1),
     ):
         kept = peer_memory.PeerMemory(devices, slice_of).keep(state)
         silent = {0}

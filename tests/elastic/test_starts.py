@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import pytest
 
 from shared_pathways_service.elastic.health.slice_watch import SliceWatch
 from shared_pathways_service.elastic.health.starts import Starts, start_text
@@ -80,7 +81,8 @@ def test_a_slice_that_is_replaced_while_it_answers_starts_again() -> None:
         watch.close()
 
 
-def test_a_start_is_excused_for_a_limited_time() -> None:
+def test_a_start_is_excused_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPS_PATIENCE", "1")
     reported, now = {1: 1}, 0.0
     starts = Starts(lambda: reported, lambda: now)
     starts.look()

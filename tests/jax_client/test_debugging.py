@@ -123,7 +123,8 @@ def test_a_function_that_does_not_return_holds_up_the_end_of_a_connection_for_a_
     proxies: Proxies,
 ) -> None:
     stuck = """
-callback_barrier._QUIET_S = 0.2
+import os
+os.environ["SPS_PATIENCE"] = "0.05"
 returns = threading.Event()
 program = jax.jit(lambda x: (jax.debug.callback(lambda: returns.wait(60)), x)[1])
 program(1.0)

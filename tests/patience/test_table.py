@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +25,8 @@ _NO_TIMEOUT = (
 #: Where seconds are something else altogether: the table, what several processes agree on, fields
 #: of objects of Kubernetes, periods of the scheduler's book, and settings of XLA.
 _OTHER_SECONDS = ("constants", "manifests/", "patience/", "scheduling/", "servers/xla/", "testing/")
+#: An assignment to an entry of the table.
+_ASSIGNED = re.compile(r"\btimeouts\.[A-Z_]+(\.seconds)? = ")
 #: How tests wait for a longer or a shorter time.
 _SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
 #: Other seconds that are no time-outs, by their module.
@@ -97,12 +100,21 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def replaced_timeouts(root: Path, folders: Iterable[str]) -> Iterator[str]:
-    """Yields a line for each call that replaces something in the table of time-outs."""
+    """Yields a line for each place that replaces something in the table of time-outs."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and _replaces_timeouts(node):
-                    yield f"{path.relative_to(root)}:{node.lineno} replaces a time-out: set {_SET}"
+            text = path.read_text()
+            if "timeouts" not in text:
+                continue
+            lines = [
+                node.lineno
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.Call) and _replaces_timeouts(node)
+            ]
+            # (Also in programs, which are texts.)
+            lines += [text[: found.start()].count("\n") + 1 for found in _ASSIGNED.finditer(text)]
+            for line in lines:
+                yield f"{path.relative_to(root)}:{line} replaces a time-out: set {_SET}"
 
 
 def _replaces_timeouts(call: ast.Call) -> bool:
@@ -166,6 +178,7 @@ def test_an_exception_without_need_is_found(tmp_path: Path) -> None:
         ('mock.patch.object(patience.timeouts, "GIT")', True),
         ('monkeypatch.setattr(module, "_PAUSE_S", 0.0)', False),
         ('monkeypatch.setenv("SPS_PATIENCE", "0.1")', False),
+        ("timeouts" + ".GIT = Timeout(1.0)", True),
         ("run(timeouts.GIT)", False),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.patience import patience
 from harness.processes import DEADLINE_S, ServerProcess
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, single
@@ -55,7 +56,9 @@ def placed(lost: Lost, wait_s: float = DEADLINE_S) -> Iterator[PlacedExecutors]:
     executors = PlacedExecutors([InstanceType.parse(KIND)], wait=Timeout(wait_s))
     executors.watch(lambda *what: lost.put(what))
     try:
-        yield executors
+        # (What was waited for in vain is in the reasons.)
+        with patience(1):
+            yield executors
     finally:
         executors.close()
 

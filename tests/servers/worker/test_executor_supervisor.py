@@ -164,6 +164,12 @@ def test_an_executor_that_ends_is_reported_and_not_started_again(
     assert host.unfit.empty()
 
 
+@pytest.fixture(autouse=True)
+def _exact_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # They are in the reasons.
+    monkeypatch.setenv("SPS_PATIENCE", "1")
+
+
 def test_an_executor_that_was_told_to_end_is_reported_last(
     make_host: Callable[..., Host],
 ) -> None:

@@ -26,6 +26,11 @@ PACKAGE = Path(shared_pathways_service.__file__).parent
 NEEDED = (
     "__init__.py",
     "version.py",
+    "patience/__init__.py",
+    "patience/factor.py",
+    "patience/slowness.py",
+    "patience/timeouts.py",
+    "patience/within.py",
     "runtime/__init__.py",
     "runtime/allocator.py",
     "tunnel/__init__.py",
