@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S, KIND
-from harness.programs import wait_until
 from harness.proxy.raw import RawClient
 from shared_pathways_service.errors import VersionSkew
 from shared_pathways_service.jax_client.plugin.greeting import Greeting, greet, refuses_plaintext
