@@ -80,7 +80,7 @@ def test_a_machine_that_reads_acknowledgements_late_now_and_then_is_not_slowed_d
     assert used > 0.97
 
 
-def test_the_limit_stays_at_what_the_rate_needs_or_more_when_all_acknowledgements_are_late() -> None:
+def test_the_limit_stays_at_what_the_rate_needs_when_all_acknowledgements_are_late() -> None:
     pacing = Pacing(WINDOW)
     transfer(pacing, rate=12.5e6, trip_s=0.05, seconds=5.0)
     needed = 12.5e6 * 0.05
