@@ -13,10 +13,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness.jax_checks.faults import FAULTS
 from harness.jax_checks.parent import child_on_a_proxy
+from harness.results import measuring, stamped
 from shared_pathways_service.api.faulty_jax import SOUND_XLA_FLAGS, fault_of
 from shared_pathways_service.api.jax_releases import release_of
 
@@ -109,19 +112,29 @@ def _cell(results: dict[str, str]) -> str:
     return ", ".join([f"{len(results) - len(faults)} of {len(results)} right", *kinds])
 
 
+def _parts() -> dict[str, dict[str, Any]]:
+    parts: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text())["parts"]
+    return parts
+
+
 def load() -> list[Outcome]:
     """Returns the outcomes that were written last."""
-    return [Outcome(**entry) for entry in json.loads(RESULTS.read_text())]
+    names = [field.name for field in dataclasses.fields(Outcome)]
+    return [Outcome(**{name: part[name] for name in names}) for part in _parts().values()]
 
 
-def write(new: list[Outcome]) -> None:
-    """Keeps the outcomes in place of those of the same releases; updates the document's table."""
-    by_release = {outcome.release: outcome for outcome in [*load(), *new]}
-    outcomes = sorted(by_release.values(), key=lambda outcome: release_of(outcome.release))
-    RESULTS.write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1) + "\n")
+def write(new: Mapping[str, Mapping[str, Any]]) -> None:
+    """Keeps stamped outcomes in place of those of the same releases; updates the document's table.
+
+    Args:
+      new: The rows of each outcome with their provenance, by release.
+    """
+    parts = {**(_parts() if RESULTS.exists() else {}), **new}
+    ordered = {release: parts[release] for release in sorted(parts, key=release_of)}
+    RESULTS.write_text(json.dumps({"parts": ordered}, indent=1) + "\n")
     head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
     _, _, tail = rest.partition(_END)
-    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(outcomes)}\n{_END}{tail}")
+    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(load())}\n{_END}{tail}")
 
 
 def table_of_the_document() -> str:
@@ -140,15 +153,18 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="write the table of the document")
     given = parser.parse_args()
-    outcomes = []
+    outcomes = {}
+    is_as_promised = True
     for entry in given.python:
         release, python = entry.split("=", 1)
-        outcome = run(release, python)
-        outcomes.append(outcome)
+        with measuring() as measurement:
+            outcome = run(release, python)
+            outcomes[release] = stamped(dataclasses.asdict(outcome), measurement)
+        is_as_promised = is_as_promised and outcome.is_as_promised()
         print(rendered([outcome]).splitlines()[-1], flush=True)
     if given.write:
         write(outcomes)
-    if not all(outcome.is_as_promised() for outcome in outcomes):
+    if not is_as_promised:
         sys.exit(1)
 
 
