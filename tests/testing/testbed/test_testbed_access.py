@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -106,7 +107,8 @@ def test_kubectl_runs_commands_in_a_container(namespace: Namespace) -> None:
     assert done.returncode == 3, done
     assert done.stdout.startswith("it's me\nsh -c trap 'echo told"), done
     assert run("cat", given="both ways\n").stdout == "both ways\n"
-    assert run("kill", "-s", "USR1", "1").returncode == 0
+    # The end of process 1 ends all others of the container, `kill` among them if it is slow.
+    assert run("kill", "-s", "USR1", "1").returncode in {0, 128 + signal.SIGKILL}
     ended = namespace.wait_for_pod("inside", lambda p: phase(p) == "Failed")
     assert exit_code(ended) == 4
     assert "told" in namespace.log("inside")
