@@ -6,6 +6,7 @@ measures has not changed since the commit of its own run.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections import Counter
@@ -24,6 +25,7 @@ __all__ = [
     "load_results",
     "rendered",
     "selections",
+    "shown_argument",
     "table_of_the_document",
     "write_table",
     "written_at",
@@ -161,7 +163,7 @@ def selections() -> list[str]:
     for suite in load_suites().values():
         variables = " ".join(f"`{name}={value}`" for name, value in suite.environment.items())
         for name, arguments in suite.parts.items():
-            given = " ".join(f"`{argument}`" for argument in arguments)
+            given = " ".join(shown_argument(one) for one in arguments)
             cells = (suite.name, suite.ref[:12], name, given, variables, suite.note)
             rows.append(f"| {' | '.join(cells)} |")
     return [
@@ -169,6 +171,11 @@ def selections() -> list[str]:
         "|---|---|---|---|---|---|",
         *rows,
     ]
+
+
+def shown_argument(argument: str) -> str:
+    """Returns an argument of pytest as code, but not as what names a file of this repository."""
+    return f"<code>{html.escape(argument)}</code>"
 
 
 def _engines() -> list[str]:
