@@ -12,10 +12,12 @@ import dataclasses
 import os
 import select
 import socket
+from collections.abc import Iterator
 
 from shared_pathways_service.errors import TunnelError
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.counters import TunnelCounters
+from shared_pathways_service.tunnel.link.near_uploads import UploadWatch
 from shared_pathways_service.tunnel.liveness import Liveness, Verdict
 from shared_pathways_service.tunnel.port_forward import PortForward
 from shared_pathways_service.tunnel.websocket import CLOSE, KEY_BYTES, PING, WebSocketViolation
@@ -61,6 +63,7 @@ class Pump(PortForward):
       local: Connected and non-blocking; the caller closes it afterwards.
       remote: The caller closes it afterwards.
       times: The timeouts.
+      watch: Follows what passes.
       counters: The counters of bytes.
 
     Raises:
@@ -72,6 +75,7 @@ class Pump(PortForward):
         local: socket.socket,
         remote: Upgraded,
         times: PumpTimes,
+        watch: UploadWatch,
         counters: TunnelCounters | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,6 +83,7 @@ class Pump(PortForward):
         # The loop gets the descriptor: for a socket it formats texts that cost system calls.
         self._fd = local.fileno()
         self._times = times
+        self._uploads = watch
         self._counters = counters or TunnelCounters()
         self._pending: list[memoryview] = []  # in the buffer, for the local socket
         self._is_reading_paused = False
@@ -210,6 +215,8 @@ class Pump(PortForward):
             while self._pending:
                 sent = self._local.sendmsg(self._pending[:_PIECES])
                 self._counters.received_bytes += sent
+                for piece in _first(self._pending, sent):
+                    self._uploads.written(piece)
                 self._pending = _rest(self._pending, sent)
                 self._idle_since = self._loop.time()
         except BlockingIOError:
@@ -245,6 +252,7 @@ class Pump(PortForward):
             return
         if length:
             self._counters.sent_bytes += length
+            self._uploads.sent(self.out.space[:length])
             self.send(self.out.frame(length, os.urandom(KEY_BYTES)))
             return
         self._loop.remove_reader(self._fd)
@@ -264,6 +272,14 @@ class Pump(PortForward):
         self._liveness.on_unblocked(self._loop.time())
         if not (self._has_local_ended or self._has_remote_ended or self._is_done):
             self._loop.add_reader(self._fd, self._on_local_readable)
+
+
+def _first(pieces: list[memoryview], size: int) -> Iterator[memoryview]:
+    for piece in pieces:
+        if size <= 0:
+            return
+        yield piece[:size]
+        size -= len(piece)
 
 
 def _rest(pieces: list[memoryview], sent: int) -> list[memoryview]:

@@ -18,6 +18,7 @@ import tenacity
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.tunnel.counters import TunnelCounters
+from shared_pathways_service.tunnel.link.near_uploads import UploadEnds, UploadWatch
 from shared_pathways_service.tunnel.local_listener import LocalListener
 from shared_pathways_service.tunnel.pump import Broken, Pump, PumpTimes
 from shared_pathways_service.tunnel.websocket import WebSocketViolation
@@ -118,6 +119,7 @@ class Relay:
         self._on_failure = on_failure
         self._options = options or RelayOptions()
         self._loop = asyncio.get_running_loop()
+        self._upload_ends = UploadEnds()
         self._connections: set[asyncio.Task[None]] = set()
         self._ended: TunnelError | None = None
 
@@ -136,6 +138,7 @@ class Relay:
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._upload_ends.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,11 +147,12 @@ class Relay:
         await self.close()
 
     def _accept(self, local: socket.socket) -> None:
-        connection = self._loop.create_task(self._forward(local))
+        watch = self._upload_ends.watch(local)
+        connection = self._loop.create_task(self._forward(local, watch))
         self._connections.add(connection)
-        connection.add_done_callback(functools.partial(self._forget, local))
+        connection.add_done_callback(functools.partial(self._forget, local, watch))
 
-    async def _forward(self, local: socket.socket) -> None:
+    async def _forward(self, local: socket.socket, watch: UploadWatch) -> None:
         if self._ended:
             return
         try:
@@ -158,7 +162,7 @@ class Relay:
             return
         with contextlib.closing(remote), self._counted():
             try:
-                await Pump(local, remote, self._options.pump, self.counters).run()
+                await Pump(local, remote, self._options.pump, watch, self.counters).run()
             except TunnelError as error:
                 self._report(FailureKind.PORT, error)
             except (Broken, WebSocketViolation) as error:
@@ -173,9 +177,11 @@ class Relay:
         finally:
             self.counters.connections -= 1
 
-    def _forget(self, local: socket.socket, connection: asyncio.Task[None]) -> None:
+    def _forget(
+        self, local: socket.socket, watch: UploadWatch, connection: asyncio.Task[None]
+    ) -> None:
         # Not in the task, which does not run at all if it is cancelled before it begins.
-        local.close()
+        watch.take_over(local)
         self._connections.discard(connection)
 
     async def _dial_until_open(self) -> Upgraded:

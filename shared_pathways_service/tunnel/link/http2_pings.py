@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from shared_pathways_service.tunnel.link.link_frames import Buffer
 
-__all__ = ["ANSWER_AFTER_S", "PREFACE", "FrameCutter", "PingKeeper"]
+__all__ = ["ANSWER_AFTER_S", "PREFACE", "FrameCutter", "FrameHead", "PingKeeper"]
 
 #: The first bytes of a client (RFC 9113, section 3.4).
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -23,11 +25,24 @@ ANSWER_AFTER_S = 15.0
 _MOST_ASKED = 1024
 
 _HEAD_BYTES = 9
-_TYPE, _FLAGS = 3, 4
-_PING, _ACK = 0x6, 0x1
+_TYPE, _FLAGS, _STREAM = 3, 4, 5
+_HEADERS, _PING, _ACK = 0x1, 0x6, 0x1
 _PING_BYTES = 8
 #: An answer up to its payload: length, type, flags, stream 0.
 _ANSWER_HEAD = bytes((0, 0, _PING_BYTES, _PING, _ACK, 0, 0, 0, 0))
+
+
+class FrameHead(NamedTuple):
+    """The head of a frame.
+
+    Attributes:
+      length: Bytes of its payload.
+    """
+
+    type: int
+    flags: int
+    stream: int
+    length: int
 
 
 class FrameCutter:
@@ -35,14 +50,28 @@ class FrameCutter:
 
     Args:
       has_preface: Whether it is the client's direction.
+      on_frame: Called at the end of each frame, with the payload of HEADERS; others are not kept.
     """
 
-    def __init__(self, *, has_preface: bool) -> None:
+    def __init__(
+        self,
+        *,
+        has_preface: bool,
+        on_frame: Callable[[FrameHead, bytes], None] | None = None,
+    ) -> None:
         self._left = len(PREFACE) if has_preface else 0
         self._head = bytearray()
-        self._ping: bytearray | None = None
+        self._on_frame = on_frame
+        self._frame: FrameHead | None = None
+        self._is_ping = False
+        self._kept: bytearray | None = None
         #: Payloads of PINGs that were found and not taken yet; the caller takes them.
         self.pings: list[bytes] = []
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the bytes so far end with a whole frame."""
+        return not self._left and not self._head
 
     def cut(self, data: memoryview) -> int:
         """Reads on.
@@ -54,8 +83,8 @@ class FrameCutter:
         while position < end:
             if self._left:
                 taken = min(self._left, end - position)
-                if self._ping is not None:
-                    self._ping += data[position : position + taken]
+                if self._kept is not None:
+                    self._kept += data[position : position + taken]
                 self._left -= taken
                 position += taken
             else:
@@ -70,16 +99,26 @@ class FrameCutter:
         self._head += taken
         if len(self._head) == _HEAD_BYTES:
             head = self._head
-            self._left = head[0] << 16 | head[1] << 8 | head[2]
-            if head[_TYPE] == _PING and not head[_FLAGS] & _ACK and self._left == _PING_BYTES:
-                self._ping = bytearray()
+            length = self._left = head[0] << 16 | head[1] << 8 | head[2]
+            kind, flags = head[_TYPE], head[_FLAGS]
+            self._is_ping = kind == _PING and not flags & _ACK and length == _PING_BYTES
+            if self._on_frame is not None:
+                stream = int.from_bytes(head[_STREAM:], "big") & 0x7FFFFFFF
+                self._frame = FrameHead(kind, flags, stream, length)
+            if self._is_ping or (self._frame is not None and kind == _HEADERS):
+                self._kept = bytearray()
             self._head.clear()
         return position + len(taken)
 
     def _end_frame(self) -> None:
-        if self._ping is not None:
-            self.pings.append(bytes(self._ping))
-            self._ping = None
+        kept = b"" if self._kept is None else bytes(self._kept)
+        self._kept = None
+        if self._is_ping:
+            self._is_ping = False
+            self.pings.append(kept)
+        if self._frame is not None and self._on_frame is not None:
+            frame, self._frame = self._frame, None
+            self._on_frame(frame, kept)
 
 
 @dataclasses.dataclass(slots=True)

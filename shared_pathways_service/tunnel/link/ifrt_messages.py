@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 __all__ = [
+    "BUFFER_PATHS",
     "LOOKUP_PATH",
     "SESSION_PATH",
     "VERSION_PATH",
@@ -22,6 +23,8 @@ __all__ = [
 
 SESSION_PATH = b"/xla.ifrt.proxy.GrpcIfrtService/IfrtSession"
 VERSION_PATH = b"/xla.ifrt.proxy.GrpcIfrtService/GetVersion"
+#: How the paths of all calls for buffers begin.
+BUFFER_PATHS = b"/xla.ifrt.proxy.GrpcIfrtService/HostBuffer"
 LOOKUP_PATH = b"/xla.ifrt.proxy.GrpcIfrtService/HostBufferLookup"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

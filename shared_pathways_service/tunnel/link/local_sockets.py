@@ -14,7 +14,7 @@ from shared_pathways_service.tunnel.link.link_events import Arrived, Protocol
 from shared_pathways_service.tunnel.link.link_frames import MAX_PAYLOAD_BYTES, Buffer
 from shared_pathways_service.tunnel.link.link_state import Link
 
-__all__ = ["Bridge", "BridgeOwner", "LocalFilter"]
+__all__ = ["Bridge", "BridgeOwner", "LocalFilter", "LocalWatch"]
 
 #: Bytes of the first read. Each full one doubles the next, up to a frame; a small one halves it.
 _FIRST_READ_BYTES = 16 << 10
@@ -60,6 +60,29 @@ class LocalFilter(Interface):
         """Returns all that was kept when the local side sends no more."""
 
 
+class LocalWatch(Interface):
+    """Follows a connection of HTTP/2, and ends it.
+
+    Attributes:
+      from_jax: Cuts what the local side sent, if that is known to be HTTP/2.
+    """
+
+    from_jax: FrameCutter
+
+    @property
+    def is_of_jax(self) -> bool:
+        """Whether JAX's client is the local side."""
+
+    def sent(self, data: memoryview) -> None:
+        """Takes what the local side sent and `from_jax` did not get."""
+
+    def written(self, data: memoryview) -> None:
+        """Takes what was written to the local side."""
+
+    def take_over(self, local: socket.socket) -> None:
+        """Closes the socket, now or later."""
+
+
 class Bridge:
     """Connects one local socket with one connection of a link, with bounded buffers.
 
@@ -71,6 +94,7 @@ class Bridge:
       owner: Is notified.
       is_client: Whether the local side is the client of the protocol.
       passes: Reads what passes.
+      watch: Gets the socket at the end, instead of closing it.
     """
 
     def __init__(
@@ -83,6 +107,7 @@ class Bridge:
         *,
         is_client: bool,
         passes: LocalFilter | None = None,
+        watch: LocalWatch | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._link = link
@@ -90,7 +115,10 @@ class Bridge:
         self._local = local
         self._fd = local.fileno()
         self._owner = owner
-        self._cutter = FrameCutter(has_preface=is_client) if protocol is Protocol.HTTP2 else None
+        self._watch = watch
+        self._cutter: FrameCutter | None = None
+        if protocol is Protocol.HTTP2:
+            self._cutter = watch.from_jax if watch else FrameCutter(has_preface=is_client)
         self._pings = PingKeeper()
         self._filter = passes
         if passes is not None:
@@ -147,13 +175,18 @@ class Bridge:
             self._flush()
 
     def close(self) -> None:
-        """Closes the local socket."""
+        """Closes the local socket, or hands it over."""
         if self._is_closed:
             return
         self._is_closed = True
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
-        self._local.close()
+        if self._watch is None:
+            self._local.close()
+        else:
+            self._keep_from_filter()
+            self._watch.sent(memoryview(self._outbox))
+            self._watch.take_over(self._local)
         self._owner.bridge_closed(self._connection)
 
     # ---- from the local side
@@ -214,6 +247,8 @@ class Bridge:
 
     def _pass(self, data: bytes) -> None:
         if self._cutter is None:
+            if self._watch is not None:
+                self._watch.sent(memoryview(data))
             self._link.send(self._connection, data, is_whole=True)
             return
         view = memoryview(data)
@@ -231,11 +266,14 @@ class Bridge:
         self._has_local_ended = True
         self._is_reading = False
         self._loop.remove_reader(self._fd)
-        if self._filter is not None:
-            self._outbox += b"".join(self._filter.finish())
+        self._keep_from_filter()
         self._drain()
         self._owner.bridge_moved()
         self._close_if_done()
+
+    def _keep_from_filter(self) -> None:
+        if self._filter is not None:
+            self._outbox += b"".join(self._filter.finish())
 
     # ---- to the local side
 
@@ -277,15 +315,23 @@ class Bridge:
         while self._pending and len(self._pending[0][0]) <= sent:
             view, end = self._pending.popleft()
             sent -= len(view)
+            if self._watch is not None:
+                self._watch.written(view)
             delivered = end or delivered
         if sent:
             view, end = self._pending[0]
             self._pending[0] = (view[sent:], end)
+            if self._watch is not None:
+                self._watch.written(view[:sent])
         if delivered:
             self._link.delivered(self._connection, delivered)
         return bool(delivered)
 
     def _shut_down(self) -> None:
+        if self._watch is not None and self._watch.is_of_jax and not self._has_local_ended:
+            # (It would end all uploads at once.)
+            self._end_local()
+            return
         try:
             self._local.shutdown(socket.SHUT_WR)
         except OSError:

@@ -34,6 +34,7 @@ from shared_pathways_service.tunnel.link.near_handshake import (
     SessionOver,
     reason_of,
 )
+from shared_pathways_service.tunnel.link.near_uploads import DISCONNECT_S, UploadEnds
 
 __all__ = ["DialCarrier", "LinkState", "NearEnd", "NearOptions", "NearOwner"]
 
@@ -64,6 +65,7 @@ class NearOptions:
       keep_s: Seconds without a carrier after which the session is over.
       early_from_s: Round trip in seconds from which small host buffers are sent early.
       speaks: The time for the first bytes of a client of HTTP/2.
+      disconnect_s: Seconds in which JAX disconnects after a failed upload.
     """
 
     carriers: int = 2
@@ -72,6 +74,7 @@ class NearOptions:
     keep_s: float = 600.0
     early_from_s: float = 0.01
     speaks: Timeout = timeouts.LINK_CLIENT_SPEAKS
+    disconnect_s: float = DISCONNECT_S
 
 
 class NearOwner(Interface):
@@ -122,6 +125,7 @@ class NearEnd:
             on_awake=self._on_awake,
         )
         self._credentials = Credentials(token)
+        self._upload_ends = UploadEnds(self._options.disconnect_s)
         self.early_buffers = EarlyBuffers()
         self._round_trip_s = 0.0  # of the last carrier's handshake
         self._dialers: list[asyncio.Task[None]] = []
@@ -174,6 +178,7 @@ class NearEnd:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._upload_ends.close()
         await self._end.wait_closed()
 
     # ---- local connections
@@ -204,6 +209,7 @@ class NearEnd:
             *(self._end.link, connection, protocol, local, self._end),
             is_client=True,
             passes=EarlyAnswers(self.early_buffers) if is_early else None,
+            watch=self._upload_ends.watch(local, is_http2=is_http2 or None),
         )
         self._end.add_bridge(connection, bridge, early)
 
