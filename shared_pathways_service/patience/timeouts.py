@@ -76,6 +76,10 @@ PLUGIN_CONNECT = Timeout(60.0)
 PLUGIN_PROBE = Timeout(5.0)
 #: An abandoned attempt to connect, when the process ends.
 PLUGIN_LAST_ATTEMPT = Timeout(5.0)
+#: JAX's disconnection after a failed upload; JAX's other calls wait that long without it.
+JAX_DISCONNECT = Timeout(4.0)
+#: The same where JAX cannot show it, because its session has ended before.
+JAX_DISCONNECT_UNSEEN = Timeout(1.0)
 #: A proxy's confirmation that it serves callbacks.
 CALLBACKS_OPEN = Timeout(20.0)
 #: Functions of callbacks that still run at the close.

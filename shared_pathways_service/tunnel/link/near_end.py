@@ -34,7 +34,7 @@ from shared_pathways_service.tunnel.link.near_handshake import (
     SessionOver,
     reason_of,
 )
-from shared_pathways_service.tunnel.link.near_uploads import DISCONNECT_S, UploadEnds
+from shared_pathways_service.tunnel.link.near_uploads import UploadEnds
 
 __all__ = ["DialCarrier", "LinkState", "NearEnd", "NearOptions", "NearOwner"]
 
@@ -65,7 +65,7 @@ class NearOptions:
       keep_s: Seconds without a carrier after which the session is over.
       early_from_s: Round trip in seconds from which small host buffers are sent early.
       speaks: The time for the first bytes of a client of HTTP/2.
-      disconnect_s: Seconds in which JAX disconnects after a failed upload.
+      disconnect: The time in which JAX disconnects after a failed upload.
     """
 
     carriers: int = 2
@@ -74,7 +74,7 @@ class NearOptions:
     keep_s: float = 600.0
     early_from_s: float = 0.01
     speaks: Timeout = timeouts.LINK_CLIENT_SPEAKS
-    disconnect_s: float = DISCONNECT_S
+    disconnect: Timeout = timeouts.JAX_DISCONNECT
 
 
 class NearOwner(Interface):
@@ -125,7 +125,7 @@ class NearEnd:
             on_awake=self._on_awake,
         )
         self._credentials = Credentials(token)
-        self._upload_ends = UploadEnds(self._options.disconnect_s)
+        self._upload_ends = UploadEnds(self._options.disconnect)
         self.early_buffers = EarlyBuffers()
         self._round_trip_s = 0.0  # of the last carrier's handshake
         self._dialers: list[asyncio.Task[None]] = []

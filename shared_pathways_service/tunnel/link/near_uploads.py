@@ -19,19 +19,17 @@ import socket
 import struct
 from typing import Protocol as Interface
 
+from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.tunnel.link.http2_frames import END_STREAM, FrameType, encode_frame
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE, FrameCutter, FrameHead
 from shared_pathways_service.tunnel.link.ifrt_messages import BUFFER_PATHS, SESSION_PATH
 
-__all__ = ["DISCONNECT_S", "UploadEnds", "UploadWatch"]
+__all__ = ["UploadEnds", "UploadWatch"]
 
 #: Seconds between the ends of a client's connections that break for the same reason.
-_TOGETHER_S = 0.05
-#: Seconds in which JAX disconnects after a failed upload, also on a busy machine; JAX's other calls
-#: wait so long if it does not.
-DISCONNECT_S = 4.0
-#: The same where JAX cannot show it, because its session has ended before.
-_UNSEEN_S = 1.0
+_TOGETHER_PAUSE_S = 0.05
 _READ_BYTES = 256 << 10
 _EARLY_BYTES = 4096
 _CANCEL = (8).to_bytes(4, "big")
@@ -163,11 +161,11 @@ class UploadEnds:
     """Ends connections of JAX's clients to proxies that are gone.
 
     Args:
-      disconnect_s: Seconds in which JAX disconnects after a failed upload.
+      disconnect: The time in which JAX disconnects after a failed upload.
     """
 
-    def __init__(self, disconnect_s: float = DISCONNECT_S) -> None:
-        self._disconnect_s = disconnect_s
+    def __init__(self, disconnect: Timeout = timeouts.JAX_DISCONNECT) -> None:
+        self._disconnect = disconnect
         self._loop = asyncio.get_running_loop()
         self._watches: set[UploadWatch] = set()
         self._endings: set[_Ending] = set()
@@ -211,7 +209,7 @@ class UploadEnds:
     async def _end(self, ending: _Ending) -> None:
         try:
             # (Its other connections may be about to break, and bytes may not be read yet.)
-            await asyncio.sleep(_TOGETHER_S)
+            await asyncio.sleep(_TOGETHER_PAUSE_S)
             if ending.watch.has_buffers:
                 await self._fail_an_upload(ending)
             else:
@@ -233,7 +231,7 @@ class UploadEnds:
         ending.is_failing = True
         is_shown = any(each.has_session for each in self._watches if each.client == watch.client)
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(self._disconnect_s if is_shown else _UNSEEN_S):
+            async with within(self._disconnect if is_shown else timeouts.JAX_DISCONNECT_UNSEEN):
                 await self._loop.sock_sendall(ending.local, watch.reset_upload())
                 while not (ending.has_disconnected or ending.has_hung_up):
                     await _news(ending)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.processes import ServerProcess, run_async
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.link.far_end import FarEnd
 from shared_pathways_service.tunnel.link.near_end import NearEnd, NearOptions
 from tests.tunnel.link.heard import Heard
@@ -96,7 +97,7 @@ def test_one_upload_fails_before_the_others(own_directories: Path) -> None:
         loop = asyncio.get_running_loop()
         far = FarEnd(TOKEN, connect)
         way = Way(await far.start("127.0.0.1", 0))
-        near = NearEnd(way.dial, TOKEN, Heard(), NearOptions(disconnect_s=DEADLINE_S))
+        near = NearEnd(way.dial, TOKEN, Heard(), NearOptions(disconnect=Timeout(DEADLINE_S)))
         near.start()
         listener = listen(loop, near_socket, near.accept)
         try:

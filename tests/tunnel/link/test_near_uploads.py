@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.link.http2_frames import END_STREAM, FrameType, encode_frame
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE
 from shared_pathways_service.tunnel.link.ifrt_messages import (
@@ -87,7 +88,7 @@ class Jax:
 @contextlib.asynccontextmanager
 async def a_client(disconnect_s: float) -> AsyncIterator[tuple[UploadEnds, Jax, Jax]]:
     """The connections of a client with a session: the session's, and the one of its buffers."""
-    ends = UploadEnds(disconnect_s)
+    ends = UploadEnds(Timeout(disconnect_s))
     session, buffers = Jax(ends), Jax(ends)
     session.begin(SESSION_BEGIN)
     try:
