@@ -59,8 +59,8 @@ def load(visible: Collection[str]) -> Shelf:
     """Loads everything; returns the shelf with all of it except for the visible modules."""
     shelf = Shelf()
     before = dict(os.environ)
+    # (A program that imports none of them has none of their filters.)
     with shelf.loading(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
         for name in _NAMES:
             # (Under another release of JAX, a module may be missing.)
             with contextlib.suppress(ImportError):

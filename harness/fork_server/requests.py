@@ -14,7 +14,7 @@ from typing import Any, Self
 __all__ = ["Start", "as_text", "environment_of", "limits_now", "program_of"]
 
 _REPOSITORY = str(Path(__file__).parents[2])
-#: Options of Python that a forked process can have. The next word belongs to the last three.
+#: Options of Python that a forked process can have, besides `-W`.
 _FAULTHANDLER = ("-X", "faulthandler")
 _FLAGS = ("-P", "-u")
 _UNDERSTOOD = frozenset({"PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"})
@@ -30,12 +30,14 @@ class Program:
       kind: ``-c``, ``-m`` or ``file``.
       name: Source, module or path.
       words: The program's own arguments.
+      warnings: Filters of warnings.
       is_safe_path: Whether the working directory is not in the import path.
     """
 
     kind: str
     name: str
     words: tuple[str, ...]
+    warnings: tuple[str, ...]
     is_safe_path: bool
     is_unbuffered: bool
     reports_faults: bool
@@ -96,10 +98,14 @@ def program_of(
     flags = {"PYTHONUNBUFFERED", "PYTHONSAFEPATH"} & {n for n, v in environment.items() if v}
     is_safe, unbuffered = "PYTHONSAFEPATH" in flags, "PYTHONUNBUFFERED" in flags
     faults = False
+    filters = []
     rest = list(arguments[1:])
     while rest and rest[0].startswith("-") and rest[0] not in ("-c", "-m"):
         if tuple(rest[:2]) == _FAULTHANDLER:
             faults = True
+            del rest[:2]
+        elif rest[0] == "-W":
+            filters.extend(rest[1:2])
             del rest[:2]
         elif rest[0] in _FLAGS:
             is_safe, unbuffered = is_safe or rest[0] == "-P", unbuffered or rest[0] == "-u"
@@ -115,6 +121,7 @@ def program_of(
         kind=kind,
         name=rest[0],
         words=tuple(rest[1:]),
+        warnings=tuple(filters),
         is_safe_path=is_safe,
         is_unbuffered=unbuffered,
         reports_faults=faults,

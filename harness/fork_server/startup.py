@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -71,6 +72,8 @@ def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, s
     sys.orig_argv[:] = start.arguments
     _open_streams(is_unbuffered=program.is_unbuffered)
     _set_path(program, environment)
+    sys.warnoptions.extend(program.warnings)
+    warnings._processoptions(program.warnings)  # type: ignore[attr-defined]
     if program.reports_faults:
         faulthandler.enable()
     return program

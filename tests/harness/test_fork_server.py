@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 #: Prints what a process can see of its start.
 REPORT = """
-import json, os, resource, signal, sys
+import json, os, resource, signal, sys, warnings
 with open("/proc/self/cmdline") as file:
     shown = file.read()
 with open("/proc/self/environ") as file:
@@ -38,6 +38,7 @@ print(json.dumps({
     "umask": os.umask(0), "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
     "ignored": [n for n in range(1, 32) if signal.getsignal(n) is signal.SIG_IGN],
     "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    "warnings": [sys.warnoptions, [str(f) for f in warnings.filters]],
     "threads": len(os.listdir("/proc/self/task")),
     "streams": [[s.encoding, s.errors, s.name, s.mode, s.line_buffering, s.write_through,
         type(s.buffer).__name__] for s in (sys.stdin, sys.stdout, sys.stderr)],
@@ -97,6 +98,7 @@ def is_forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("file", ["-P"]),
         ("-c", ["-u"]),
         ("-c", ["-X", "faulthandler"]),
+        ("-c", ["-W", "error::ResourceWarning"]),
     ],
 )
 @pytest.mark.usefixtures("is_forked")
@@ -238,7 +240,7 @@ def test_other_ways_to_start_python_are_not_forked(monkeypatch: pytest.MonkeyPat
     (executable, code) = (sys.executable, "print('real')")
     for command, options in (
         ([executable, "-I", "-c", code], {}),
-        ([executable, "-W", "error", "-c", code], {}),
+        ([executable, "-O", "-c", code], {}),
         ([executable, "-c", code], {"env": {**os.environ, "PYTHONHASHSEED": "1"}}),
         ([executable, "-c", code], {"env": {**os.environ, "PYTHONPATH": "/elsewhere"}}),
         ([executable, "-c", code], {"preexec_fn": lambda: None}),
