@@ -5,8 +5,8 @@ Circles are looked for among modules, packages' ``__init__`` included, and count
 those below ``TYPE_CHECKING`` and those inside functions as well. (import-linter checks that
 folders side by side form no circle.)
 
-A module has at most 350 lines, also outside of the package. A class of the package has at most 250
-and a function 60, docstrings not counted. A folder has at most 25 modules. Two modules of the
+A module has at most 600 lines, also outside of the package. A class of the package has at most 400
+and a function 60, docstrings not counted. A folder has at most 30 modules. Two modules of the
 package have one name only if they do the same in two places (`_SHARED_NAMES`). What was larger when
 the limits came is in `_LARGER`, which may only shrink.
 
@@ -27,11 +27,11 @@ from pathlib import Path
 
 import grimp
 
-_MODULE_LINES = 350
-_CLASS_LINES = 250
+_MODULE_LINES = 600
+_CLASS_LINES = 400
 _FUNCTION_LINES = 60
 #: Modules of one folder; generated ones and `__init__` are not counted.
-_FOLDER_FILES = 25
+_FOLDER_FILES = 30
 
 #: Lines of modules, classes and functions above their limit; never raise or add a number.
 _LARGER: Mapping[str, int] = {}
