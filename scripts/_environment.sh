@@ -126,4 +126,10 @@ make_environment() {
   environment=$(environment_at "$python" "$1" constraints.txt) || return 1
   export SPS_ENVIRONMENT="$environment" PATH="$environment/bin:$PATH"
 }
+# The scripts start Python often: without bytecode on disk, each start compiles all that it imports
+# (ADR 132).
+if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then
+  unset PYTHONDONTWRITEBYTECODE
+  export PYTHONPYCACHEPREFIX="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/bytecode"
+fi
 [ -z "$1" ] || make_environment "$1"

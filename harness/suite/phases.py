@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 
 __all__ = ["Form", "Phase", "PlannedTest", "form_of", "long_form", "chosen_by"]
@@ -80,7 +81,8 @@ def form_of(*, everything: bool, cores: int) -> Form:
         ]
     layers = [layer for phase in phases for layer in phase.layers]
     heavy = Phase(name="heavy", layers=layers, heavy=True, workers=1)
-    commands = [["scripts/compat", "--short"]] if everything else []
+    gate = [sys.executable, "-m", "benchmarks.gate"]
+    commands = [["scripts/compat", "--short"], gate] if everything else []
     return Form(phases=[*phases, heavy], commands=commands)
 
 
