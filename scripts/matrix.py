@@ -186,7 +186,8 @@ def main() -> None:
             "demo": demo,
             "demo at a terminal": ["script", "-qefc", shlex.join(demo), "/dev/null"],
         }
-        if row.python == given.python[0] and not row.surroundings:
+        # (Once: as root, CI runs them on the newest Python.)
+        if row.python == given.python[0] and row.user != "root":
             steps["tests"] = ["./scripts/test", *shlex.split(given.tests)]
         print(f"== {row.python}, {row.user} {row.surroundings}".rstrip(), flush=True)
         results.append(run(row, steps))

@@ -57,7 +57,12 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     "servers/worker/manager_session": {"_LATE_S"},  # logging
     "session/cloud_metrics": {"SPACING_S", "REPEAT_S"},
     "tunnel/link/link_end": {"_ACK_S", "_ASLEEP_S"},  # gathers messages; a stall
-    "tunnel/link/pacing": {"_BASE_S", "_GROW_S", "_SHRINK_S"},
+    # Delays that are measured, and what they are measured over.
+    "tunnel/link/pacing": {
+        *("_BASE_S", "_GROW_S", "_SHRINK_S", "_LONG_WAY_S"),
+        *("_RATE_S", "_BUSY_S", "_MEASURED_S", "_IDLE_S"),
+    },
+    "tunnel/link/windows": {"_RATE_S"},
     "web/page_state": {"_ROUNDING_S"},
     "web/slice_history": {"_SAME_EVENT_S"},
 }
