@@ -36,19 +36,19 @@ PARTIAL = {
 
 #: Messages, enums, fields and values that not all releases have: the first that does.
 SINCE = {
-    "xla.MeshProto.IotaTransform": (0, 10),
-    "xla.MeshProto.iota_transform": (0, 10),
-    "xla.CompiledMemoryStatsProto.total_allocation_bytes": (0, 10),
-    "xla.CompiledMemoryStatsProto.indefinite_allocations": (0, 10),
-    "xla.CompiledMemoryStatsProto.peak_unpadded_heap_bytes": (0, 10),
-    "xla.NamedShardingProto.ReductionOpProto": (0, 11),
-    "xla.NamedShardingProto.reduction_op": (0, 11),
-    "xla.ifrt.DTypeProto.KIND_F6E2M3FN": (0, 11),
-    "xla.ifrt.DTypeProto.KIND_F6E3M2FN": (0, 11),
-    "xla.ifrt.XlaCompileOptionsProto.version_number": (0, 11),
-    "xla.ifrt.XlaCompileOptionsProto.outputs_bundle_slice_sizes": (0, 11),
+    "xla.MeshProto.IotaTransform": (0, 10, 2),
+    "xla.MeshProto.iota_transform": (0, 10, 2),
+    "xla.CompiledMemoryStatsProto.total_allocation_bytes": (0, 10, 0),
+    "xla.CompiledMemoryStatsProto.indefinite_allocations": (0, 10, 0),
+    "xla.CompiledMemoryStatsProto.peak_unpadded_heap_bytes": (0, 10, 0),
+    "xla.NamedShardingProto.ReductionOpProto": (0, 11, 0),
+    "xla.NamedShardingProto.reduction_op": (0, 11, 0),
+    "xla.ifrt.DTypeProto.KIND_F6E2M3FN": (0, 11, 0),
+    "xla.ifrt.DTypeProto.KIND_F6E3M2FN": (0, 11, 0),
+    "xla.ifrt.XlaCompileOptionsProto.version_number": (0, 11, 0),
+    "xla.ifrt.XlaCompileOptionsProto.outputs_bundle_slice_sizes": (0, 11, 0),
 }
-RELEASE = tuple(int(part) for part in jaxlib.version.__version__.split(".")[:2])
+RELEASE = tuple(int(part) for part in jaxlib.version.__version__.split(".")[:3])
 LACKING = {name for name, release in SINCE.items() if release > RELEASE}
 
 Field = descriptor_pb2.FieldDescriptorProto
