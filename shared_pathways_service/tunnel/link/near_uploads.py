@@ -7,7 +7,9 @@ one call has failed alone, the others may fail in any way.
 
 So a connection with uploads is not closed: one upload is reset, JAX's reset of its session shows
 that it has disconnected, and only then its connections are closed. An upload that begins later
-fails alone in the same way. A connection that was cut within a frame is closed at once.
+fails alone in the same way. Other calls, such as downloads, are reset at once: their failure does
+not disconnect, and they have no deadline. A connection that was cut within a frame is closed at
+once.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ class UploadWatch:
         self._early = bytearray()
         self._session = 0
         self._uploads: dict[int, None] = {}
+        self._other_calls: set[int] = set()
 
     @property
     def has_session(self) -> bool:
@@ -113,7 +116,12 @@ class UploadWatch:
         """Returns a frame for JAX that fails one upload."""
         stream = next(iter(self._uploads))
         del self._uploads[stream]
-        return encode_frame(FrameType.RST_STREAM, 0, stream, _CANCEL)
+        return _reset(stream)
+
+    def reset_other_calls(self) -> bytes:
+        """Returns frames for JAX that fail all calls but uploads."""
+        streams, self._other_calls = self._other_calls, set()
+        return b"".join(map(_reset, sorted(streams)))
 
     def take_over(self, local: socket.socket) -> None:
         """Ends the connection; the owner closes its socket."""
@@ -128,20 +136,25 @@ class UploadWatch:
                 self.has_buffers = self.has_buffers or BUFFER_PATHS in payload
                 self._uploads[head.stream] = None
         elif head.type == FrameType.RST_STREAM:
-            self._uploads.pop(head.stream, None)
+            self._forget(head.stream)
             if head.stream == self._session:
                 self._session = 0
                 self._owner.disconnected(self)
         elif head.type == FrameType.DATA and head.flags & END_STREAM and head.length:
             # The only message of a call. Uploads end with an empty frame.
             self._uploads.pop(head.stream, None)
+            self._other_calls.add(head.stream)
 
     def _on_answered(self, head: FrameHead, _payload: bytes) -> None:
         is_end = head.type in (FrameType.HEADERS, FrameType.DATA) and head.flags & END_STREAM
         if is_end or head.type == FrameType.RST_STREAM:
-            self._uploads.pop(head.stream, None)
+            self._forget(head.stream)
             if head.stream == self._session:
                 self._session = 0
+
+    def _forget(self, stream: int) -> None:
+        self._uploads.pop(stream, None)
+        self._other_calls.discard(stream)
 
 
 @dataclasses.dataclass(eq=False)
@@ -224,13 +237,15 @@ class UploadEnds:
     async def _fail_an_upload(self, ending: _Ending) -> None:
         """Resets the first upload, which may begin later, and waits until JAX has disconnected."""
         watch = ending.watch
-        while not watch.has_uploads:
-            if ending.has_hung_up or self._is_closing:
-                return
-            await _news(ending)
-        ending.is_failing = True
-        is_shown = any(each.has_session for each in self._watches if each.client == watch.client)
         with contextlib.suppress(OSError, TimeoutError):
+            while not watch.has_uploads:
+                async with within(self._disconnect):
+                    await self._loop.sock_sendall(ending.local, watch.reset_other_calls())
+                if ending.has_hung_up or self._is_closing:
+                    return
+                await _news(ending)
+            ending.is_failing = True
+            is_shown = any(e.has_session for e in self._watches if e.client == watch.client)
             async with within(self._disconnect if is_shown else timeouts.JAX_DISCONNECT_UNSEEN):
                 await self._loop.sock_sendall(ending.local, watch.reset_upload())
                 while not (ending.has_disconnected or ending.has_hung_up):
@@ -264,14 +279,18 @@ class UploadEnds:
             ending.news.set()
 
 
+def _reset(stream: int) -> bytes:
+    return encode_frame(FrameType.RST_STREAM, 0, stream, _CANCEL)
+
+
 async def _news(ending: _Ending) -> None:
     await ending.news.wait()
     ending.news.clear()
 
 
 def _process_of(local: socket.socket) -> int:
-    """Returns the process at the other end of a Unix socket; 0: not known."""
-    if local.family != socket.AF_UNIX:
+    """Returns the process at the other end of a Unix socket; 0: not known, as on macOS."""
+    if local.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return 0
     try:
         found = local.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -142,6 +142,8 @@ def test_a_session_without_uploads_ends_at_once_and_a_later_upload_alone() -> No
         session.end()
         buffers.end()
         assert await session.read() == b""
+        # A download has no deadline: it is not left waiting.
+        assert await buffers.reset() == 3
         assert buffers.is_silent()
         # (Its path has an index now.)
         buffers.socket.send(upload(5, path=b"") + upload(7, path=b""))
@@ -151,9 +153,27 @@ def test_a_session_without_uploads_ends_at_once_and_a_later_upload_alone() -> No
     with_client(test)
 
 
+def test_downloads_fail_at_once_on_a_connection_that_stays_open() -> None:
+    async def test(_ends: UploadEnds, session: Jax, buffers: Jax) -> None:
+        # The first has its answer, the second a part of it.
+        buffers.begin(PREFACE + lookup(1) + lookup(3) + lookup(5), answer(1) + data(3, b"numbers"))
+        buffers.end()
+        frames = parts(await buffers.read())
+        assert [(frame.type, frame.stream) for frame in frames] == [
+            (FrameType.RST_STREAM, 3),
+            (FrameType.RST_STREAM, 5),
+        ]
+        buffers.socket.send(lookup(7))
+        assert await buffers.reset() == 7
+        assert buffers.is_silent()
+        assert session.is_silent()
+
+    with_client(test)
+
+
 def test_the_end_of_all_does_not_wait_for_later_uploads() -> None:
     async def test(ends: UploadEnds, session: Jax, buffers: Jax) -> None:
-        buffers.begin(PREFACE + lookup(1))
+        buffers.begin(PREFACE + upload(1), answer(1))
         session.end()
         buffers.end()
         await ends.close()
