@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 
 __all__ = ["MOST", "STALL_S", "Sample", "Slowness"]
@@ -42,7 +41,7 @@ class Sample:
 
 
 class Slowness:
-    """Turns samples and stalls into a factor, which is 1 on a quiet machine.
+    """Turns samples and stalls into a factor, which is 1 on a quiet machine. Thread-safe.
 
     Args:
       began: The time at which the process started to count, on the samples' clock.
@@ -53,8 +52,9 @@ class Slowness:
     def __init__(self, began: float, pace: float = 1.0) -> None:
         self._pace = max(1.0, pace / _USUAL_PACE)
         self._last = Sample(at=began)
-        # The time and the value of each observation above 1.
-        self._observed: collections.deque[tuple[float, float]] = collections.deque()
+        # The time and the value of each observation. (Replaced, never changed: one thread may read
+        # it while another one observes. No lock, which a fork could leave locked in the child.)
+        self._observed: tuple[tuple[float, float], ...] = ()
 
     @property
     def sampled_at(self) -> float:
@@ -63,9 +63,9 @@ class Slowness:
 
     def sample(self, sample: Sample) -> None:
         """Takes measurements into account."""
-        ran_s = max(0.0, sample.ran_s - self._last.ran_s)
-        queued_s = max(0.0, sample.queued_s - self._last.queued_s)
-        self._last = sample
+        last, self._last = self._last, sample
+        ran_s = max(0.0, sample.ran_s - last.ran_s)
+        queued_s = max(0.0, sample.queued_s - last.queued_s)
         own = 1.0 + queued_s / (ran_s + _MARGIN_S)
         self._observe(sample.at, max(min(sample.load, _MOST_BY_LOAD), own))
 
@@ -76,13 +76,10 @@ class Slowness:
 
     def factor(self, now: float) -> float:
         """Returns the factor, from 1 to `MOST`, rounded to a tenth so that it reads well."""
-        while self._observed and self._observed[0][0] < now - _KEPT_S:
-            self._observed.popleft()
-        observed = max((value for _, value in self._observed), default=1.0)
-        return round(min(MOST, self._pace * observed), 1)
+        recent = (value for at, value in self._observed if at >= now - _KEPT_S)
+        return round(min(MOST, self._pace * max(recent, default=1.0)), 1)
 
     def _observe(self, at: float, value: float) -> None:
-        # (Smaller and older ones have no influence any more.)
-        while self._observed and self._observed[-1][1] <= value:
-            self._observed.pop()
-        self._observed.append((at, value))
+        # (Smaller ones from before have no influence any more.)
+        kept = [old for old in self._observed if old[0] >= at - _KEPT_S and old[1] > value]
+        self._observed = (*kept, (at, value))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -80,6 +83,30 @@ def test_a_slow_processor_and_a_busy_machine_multiply() -> None:
 def test_counters_that_go_back_are_ignored() -> None:
     before = Sample(at=1.0, ran_s=8.0, queued_s=1.0)
     assert slowness(before, Sample(at=2.0, ran_s=0.0, queued_s=0.0)).factor(2.0) == 1.1
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+def test_threads_use_it_at_the_same_time() -> None:
+    made = Slowness(0.0)
+
+    def use(thread: int) -> None:
+        for number in range(3000):
+            # (Each observation soon makes another one too old.)
+            now = 45.0 * number + thread
+            made.sample(Sample(at=now, load=1 + (number + thread) % 3))
+            made.stall(now, 1.0)
+            assert 1.0 <= made.factor(now) <= MOST
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(use, range(4))) == [None] * 4
 
 
 times = st.floats(0, 1e6)
