@@ -22,7 +22,6 @@ from shared_pathways_service.web.service_feed import ServiceFeed
 __all__ = ["PageActions"]
 
 _Body = Mapping[str, Any]
-#: Seconds that the end of the page waits for it, and for its end after SIGTERM.
 
 
 class PageActions:
