@@ -96,6 +96,12 @@ class Deadline:
         waited_s = self._clock() - self._began - self._stalled_s
         return max(0.0, self._timeout.s - waited_s)
 
+    @property
+    def part_s(self) -> float:
+        """The seconds of the next part of the wait; a stall excuses one part of it."""
+        left_s = self.left_s
+        return max(left_s / 2, min(left_s, _LOOK_S))
+
     def waited(self, took_s: float, planned_s: float) -> None:
         """Does not count a part of the wait in which this process was stalled.
 

@@ -23,8 +23,9 @@ async def within(limit: Timeout) -> AsyncIterator[asyncio.Timeout]:
 
     def arm() -> None:
         nonlocal timer
-        if left_s := deadline.left_s:
-            timer = loop.call_later(left_s, ring, loop.time(), left_s)
+        # (Not for all that is left: a timer that is a little late would excuse the whole wait.)
+        if part_s := deadline.part_s:
+            timer = loop.call_later(part_s, ring, loop.time(), part_s)
         else:
             block.reschedule(loop.time())
 

@@ -82,6 +82,19 @@ def test_a_stall_of_this_process_does_not_count(clock: Clock) -> None:
     assert deadline.left_s == 4.0
 
 
+def test_a_process_that_is_late_at_the_end_of_a_wait_does_not_begin_it_again(clock: Clock) -> None:
+    deadline = Deadline(Timeout(8.0), clock)
+    parts = []
+    while part_s := deadline.part_s:
+        parts.append(part_s)
+        late_s = 1.0 if clock.now >= 7.5 and len(parts) < 10 else 0.0
+        clock.now += part_s + late_s
+        deadline.waited(part_s + late_s, part_s)
+    assert parts[:3] == [4.0, 2.0, 1.0]
+    # What is over stays over; the last parts were late, and are repeated.
+    assert 8.0 < clock.now < 8.0 + 5 * 1.5
+
+
 def test_a_process_that_is_always_late_still_comes_to_an_end(clock: Clock) -> None:
     deadline = Deadline(Timeout(4.0), clock)
 

@@ -15,6 +15,7 @@ from harness.processes import DEADLINE_S, KIND
 from harness.proxy.raw import Failed, RawClient, single
 from shared_pathways_service.api.jax_releases import service_serdes
 from shared_pathways_service.errors import VersionSkew
+from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt.probe import probe
 from shared_pathways_service.testing.google_images import (
     FULL_BUCKET,
@@ -137,6 +138,7 @@ def test_the_values_that_are_known_are_those_of_this_release(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, _ = cluster.start_serving()
+    assert probe(address, DEADLINE_S).protocol == ifrt.PROTOCOL_MAX
     oldest, newest = service_serdes(jaxlib.version.__version__, ours=False) or (0, 0)
     monkeypatch.setattr("shared_pathways_service.protocol.ifrt.probe._serdes", lambda: (9, 9))
     with pytest.raises(VersionSkew, match=rf"client = \[9, 9\], server = \[{oldest}, {newest}\]"):
