@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
+#: Answers of a file system without locks, such as a network's without a lock server.
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 #: The address that servers bind by default.
 LOOPBACK = "127.0.0.1"
 #: Seconds between two beats of a worker, and without a beat after which it counts as hung.

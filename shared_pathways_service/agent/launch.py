@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.location import with_package_path
 from shared_pathways_service.runtime.settings import private_directory
 
@@ -43,7 +44,8 @@ def launch_agent(
         stack.enter_context(theirs)
         undo = stack.enter_context(contextlib.ExitStack())
         undo.callback(mine.close)
-        output: BinaryIO = stack.enter_context(log.open("a+b"))
+        with explained(log.parent, "SPS_STATE_DIR"):
+            output: BinaryIO = stack.enter_context(log.open("a+b"))
         # Held until the last process that writes there has ended, so that the log is not removed.
         # (NFS requires a readable descriptor for one kind of lock, a writable one for the other.)
         with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ from shared_pathways_service.agent.scraping import SessionMeter, served
 from shared_pathways_service.errors import ProxyFailed, SharedPathwaysError
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.session.messages import Cancelled, Snapshot
 
@@ -77,7 +78,9 @@ async def _run_session(
     probe: Probe,
 ) -> None:
     start = Start.from_json(first)
-    journal = Journal(Path(start.journal))
+    directory = Path(start.journal)
+    with explained(directory.parent, "SPS_STATE_DIR"):
+        journal = Journal(directory)
     reporter = _reporter(start, channel) if start.request.collect_service_metrics else None
     home = make_home(start.home)
     meter = SessionMeter(start, home.counters)

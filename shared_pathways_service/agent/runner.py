@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.agent.deletion import delete_for_certain
@@ -21,6 +22,7 @@ from shared_pathways_service.homes.base import Home, ProxyHandle
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import factor
 from shared_pathways_service.patience.within import within
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.state_machine import Session
 
@@ -186,13 +188,16 @@ class SessionRunner:
         )
 
     async def _create(self, snapshot: m.Snapshot) -> m.SessionEvent:
-        self._entry.write(snapshot)
         start = self._start
+        state_dir = Path(start.journal).parent
+        with explained(state_dir, "SPS_STATE_DIR"):
+            self._entry.write(snapshot)
         handle = await self._home.create_proxy(
             start.request, session=start.session, owner=start.owner
         )
         self._handle = handle
-        file = None if handle.token is None else self._entry.write_token(handle.token)
+        with explained(state_dir, "SPS_STATE_DIR"):
+            file = None if handle.token is None else self._entry.write_token(handle.token)
         self._send(
             {
                 "type": "proxy",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import weakref
 from pathlib import Path
 from typing import Final
 
+from shared_pathways_service.constants import NO_LOCKS
 from shared_pathways_service.elastic.checkpoints.errors import CheckpointsBusy
 
 __all__ = ["DirectoryLock"]
+
+_log = logging.getLogger(__name__)
 
 _LOCK: Final = ".lock"
 
@@ -32,6 +36,16 @@ class DirectoryLock:
                 pid=pid,
                 hint="give each run a separate directory, or end the other program first",
             ) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                self.close()
+                raise
+            # (Such as Lustre without its mount option `flock`. Checkpoints must be there.)
+            _log.warning(
+                "%s cannot be locked (%s): make sure that no other program saves checkpoints there",
+                directory,
+                error.strerror,
+            )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         _HELD.add(self)

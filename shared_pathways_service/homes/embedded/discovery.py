@@ -27,6 +27,7 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.embedded.state_file import ServiceState, read_state
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
@@ -150,7 +151,11 @@ async def find_or_start(
     if link := await _try_to_join(settings, who):
         return link
     paths = _paths(settings)
-    async with AsyncFileLock(paths.start_lock, mode=0o600, poll_interval=_LOOK_S):
+    async with contextlib.AsyncExitStack() as stack:
+        with explained(paths.directory, "SPS_RUNTIME_DIR"):
+            await stack.enter_async_context(
+                AsyncFileLock(paths.start_lock, mode=0o600, poll_interval=_LOOK_S)
+            )
         deadline = timeouts.SERVICE_TRANSITION.deadline()
         while True:
             if link := await _try_to_join(settings, who):
@@ -219,8 +224,10 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
       ServiceNotReady: The service ended instead.
     """
     logs = private_directory(settings.state_dir, "SPS_STATE_DIR") / "logs"
-    logs.mkdir(mode=0o700, exist_ok=True)
     log = logs / "start.log"
+    with explained(settings.state_dir, "SPS_STATE_DIR"):
+        logs.mkdir(mode=0o700, exist_ok=True)
+        log.touch(mode=0o600)
     ours, theirs = os.pipe()
     with contextlib.ExitStack() as stack:
         pipe = stack.enter_context(os.fdopen(ours, "rb", 0))

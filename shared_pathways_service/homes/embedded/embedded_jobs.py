@@ -35,6 +35,7 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["EmbeddedJobs"]
@@ -179,7 +180,9 @@ class EmbeddedJobs:
         lock = RuntimePaths(self._settings.runtime_dir).service_lock
         lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            with FileLock(lock, mode=0o600, timeout=0):
+            with contextlib.ExitStack() as stack:
+                with explained(lock.parent, "SPS_RUNTIME_DIR"):
+                    stack.enter_context(FileLock(lock, mode=0o600, timeout=0))
                 now = time.time()
                 self._files.end(dataclasses.replace(record, state="cancelled", ended_at=now))
         except Timeout:

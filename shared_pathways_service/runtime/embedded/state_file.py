@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
+from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, signal_process
 
@@ -96,7 +97,8 @@ def claim(paths: RuntimePaths) -> Iterator[None]:
     # The system releases the lock when this process ends, in any way.
     lock = FileLock(paths.service_lock, mode=0o600)
     try:
-        lock.acquire(timeout=timeouts.SERVICE_LOCK.s)
+        with explained(paths.directory, "SPS_RUNTIME_DIR"):
+            lock.acquire(timeout=timeouts.SERVICE_LOCK.s)
     except Timeout:
         raise _already_running(paths) from None
     try:

@@ -1,0 +1,68 @@
+"""A home on a file system that refuses locks, as of a network without a lock server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.embedded import embedded, nothing_left
+from harness.programs import program
+from tests.runtime.no_locks import PREFIX
+
+pytestmark = [
+    # A process that is forked by a server has no filter.
+    pytest.mark.real_starts,
+    pytest.mark.skipif(sys.platform != "linux", reason="Linux' filters of system calls"),
+]
+
+CLIENT = """
+try:
+    with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}) as connection:
+        import jax.numpy as jnp
+        say("serving", value=float(jnp.ones(3).sum()))
+    say("left")
+except errors.SharedPathwaysError as error:
+    say("failed", error=error.to_json())
+"""
+
+TRAINING = """
+import logging
+from shared_pathways_service.elastic.checkpoints.checkpoints import Checkpoints
+lines = []
+class Lines(logging.Handler):
+    def emit(self, record):
+        lines.append(record.getMessage())
+logging.getLogger("shared_pathways_service").addHandler(Lines())
+with Checkpoints(os.environ["TEST_DIRECTORY"]) as checkpoints:
+    say("saving", lines=lines)
+"""
+
+
+def test_a_client_without_locks_uses_a_service() -> None:
+    with embedded(1):
+        with program(CLIENT, prefix=PREFIX) as running:
+            assert running.expect("serving")["value"] == 3.0
+            running.expect("left")
+            assert running.wait() == 0
+        assert nothing_left()
+
+
+def test_a_service_cannot_be_started_without_locks(own_directories: Path) -> None:
+    with program(CLIENT, prefix=PREFIX) as running:
+        error = running.expect("failed")["error"]
+        assert running.wait() == 0
+    runtime = own_directories / "r"
+    assert error["type"] == "PreflightError"
+    assert f"cannot lock files in {runtime}: No locks available" in error["message"]
+    assert "set SPS_RUNTIME_DIR to a directory on a file system that has locks" in error["hint"]
+    assert not list((own_directories / "s" / "journal").iterdir())
+
+
+def test_checkpoints_are_saved_without_locks(own_directories: Path) -> None:
+    directory = own_directories / "run"
+    with program(TRAINING, prefix=PREFIX, env={"TEST_DIRECTORY": str(directory)}) as running:
+        [line] = running.expect("saving")["lines"]
+        assert running.wait() == 0
+    assert f"{directory} cannot be locked (No locks available)" in line
