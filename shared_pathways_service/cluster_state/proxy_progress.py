@@ -83,7 +83,10 @@ _OUTCOMES: Final = {
 _LINK_TROUBLES: Final = (Trouble.IMAGE, Trouble.CONFIG, Trouble.CRASHED)
 #: Messages of the API server about a quota or a limit that prevents a creation.
 _QUOTA: Final = re.compile(r"exceeded quota|maximum (cpu|memory)|failed quota", re.IGNORECASE)
-_FORBIDDEN: Final = re.compile(r"\bforbidden\b|denied the request", re.IGNORECASE)
+#: Likewise about a policy, or a pod that a limit range's defaults made invalid.
+_FORBIDDEN: Final = re.compile(
+    r"\bforbidden\b|denied the request|\bpod \S+ is invalid:", re.IGNORECASE
+)
 #: The line of our proxy's log when the resource manager does not accept its hello at all.
 _REFUSED: Final = re.compile(r"the RM refuses this proxy: [A-Z_]+: (?P<why>.+)")
 #: Events of a pod that say why its container has not started.

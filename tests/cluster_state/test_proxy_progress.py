@@ -150,7 +150,15 @@ def test_why_the_resource_manager_refuses_a_proxy_is_the_reason() -> None:
 def test_quota_and_refusals_are_in_the_jobs_events() -> None:
     quota = 'pods "j-x" is forbidden: exceeded quota: q, requested: memory=32Gi'
     security = 'pods "j-x" is forbidden: violates PodSecurity "restricted:latest"'
-    for message, outcome in ((quota, Outcome.QUOTA), (security, Outcome.FORBIDDEN)):
+    limits = (
+        'Error creating: Pod "j-x" is invalid: spec.containers[0].resources.requests: '
+        'Invalid value: "8": must be less than or equal to cpu limit of 1'
+    )
+    for message, outcome in (
+        (quota, Outcome.QUOTA),
+        (security, Outcome.FORBIDDEN),
+        (limits, Outcome.FORBIDDEN),
+    ):
         progress = read_progress(job(), [], [event("uid-j", "FailedCreate", message)])
         assert (progress.stage, progress.outcome) == (Stage.ENDED, outcome)
         assert progress.reason == message
