@@ -9,7 +9,7 @@ from harness.testbed.clients import PRELUDE, deployed, nothing_left, tenant
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
 from tests.testbed.failing import created
-from tests.testbed.lossy import lossy_way
+from tests.testbed.faulty_way import Fault, faulty_way
 
 pytestmark = pytest.mark.race
 
@@ -26,9 +26,18 @@ say("left")
 def test_a_create_whose_answer_is_lost_finds_its_own_job(namespace: Namespace) -> None:
     deployed(namespace, 1)
     jobs, secrets = namespace.path("batch/v1/jobs"), namespace.path("secrets")
-    to_lose = [f"POST {jobs} ", f"POST {secrets} ", f"DELETE {jobs}/isc-proxy-once "]
+    to_lose = [f"POST {jobs}", f"POST {secrets}", f"DELETE {jobs}/isc-proxy-once"]
+    lost: list[str] = []
+
+    def judge(method: str, path: str) -> Fault | None:
+        request = f"{method} {path}"
+        if request not in to_lose or request in lost:
+            return None
+        lost.append(request)
+        return Fault(loses_answer=True)
+
     user, testbed = namespace.user("tenant"), namespace.testbed
-    with lossy_way(testbed, to_lose) as (way, url):
+    with faulty_way(testbed, judge) as url:
         variables = dict(tenant(namespace))
         path = testbed.directory / f"{namespace.name}-lossy.kubeconfig"
         write_kubeconfig(path, url, testbed.authority, user, namespace=namespace.name)
@@ -39,7 +48,7 @@ def test_a_create_whose_answer_is_lost_finds_its_own_job(namespace: Namespace) -
             running.tell("leave")
             running.expect("left")
             assert running.wait() == 0
-        assert sorted(way.lost) == sorted(to_lose)
+        assert sorted(lost) == sorted(to_lose)
     nothing_left(namespace)
     asked = [(entry.verb, entry.resource, entry.code) for entry in created(namespace)]
     assert asked == [
