@@ -57,7 +57,11 @@ def make_certificates(directory: Path) -> Certificates:
     authority = _sign("testbed", authority_key.public_key(), authority_key, of_authority)
     key = ec.generate_private_key(ec.SECP256R1())
     here = x509.SubjectAlternativeName(
-        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+        [
+            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+            x509.IPAddress(ipaddress.ip_address("::1")),
+            x509.DNSName("localhost"),
+        ]
     )
     certificate = _sign("server", key.public_key(), authority_key, [here])
     _write(files.authority, authority.public_bytes(serialization.Encoding.PEM))
