@@ -72,7 +72,7 @@ def error_of_answer(
     # (Google's APIs wrap their error in one field.)
     inner = body.get("error") or body
     text = inner.get("message") if isinstance(inner, Mapping) else inner
-    said = text or f"HTTP {status}"
+    said = "; ".join([text or f"HTTP {status}", *_budgets(body)])
     if status == 401:
         return AccessDenied(
             f"the API server does not take our credentials: {said}",
@@ -90,6 +90,17 @@ def error_of_answer(
         reason=str(body.get("reason") or ""),
         retry_after_s=retry_after_s,
     )
+
+
+def _budgets(body: Mapping[str, Any]) -> list[str]:
+    """Returns which disruption budget refuses an eviction, and why; the message does not say."""
+    details = body.get("details")
+    causes = details.get("causes") if isinstance(details, Mapping) else None
+    return [
+        str(cause.get("message"))
+        for cause in causes or ()
+        if isinstance(cause, Mapping) and cause.get("reason") == "DisruptionBudget"
+    ]
 
 
 def _is_from_authorizer(body: Mapping[str, Any]) -> bool:

@@ -107,8 +107,9 @@ class Hotswap:
             async with asyncio.timeout(timeout_s):
                 await evict_pods(self._api, nodes)
         except TimeoutError as error:
+            why = f": {self._api.trouble}" if self._api.trouble else ""
             raise ServiceNotReady(
-                f"pods of {pool} could not be evicted within {timeout_s:g} s",
+                f"pods of {pool} could not be evicted within {timeout_s:g} s{why}",
                 hint="a PodDisruptionBudget may protect them",
             ) from error
         return nodes

@@ -40,6 +40,33 @@ def nodes_of(namespace: Namespace, jobset: str) -> dict[str, str]:
     return {name: nodes[name]["metadata"]["labels"][POOL] for name in names}
 
 
+def test_pods_that_a_disruption_budget_protects_are_named_and_then_evicted(
+    namespace: Namespace, place: list[str]
+) -> None:
+    program = [f"--image={IMAGE}", f"--command={shlex.join(COMMAND)}"]
+    done = sps("hotswap", "--create", *program, "--disrupt=nowhere", *place, check=False)
+    assert done.returncode == 2, done.stderr
+    pool = min(nodes_of(namespace, HIGH.name).values())
+    selector = {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": HIGH.name}}
+    spec = {"maxUnavailable": 0, "selector": selector}
+    budgets = "policy/v1/poddisruptionbudgets"
+    namespace.create(budgets, {"metadata": {"name": "keep"}, "spec": spec})
+    namespace.wait_until(
+        budgets,
+        lambda all_: all(b.get("status", {}).get("observedGeneration") for b in all_),
+        what="budget in force",
+    )
+    before = nodes_of(namespace, HIGH.name)
+    refused = sps("hotswap", f"--disrupt={pool}", "--timeout=8", *place, check=False)
+    assert refused.returncode == 3, refused.stderr
+    assert f"pods of {pool} could not be evicted within 8 s" in refused.stderr
+    assert "PodDisruptionBudget" in refused.stderr
+    assert "The disruption budget keep needs" in refused.stderr
+    # Nothing is left cordoned that nobody was told of.
+    assert f"`kubectl uncordon {pool}-0" in refused.stderr
+    assert nodes_of(namespace, HIGH.name) == before
+
+
 def test_a_pool_is_drained_with_a_spare_without_one_and_a_node_vanishes(
     namespace: Namespace, place: list[str]
 ) -> None:
