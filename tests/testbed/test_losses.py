@@ -93,6 +93,27 @@ def test_a_deleted_worker_is_data_loss_and_its_slice_is_placed_again(
     nothing_left(namespace)
 
 
+def test_a_node_that_reboots_is_data_loss_and_its_slice_returns(namespace: Namespace) -> None:
+    service = deployed(namespace, 2)
+    with client(namespace, WORK + LOST) as running:
+        told = running.expect("running")
+        held, before = told["slices"], service.pods("worker")
+        rebooted, node = before[0]["metadata"]["name"], before[0]["spec"]["nodeName"]
+        processes = namespace.processes()[rebooted]
+        namespace.testbed.reboot(node)
+        told = running.expect("went on")
+        assert "DATA_LOSS" in told["lost"]
+        assert told["other"] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+        # The same slice, and the same pod in another process.
+        assert told["slice_id"] in held
+        assert {pod["metadata"]["uid"] for pod in service.pods("worker")} == {
+            pod["metadata"]["uid"] for pod in before
+        }
+        assert namespace.processes()[rebooted] != processes
+        assert running.wait() == 0
+    nothing_left(namespace)
+
+
 def test_a_deleted_head_comes_back_and_no_tenant_loses_its_slices(namespace: Namespace) -> None:
     service = deployed(namespace, 2)
     with client(namespace, WORK + STAYS) as running:

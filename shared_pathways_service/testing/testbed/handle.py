@@ -204,6 +204,10 @@ class Testbed:
         """Restores a node that vanished."""
         self.command("bring_back", node=node)
 
+    def reboot(self, node: str) -> None:
+        """Kills all that runs on a node, and starts it again in the same pods."""
+        self.command("reboot", node=node)
+
     def requests_of(self, user: User) -> list[AuditEntry]:
         """Returns the requests of a user so far, in order, from the API server's audit log."""
         return read_audit_log(self.directory / AUDIT_LOG, user.name)

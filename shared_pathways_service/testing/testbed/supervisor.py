@@ -132,6 +132,7 @@ class Supervisor:
             "add_pools": add_pools,
             "add_user": add_user,
             "bring_back": agent.bring_back,
+            "reboot": agent.reboot,
             "end_token": self._authentication.end,
             "kill_api_server": self._control_plane.kill_api_server,
             "processes": agent.processes,

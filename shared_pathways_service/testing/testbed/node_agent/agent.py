@@ -129,6 +129,21 @@ class NodeAgent:
         It is marked as unreachable at once, instead of after the control plane's grace period, with
         the taint of a cloud that knows of the loss.
         """
+        await self._switch_off(node)
+        found = await self._api.get(f"{_NODES}/{node}")
+        taints = [*(found["spec"].get("taints") or ()), *UNREACHABLE_TAINTS]
+        await self._api.patch(f"{_NODES}/{node}", {"spec": {"taints": taints}})
+
+    async def reboot(self, node: str) -> None:
+        """Switches a node off and on: containers start again in the same pods.
+
+        It is back before the control plane takes its pods for lost. (Pods that must not restart
+        are not failed, as a kubelet would.)
+        """
+        await self._switch_off(node)
+        await self.bring_back(node)
+
+    async def _switch_off(self, node: str) -> None:
         self._vanished.add(self._checked(node))
         gone = [life for life in self._lives.values() if life.pod["spec"]["nodeName"] == node]
         for life in gone:
@@ -136,9 +151,6 @@ class NodeAgent:
         await asyncio.gather(*(life.vanish() for life in gone))
         unknown = condition("Unknown", "NodeStatusUnknown", now())
         await self._patch_status(node, {"conditions": [unknown]})
-        found = await self._api.get(f"{_NODES}/{node}")
-        taints = [*(found["spec"].get("taints") or ()), *UNREACHABLE_TAINTS]
-        await self._api.patch(f"{_NODES}/{node}", {"spec": {"taints": taints}})
 
     async def bring_back(self, node: str) -> None:
         """Restores a node that vanished, as after a reboot."""
