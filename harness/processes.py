@@ -75,12 +75,13 @@ class ServerProcess:
         env: dict[str, str] | None = None,
         tells_ready: bool = True,
         python: str = sys.executable,
+        prefix: Sequence[str] = (),
     ) -> None:
         read_fd, write_fd = os.pipe()
         with os.fdopen(read_fd, "rb") as ready, os.fdopen(write_fd, "wb") as told:
             self._process = subprocess.Popen(
                 [
-                    *(python, "-m", module, *flags),
+                    *(*prefix, python, "-m", module, *flags),
                     *([f"--ready_fd={told.fileno()}"] if tells_ready else []),
                 ],
                 stdin=subprocess.DEVNULL,
