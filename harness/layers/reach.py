@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import sys
@@ -34,46 +35,49 @@ class Reach:
         self._packages = frozenset(packages)
         self._modules = frozenset(modules)
         self._names = frozenset(names)
-        self._named: dict[int, tuple[object, tuple[object, ...], bool]] = {}
-        self._answers: dict[int, bool] = {}
+        #: What was visited, by identity: it is kept so that its identity remains its own.
+        self._visited: dict[int, object] = {}
+        #: Who names a thing, among what was visited.
+        self._named_by: dict[int, list[int]] = collections.defaultdict(list)
+        self._reaching: set[int] = set()
 
     def reaches(self, thing: object) -> bool:
         """Returns whether a function, class or module is one that is looked for, or reaches one."""
-        if (known := self._answers.get(id(thing))) is not None:
-            return known
-        seen: set[int] = set()
-        to_visit = [thing]
+        to_visit, found = [thing], list[int]()
         while to_visit:
             visited = to_visit.pop()
-            if id(visited) in seen:
+            key = id(visited)
+            if key in self._visited:
                 continue
-            seen.add(id(visited))
-            if self._answers.get(id(visited)) or self._is_sought(visited):
-                self._answers[id(thing)] = True
-                return True
+            self._visited[key] = visited
             named, has_name = self._step(visited)
-            if has_name:
-                self._answers[id(thing)] = True
-                return True
+            if has_name or self._is_sought(visited):
+                found.append(key)
+                continue
+            keys = [id(one) for one in named]
+            if not self._reaching.isdisjoint(keys):
+                found.append(key)
+                continue
+            for one in keys:
+                self._named_by[one].append(key)
             to_visit += named
-        # (Nothing that was reached can reach more.)
-        self._answers.update(dict.fromkeys(seen, False))
-        return False
+        while found:
+            if (key := found.pop()) not in self._reaching:
+                self._reaching.add(key)
+                found += self._named_by.pop(key, ())
+        return id(thing) in self._reaching
 
     def _is_sought(self, thing: object) -> bool:
         return isinstance(thing, types.ModuleType) and thing.__name__ in self._modules
 
-    def _step(self, thing: object) -> tuple[tuple[object, ...], bool]:
+    def _step(self, thing: object) -> tuple[list[object], bool]:
         """Returns what a thing names, and whether it has a name that is looked for."""
-        if (known := self._named.get(id(thing))) is None:
-            found = [*self._parts(thing)]
-            has_name = False
-            if isinstance(thing, types.FunctionType) and self._follows(thing):
-                names = set(_names(thing.__code__))
-                has_name = not names.isdisjoint(self._names)
-                found += _resolved(thing, names, self._follows)
-            known = self._named[id(thing)] = (thing, tuple(found), has_name)
-        return known[1], known[2]
+        found = [*self._parts(thing)]
+        if not isinstance(thing, types.FunctionType) or not self._follows(thing):
+            return found, False
+        names = set(_names(thing.__code__))
+        found += _resolved(thing, names, self._follows)
+        return found, not names.isdisjoint(self._names)
 
     def _parts(self, thing: object) -> Iterator[object]:
         """Yields what a thing holds that may have code."""
