@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-import nbformat
 import psutil
 
 from harness.deadlines import wait_until
@@ -75,6 +74,9 @@ class JupyterLab:
           name: Name of the notebook and of its workspace, where no other notebook is open.
           cells: Code of the cells.
         """
+        # (Here, as the import takes two seconds of each collection.)
+        import nbformat
+
         notebook = nbformat.v4.new_notebook()
         notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}

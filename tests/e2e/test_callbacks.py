@@ -7,8 +7,6 @@ import signal
 import sys
 from pathlib import Path
 
-import nbclient
-import nbformat
 import pytest
 
 from harness.embedded import embedded, eventually, nothing_left
@@ -185,6 +183,10 @@ show(1); jax.effects_barrier()
 def test_what_a_callback_prints_is_in_the_cell_that_began_it(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # (Here, as the import takes two seconds of each collection.)
+    import nbclient
+    import nbformat
+
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(own_directories / name.lower()))

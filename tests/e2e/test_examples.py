@@ -7,14 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbclient
-import nbformat
 import pytest
 
 from harness.deadlines import deadline
 from harness.embedded import embedded, nothing_left
+
+if TYPE_CHECKING:
+    import nbformat
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = deadline(400.0)
@@ -52,6 +53,9 @@ def test_train_digits(environment: dict[str, str], own_directories: Path) -> Non
 
 
 def notebook() -> nbformat.NotebookNode:
+    # (Here, as the import takes two seconds of each collection.)
+    import nbformat
+
     read = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
     nbformat.validate(read)
     return read
@@ -69,6 +73,9 @@ def test_the_notebook_is_stored_without_outputs() -> None:
 def test_the_notebook_in_a_real_kernel(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # (Here, as the import takes two seconds of each collection.)
+    import nbclient
+
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(own_directories / name.lower()))
     read = notebook()
@@ -110,6 +117,10 @@ connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1})
 def test_a_displayed_connection_goes_with_what_happens(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # (Here, as the import takes two seconds of each collection.)
+    import nbclient
+    import nbformat
+
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(own_directories / name.lower()))
     shown = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
