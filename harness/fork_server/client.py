@@ -78,17 +78,23 @@ class ForkClient:
             blocked=[int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
         )
         with self._lock:
+            if self.is_paused:
+                return None  # (An interrupt in another thread gave the connection up.)
             if self._channel is None:
                 self._channel = self._connect()
-            with _adopting_orphans():
-                send(self._channel, start.to_json(), list(descriptors.values()))
-                answer, _ = receive(self._channel)
+            try:
+                with _adopting_orphans():
+                    send(self._channel, start.to_json(), list(descriptors.values()))
+                    answer, _ = receive(self._channel)
+            except BaseException:
+                self.forget()  # (The next answer may be the one to this request.)
+                raise
         assert answer is not None, "the fork server has ended"
         pid: int = answer["pid"]
         return pid
 
     def forget(self) -> None:
-        """Gives the connection up: in a fork, which must not use it."""
+        """Gives the connection up: in a fork, which must not use it, or after an interrupt."""
         self.is_paused = True
         self._lock = threading.Lock()
         if self._channel is not None:
@@ -135,10 +141,8 @@ def receive(channel: socket.socket) -> tuple[Any, list[int]]:
         head, descriptors, _, _ = socket.recv_fds(channel, 4, 250)
     except ConnectionError:
         return None, []
-    if not head:
+    if len(head) < 4:  # (They come as they were sent, with the descriptors.)
         return None, []
-    while len(head) < 4:
-        head += channel.recv(4 - len(head))
     text = bytearray()
     while len(text) < int.from_bytes(head, "big"):
         if not (part := channel.recv(1 << 16)):
@@ -178,7 +182,7 @@ def _forked(*given: Any) -> int:
                 2: stderr if stderr >= 0 else 2,
             },
             "new_session": bool(new_session),
-            "group": os.getpgrp() if group == -1 else 0,
+            "group": os.getpgrp() if group == -1 else group,
             "umask": umask if umask >= 0 else _umask_now(),
         },
     )
@@ -189,6 +193,7 @@ def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:
     """Does what `os.posix_spawn` does with the options that this project uses."""
     if as_text(path) != sys.executable or set(options) - {"file_actions", "setsid"}:
         return _posix_spawn(path, argv, env, **options)
+    sys.audit("os.posix_spawn", path, argv, env)
     descriptors = {0: 0, 1: 1, 2: 2}
     opened = []
     for action, number, *rest in options.get("file_actions", ()):
@@ -207,7 +212,7 @@ def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:
                 "directory": str(Path.cwd()),
                 "descriptors": descriptors,
                 "new_session": bool(options.get("setsid")),
-                "group": 0 if options.get("setsid") else os.getpgrp(),
+                "group": os.getpgrp(),
                 "umask": _umask_now(),
             },
         )

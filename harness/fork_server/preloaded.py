@@ -75,6 +75,9 @@ def load(visible: Collection[str]) -> Shelf:
             _configure_jax()
         if "numpy.random" in names:
             sys.modules["numpy.random"].seed()
+        if "tempfile" in names:
+            # (It remembers what TMPDIR was.)
+            sys.modules["tempfile"].tempdir = None
 
     shelf.on_import = imported
     shelf.put_away(visible)

@@ -51,7 +51,7 @@ class Start:
       arguments: All of them, with the interpreter.
       environment: Its ``NAME=value``.
       descriptors: Its open file descriptors.
-      group: Its process group; 0: the one that it gets with its session, or the caller's.
+      group: Its process group, if it gets no session of its own; 0: one of its own.
       limits: The caller's resource limits.
       ignored: Signals that it ignores.
       blocked: Signals that it blocks.

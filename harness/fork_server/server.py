@@ -63,12 +63,13 @@ def serve(channel: socket.socket) -> tuple[Start, list[int]]:
         data, descriptors = receive(channel)
         if data is None:
             os._exit(0)
+        start = Start.from_json(data)
         ready, go = os.pipe()
-        pid = _fork_twice(channel)
+        pid = _fork_twice(channel, start)
         if pid == 0:
             os.close(go)
             os.read(ready, 1)
-            return Start.from_json(data), descriptors
+            return start, descriptors
         os.close(ready)
         for fd in descriptors:
             os.close(fd)
@@ -76,7 +77,7 @@ def serve(channel: socket.socket) -> tuple[Start, list[int]]:
         os.close(go)
 
 
-def _fork_twice(channel: socket.socket) -> int:
+def _fork_twice(channel: socket.socket, start: Start) -> int:
     """Returns the id of the second fork, which no longer is below this process; in it, 0."""
     pid_read, pid_write = os.pipe()
     with warnings.catch_warnings():
@@ -84,12 +85,14 @@ def _fork_twice(channel: socket.socket) -> int:
         warnings.simplefilter("ignore")
         middle = os.fork()
         if middle == 0:
-            if (pid := os.fork()) == 0:
+            if os.fork() == 0:
+                # (With its id, the caller may signal it and its group at once.)
+                startup.take_signals(start)
+                os.write(pid_write, str(os.getpid()).encode())
                 os.close(pid_read)
                 os.close(pid_write)
                 channel.close()
                 return 0
-            os.write(pid_write, str(pid).encode())
             os._exit(0)
     os.close(pid_write)
     os.waitpid(middle, 0)

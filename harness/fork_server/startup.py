@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import types
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +32,7 @@ __all__ = [
     "show_server",
     "start_by",
     "starts_processes",
+    "take_signals",
 ]
 
 #: Programs below which processes are forked as well. (Others start few, or look at their children.)
@@ -46,14 +48,26 @@ _TITLE = [b"fork-server-of-a-test"]
 _path = list(sys.path)
 
 
-def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, str]) -> Program:
-    """Gives this process what was requested; returns its program."""
+def take_signals(start: Start) -> None:
+    """Gives this process the session, the group and the signals that were requested."""
     if start.new_session:
         os.setsid()
-    elif start.group:
+    else:
         with contextlib.suppress(OSError):
             os.setpgid(0, start.group)
-    _set_signals(start)
+    for number in signal.valid_signals():
+        ignored = number in start.ignored
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        # (Python itself ignores these.)
+        if number in (signal.SIGPIPE, signal.SIGXFSZ):
+            usual = signal.SIG_IGN
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN if ignored else usual)
+    signal.pthread_sigmask(signal.SIG_SETMASK, start.blocked)
+
+
+def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, str]) -> Program:
+    """Gives this process all else that was requested; returns its program."""
     _set_descriptors(descriptors, start.descriptors)
     for number, *wanted in start.limits:
         if resource.getrlimit(number) != tuple(wanted):
@@ -63,6 +77,7 @@ def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, s
     environment = environment_of(start.environment)
     os.environ.clear()
     os.environ.update(environment)
+    time.tzset()
     show_as(
         [os.fsencode(word) for word in start.arguments],
         [os.fsencode(pair) for pair in start.environment],
@@ -107,9 +122,11 @@ def run(program: Program) -> None:
     # As the interpreter does first.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+    try:
+        for stream in (sys.stdout, sys.stderr):
             stream.flush()
+    except (OSError, ValueError, AttributeError):
+        sys.exit(code)  # (The interpreter reports it, and has an exit code for it.)
     os._exit(code & 0xFF)
 
 
@@ -125,7 +142,8 @@ def _run(program: Program) -> None:
         name = str(Path(program.name).absolute())
         source = Path(name).read_text(encoding="utf-8")
         main.__file__ = name
-    exec(compile(source, name, "exec"), vars(main))
+    # (Not with this module's `from __future__`.)
+    exec(compile(source, name, "exec", dont_inherit=True), vars(main))
 
 
 def close_all_but(kept: Collection[int]) -> None:
@@ -139,18 +157,6 @@ def close_all_but(kept: Collection[int]) -> None:
 def show_server() -> None:
     """Shows this process as a fork server, with its environment."""
     show_as(_TITLE, [os.fsencode(f"{name}={value}") for name, value in os.environ.items()])
-
-
-def _set_signals(start: Start) -> None:
-    for number in signal.valid_signals():
-        ignored = number in start.ignored
-        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        # (Python itself ignores these.)
-        if number in (signal.SIGPIPE, signal.SIGXFSZ):
-            usual = signal.SIG_IGN
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_IGN if ignored else usual)
-    signal.pthread_sigmask(signal.SIG_SETMASK, start.blocked)
 
 
 def _set_descriptors(received: Sequence[int], wanted: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.fork_server import client
 
 pytestmark = pytest.mark.skipif(
@@ -136,6 +137,42 @@ def test_limits_and_signals_are_the_callers() -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"process_group": 0},
+        {"env": {**os.environ, "TZ": "Asia/Tokyo"}},
+        {"env": {**os.environ, "TMPDIR": "/dev/shm"}},
+    ],
+    ids=["group", "time zone", "temporary files"],
+)
+@pytest.mark.usefixtures("is_forked")
+def test_a_program_computes_the_same(options: dict[str, Any]) -> None:
+    code = """
+        import os, tempfile, time
+        def annotated(number: int) -> None: pass
+        print(os.getpgrp() == os.getpid(), time.localtime(0).tm_hour, time.tzname)
+        print(tempfile.gettempdir(), annotated.__annotations__)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    forked, real = both(
+        lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, **options).stdout
+    )
+    assert forked == real
+
+
+@pytest.mark.usefixtures("is_forked")
+def test_a_process_ends_by_a_signal_that_comes_at_once() -> None:
+    for options in ({"start_new_session": True}, {"process_group": 0}):
+        command = [sys.executable, "-c", "import time; time.sleep(600)"]
+        with subprocess.Popen(command, **options) as process:
+            try:
+                os.killpg(process.pid, signal.SIGTERM)
+                assert process.wait(deadline(60.0)) == -signal.SIGTERM
+            finally:
+                process.kill()
+
+
+@pytest.mark.parametrize(
     ("code", "expected"),
     [
         ("pass", 0),
@@ -147,15 +184,15 @@ def test_limits_and_signals_are_the_callers() -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
         ("import threading; threading.Timer(0.1, print, ['late']).start()", 0),
         ("import atexit; atexit.register(print, 'at the end')", 0),
+        ("import os; print('lost'); r, w = os.pipe(); os.close(r); os.dup2(w, 1)", 120),
         ("import jax; assert jax.numpy.ones(2).sum() == 2", 0),
     ],
 )
 @pytest.mark.usefixtures("is_forked")
 def test_a_process_ends_the_same(code: str, expected: int) -> None:
     def run() -> tuple[int, str, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", code], check=False, capture_output=True, text=True
-        )
+        command, env = [sys.executable, "-c", code], buffered()
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
         return done.returncode, done.stdout, done.stderr.strip().rpartition("\n")[2]
 
     forked, real = both(run)
@@ -230,6 +267,24 @@ def test_a_forked_process_forks_its_own_and_leaves_no_server() -> None:
     assert (parent, threads) == (pid, 1)
     # (That no server is left, every test checks of its processes.)
     assert server != pid
+
+
+def test_a_start_after_an_interrupted_one_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_channel: Any) -> None:
+        raise KeyboardInterrupt
+
+    (usual,) = client._clients
+    client.install(client.ForkClient(usual._connect, usual._ours))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "receive", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                subprocess.run([sys.executable, "-c", "print('first')"], check=False)
+        command = [sys.executable, "-c", "import os; print(os.getpid())"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.communicate()[0] == f"{process.pid}\n"
+    finally:
+        client.install(usual)
 
 
 def test_other_ways_to_start_python_are_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
