@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from harness import history
 from harness.suite.records import Failure, TestResult
 from shared_pathways_service.runtime.settings import Settings
 
@@ -60,12 +61,9 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        command = ["git", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    return git("rev-parse", "HEAD") + ("-changed" if git("status", "--porcelain") else "")
+def _commit() -> str | None:
+    commit = history.head()
+    return f"{commit}-changed" if commit and history.is_changed() else commit
 
 
 def kept_in() -> Path:
@@ -140,8 +138,10 @@ def _output(failure: Failure) -> str:
 
 
 def _slug(test: str) -> str:
+    """Returns a test's name for a file, with a digest: two tests may differ in a sign alone."""
     name = test.removeprefix("tests/").replace(".py::", "-")
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:120]
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:120]
+    return f"{plain}-{hashlib.sha256(test.encode()).hexdigest()[:6]}"
 
 
 class _Dumper(yaml.SafeDumper):

@@ -77,7 +77,10 @@ def read_record(path: Path) -> Record:
     errors: dict[str, str] = {}
     exit_status = None
     for line in lines:
-        fields = json.loads(line)
+        try:
+            fields = json.loads(line)
+        except ValueError:  # pytest was killed while it wrote
+            continue
         kind = fields.pop("kind")
         if kind == "report":
             reports.setdefault(fields["test"], []).append(fields)

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Run:
         self._rerun()
 
     def _run_phase(self, phase: Phase, plan: Mapping[str, PlannedTest]) -> None:
-        tests = chosen_by(phase, plan)
+        tests = dict.fromkeys(chosen_by(phase, plan))
         if not tests:
             return
         chosen = " ".join(["", *phase.options])
@@ -100,7 +100,9 @@ class Run:
                 "seconds": round(time.monotonic() - began, 1),
             }
         )
-        self._results |= {test: (phase, result) for test, result in record.results.items()}
+        self._results |= {
+            test: (phase, result) for test, result in record.results.items() if test in tests
+        }
         self._problems += problems(phase.name, tests, status, record)
 
     def _run_command(self, command: Sequence[str]) -> None:
@@ -171,11 +173,13 @@ class Run:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def problems(name: str, tests: Sequence[str], status: int, record: Record) -> list[str]:
+def problems(name: str, tests: Collection[str], status: int, record: Record) -> list[str]:
     """Returns what is wrong with a run of pytest beside failed tests."""
     found = [f"{name}: {module} was not collected" for module in record.collection_errors]
     if missing := [test for test in tests if test not in record.results]:
         found.append(f"{name}: {len(missing)} tests did not run, {missing[0]} among them")
+    if others := [test for test in record.results if test not in tests]:
+        found.append(f"{name}: {len(others)} tests of other phases ran, {others[0]} among them")
     has_failed = any(result.outcome == "failed" for result in record.results.values())
     if status not in _ENDED or record.exit_status != status or (status == 1 and not has_failed):
         found.append(f"{name}: pytest ended with {status}")

@@ -12,6 +12,7 @@ from harness.suite import flakes
 from harness.suite.records import Failure, TestResult
 
 TEST = "tests/web/test_page.py::test_a_page[a/b-1 2]"
+provenance = flakes.provenance  # before `cache` replaces it
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 PROVENANCE = {"commit": "c0ffee", "python": "3.13.0", "versions": {"jax": "0.12.0"}}
 
 
-def flake(at: str, text: str = "E assert 1 == 2") -> flakes.Flake:
+def flake(at: str, text: str = "E assert 1 == 2", test: str = TEST) -> flakes.Flake:
     failure = Failure(
         when="call",
         text=text,
@@ -33,7 +34,7 @@ def flake(at: str, text: str = "E assert 1 == 2") -> flakes.Flake:
         load=[3.5, 2.0, 1.0],
         cpu_pressure="some avg10=50.00",
     )
-    result = TestResult(test=TEST, outcome="failed", seconds=2.0, reason="", failures=(failure,))
+    result = TestResult(test=test, outcome="failed", seconds=2.0, reason="", failures=(failure,))
     return flakes.Flake(result=result, phase="local", workers=3, alone_s=[1.0] * 5)
 
 
@@ -41,7 +42,7 @@ def test_filed_failure_has_its_evidence_and_room_for_an_explanation(tmp_path: Pa
     long = "\n".join(f"line {number}" for number in range(100))
     flakes.keep(flake("2026-11-28T19:00:00+00:00", long))
     [path] = flakes.file_kept(tmp_path / "filed")
-    assert path.name == "web-test-page-test-a-page-a-b-1-2.yaml"
+    assert path.name == "web-test-page-test-a-page-a-b-1-2-9ebe9b.yaml"
     filed = yaml.safe_load(path.read_text())
     assert filed["test"] == TEST
     assert isinstance(filed["filed"], datetime.date)
@@ -72,6 +73,21 @@ def test_second_failure_of_a_test_goes_to_its_entry(tmp_path: Path) -> None:
         "2026-11-30",
     ]
     assert filed["explanation"] == "a slow machine"
+
+
+def test_tests_that_differ_in_a_sign_alone_have_entries_of_their_own(tmp_path: Path) -> None:
+    tests = [f"tests/test_page.py::test[{sign}]" for sign in ("a b", "a-b", "é", "c" * 200)]
+    for test in [*tests, tests[-1].replace("]", "d]")]:
+        flakes.keep(flake("2026-11-28T19:00:00+00:00", test=test))
+    assert len(flakes.kept_flakes()) == 5
+    assert len(flakes.file_kept(tmp_path / "filed")) == 5
+
+
+def test_versions_are_known_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    found = provenance()
+    assert found["commit"] is None
+    assert found["versions"]["jax"]
 
 
 def test_command_lists_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from harness.suite.phases import Form, PlannedTest, chosen_by, form_of, long_form
+from harness.suite.records import read_record
+from harness.suite.run import problems
 from tests.suite.small_suites import run_suite
 
 #: Passes only in the runs after the first.
@@ -150,6 +152,34 @@ def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
     assert ended.code == 1
     assert "FAILED unit: pytest ended with -9" in ended.output
     assert "tests did not run" in ended.output
+
+
+def test_a_test_in_two_phases_fails_the_run(tmp_path: Path) -> None:
+    source = (
+        FAILS_ONCE
+        + """
+    @pytest.mark.unit
+    class TestOfTwoLayers:
+        def test_pure(self): pass
+
+        @pytest.mark.local
+        def test_fails_in_one_phase(self):
+            assert not is_first("failed")
+    """
+    )
+    ended = run_suite(tmp_path, {"test_twice": source})
+    assert ended.code == 1
+    assert "FAILED unit: 1 tests of other phases ran" in ended.output
+
+
+def test_a_record_that_is_cut_off_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    report = {"kind": "report", "test": "a", "when": "teardown", "outcome": "passed", "seconds": 1}
+    path.write_text(json.dumps(report) + '\n{"kind": "rep')
+    record = read_record(path)
+    assert list(record.results) == ["a"]
+    assert problems("unit", ["a"], -9, record) == ["unit: pytest ended with -9"]
+    assert problems("unit", ["a"], 0, record) == ["unit: pytest ended with 0"]
 
 
 def test_an_interrupted_run_has_failed(tmp_path: Path) -> None:
