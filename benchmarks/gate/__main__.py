@@ -114,6 +114,8 @@ def measure(name: str, rounds: int, slowed: str = "") -> Pairs:
             # (So that it ends what it started.)
             process.send_signal(signal.SIGINT)
             told, errors = process.communicate(timeout=_LIMIT_S)
+        finally:
+            process.kill()
     if process.returncode:
         raise SystemExit(f"the part {name} ended with {process.returncode}:\n{errors[-4000:]}")
     found: Pairs = json.loads(told)
