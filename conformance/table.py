@@ -134,11 +134,14 @@ def _cells(parts: _Rows, commit: str, known: Sequence[Difference]) -> list[str]:
 
 
 def _is_run_on(commit: str, part: Mapping[str, Any]) -> bool:
-    provenance = part.get("provenance")
-    if provenance is None or provenance["changed"] or not provenance["commit"]:
-        return False
-    runs = [provenance, *part.get("continues", ())]
-    return all(run and history.age(run["commit"], MEASURED, commit) == 0 for run in runs)
+    runs = [part.get("provenance"), *part.get("continues", ())]
+    return all(
+        run
+        and run["commit"]
+        and not run["changed"]
+        and history.age(run["commit"], MEASURED, commit) == 0
+        for run in runs
+    )
 
 
 def _reasons(parts: _Rows, known: Sequence[Difference]) -> list[str]:
