@@ -37,7 +37,7 @@ oldest_python() {
   local candidate
   while read -r candidate; do
     echo "$("$candidate" -c 'import platform; print(platform.python_version())') $candidate"
-  done < <(pythons_here "$1") | sort --version-sort | head -n 1 | cut -d' ' -f2
+  done < <(pythons_here "$1") | sort --version-sort | head -n 1 | cut -d' ' -f2-
 }
 
 # usage: find_python [VERSION...]    (by default what PYTHON names, or the newest that CI tests)
