@@ -17,12 +17,14 @@ from typing import TypeVar
 import psutil
 import pytest
 
+from harness.deadlines import deadline
+
 #: Bears a test's own value in its environment and so in that of every process it starts, however
 #: detached: what still bears it when the test has ended was left behind.
 MARK = "SPS_TEST_MARK"
 _SHARED = Path("/dev/shm")
 #: Seconds that what was told to end may take to do so.
-ENDING_S = 20.0
+ENDING_S = deadline(20.0)
 
 T = TypeVar("T")
 
@@ -110,9 +112,9 @@ def _is_left(thread: threading.Thread, before: set[threading.Thread]) -> bool:
 
 
 def _wait_until_empty(look: Callable[[], list[T]]) -> list[T]:
-    deadline = time.monotonic() + ENDING_S
+    end = time.monotonic() + ENDING_S
     while left := look():
-        if time.monotonic() > deadline:
+        if time.monotonic() > end:
             break
         time.sleep(0.02)
     return left
