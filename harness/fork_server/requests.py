@@ -19,7 +19,10 @@ _FAULTHANDLER = ("-X", "faulthandler")
 _FLAGS = ("-P", "-u")
 _UNDERSTOOD = frozenset({"PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"})
 #: Variables that are read before the first line of a program: they must be the fork server's.
-_READ_EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_")
+_READ_EARLY = (
+    *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
+    "TF_CPP_",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
