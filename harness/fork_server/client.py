@@ -79,7 +79,8 @@ class ForkClient:
         )
         with self._lock:
             if self.is_paused:
-                return None  # (An interrupt in another thread gave the connection up.)
+                # (An interrupt in another thread gave the connection up.)
+                return None  # type: ignore[unreachable]
             if self._channel is None:
                 self._channel = self._connect()
             try:

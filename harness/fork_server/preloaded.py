@@ -77,7 +77,7 @@ def load(visible: Collection[str]) -> Shelf:
             sys.modules["numpy.random"].seed()
         if "tempfile" in names:
             # (It remembers what TMPDIR was.)
-            sys.modules["tempfile"].tempdir = None
+            vars(sys.modules["tempfile"])["tempdir"] = None
 
     shelf.on_import = imported
     shelf.put_away(visible)
