@@ -1,0 +1,1 @@
+"""Tunnels end in each way while a program uploads: does its process survive?"""
