@@ -1,7 +1,7 @@
 """Ends tunnels in each way while a program uploads: does one upload fail before the others?
 
     python -m stress.upload_ends [--rounds 100] [--only lost late …] [--control] [--minutes 30]
-        [--out FILE [--add]]
+        [--programs 1] [--out FILE [--add]]
 
 A program of plain JAX, whose race between uploads that fail together is held open, uploads twelve
 arrays through a tunnel to a proxy. The tunnel ends: a link is `lost` and then ends, or has ended
@@ -10,12 +10,13 @@ tunnel dies (`pod died`), or its port-forwards break (`broken`). The program mus
 its process must live, with no race. With `--control` all connections are closed at once instead, as
 tunnels did before: then it must crash.
 
-The result is written after each round; `--add` adds the rounds to those of the file.
+An ending that is named twice has twice the rounds. The result is written after each round; `--add` adds the rounds to those of the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import collections
 import contextlib
 import dataclasses
@@ -29,7 +30,7 @@ from typing import Any
 
 from harness.processes import run_async
 from harness.results import measured, write_result
-from stress.upload_ends.rounds import Load, Outcome, rounds_of, unguarded
+from stress.upload_ends.rounds import Load, Outcome, Rounds, rounds_of, unguarded
 from stress.upload_ends.tunnels import ENDINGS
 
 
@@ -56,22 +57,32 @@ def _spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 async def measure(
-    endings: Sequence[str], count: int, until: float, load: Load, keep: Callable[[Outcome], None]
+    endings: Sequence[str],
+    count: int,
+    programs: int,
+    until: float,
+    load: Load,
+    keep: Callable[[Outcome], None],
 ) -> None:
     """Plays rounds.
 
     Args:
       endings: In turn.
       count: Rounds of each.
+      programs: At once.
       until: No round begins later.
       load: What programs upload.
       keep: Gets each outcome.
     """
-    async with rounds_of(load) as rounds:
-        for number in range(count * len(endings)):
-            if time.monotonic() >= until:
-                break
-            keep(await rounds.play(endings[number % len(endings)]))
+    left = iter(count * list(endings))
+
+    async def play(rounds: Rounds) -> None:
+        while time.monotonic() < until and (ending := next(left, None)):
+            keep(await rounds.play(ending))
+
+    async with rounds_of(load, programs) as every, asyncio.TaskGroup() as group:
+        for rounds in every:
+            group.create_task(play(rounds))
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -87,6 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=100, help="of each ending")
     parser.add_argument("--only", nargs="+", choices=ENDINGS, default=list(ENDINGS))
+    parser.add_argument("--programs", type=int, default=1, help="that upload at once")
     parser.add_argument("--control", action="store_true", help="close all at once")
     parser.add_argument("--minutes", type=float, default=30.0, help="no round begins later")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
@@ -114,7 +126,7 @@ def main() -> int:
 
     until = time.monotonic() + 60 * asked.minutes
     with unguarded() if asked.control else contextlib.nullcontext():
-        run_async(measure(asked.only, asked.rounds, until, load, keep))
+        run_async(measure(asked.only, asked.rounds, asked.programs, until, load, keep))
     show(result)
     is_crashing = any(one.end.startswith("SIG") for one in outcomes)
     is_sound = all(one.end == "errors" and not one.raced for one in outcomes)

@@ -184,17 +184,22 @@ def unguarded() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def rounds_of(load: Load) -> AsyncIterator[Rounds]:
-    """Starts a proxy; yields what plays rounds with it."""
-    with own_directories() as scratch:
+async def rounds_of(load: Load, programs: int = 1) -> AsyncIterator[list[Rounds]]:
+    """Starts a proxy; yields what plays rounds with it, one for each program at a time."""
+    async with contextlib.AsyncExitStack() as stack:
+        scratch = stack.enter_context(own_directories())
         proxy = scratch / "p"
-        slices = ",".join(["tpuv6e:2x2"] * _SLICES)
+        slices = ",".join(["tpuv6e:2x2"] * _SLICES * programs)
         flags = (f"--server_socket={proxy}", f"--virtual_slices={slices}")
-        with ServerProcess(
-            "shared_pathways_service.servers.proxy", flags, env={"JAX_PLATFORMS": "cpu"}
-        ):
-            rounds = Rounds(proxy, scratch, load)
-            try:
-                yield rounds
-            finally:
-                await rounds.close()
+        stack.enter_context(
+            ServerProcess(
+                "shared_pathways_service.servers.proxy", flags, env={"JAX_PLATFORMS": "cpu"}
+            )
+        )
+        every = []
+        for number in range(programs):
+            own = scratch / str(number)
+            own.mkdir(mode=0o700)
+            every.append(Rounds(proxy, own, load))
+            stack.push_async_callback(every[-1].close)
+        yield every

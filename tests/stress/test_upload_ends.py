@@ -28,7 +28,7 @@ pytestmark = [
 
 def test_programs_survive_each_ending() -> None:
     async def test() -> list[Outcome]:
-        async with rounds_of(Load()) as rounds:
+        async with rounds_of(Load()) as [rounds]:
             return [await rounds.play(ending) for ending in 2 * list(ENDINGS)]
 
     outcomes = run_async(test())
@@ -38,7 +38,7 @@ def test_programs_survive_each_ending() -> None:
 def test_a_program_crashes_where_all_uploads_fail_together() -> None:
     async def test() -> list[str]:
         ends: list[str] = []
-        async with rounds_of(Load()) as rounds:
+        async with rounds_of(Load()) as [rounds]:
             while len(ends) < _MOST_ROUNDS and ends[-1:] in ([], ["errors"]):
                 ends.append((await rounds.play("lost")).end)
         return ends
