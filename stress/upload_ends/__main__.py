@@ -10,7 +10,8 @@ tunnel dies (`pod died`), or its port-forwards break (`broken`). The program mus
 its process must live, with no race. With `--control` all connections are closed at once instead, as
 tunnels did before: then it must crash.
 
-An ending that is named twice has twice the rounds. The result is written after each round; `--add` adds the rounds to those of the file.
+An ending that is named twice has twice the rounds. The result is written from time to time; `--add`
+adds the rounds to those of the file.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from harness.processes import run_async
 from harness.results import measured, write_result
 from stress.upload_ends.rounds import Load, Outcome, Rounds, rounds_of, unguarded
 from stress.upload_ends.tunnels import ENDINGS
+
+#: Rounds between two writings of the result.
+_KEPT_EVERY = 20
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -119,6 +123,10 @@ def main() -> int:
     def keep(outcome: Outcome) -> None:
         outcomes.append(outcome)
         print(f"{len(outcomes)} {outcome}", flush=True)
+        if len(outcomes) % _KEPT_EVERY == 0:
+            write()
+
+    def write() -> None:
         every = before + outcomes
         each = [dataclasses.astuple(one) for one in every]
         result[kind] = {"endings": summary(every), "each": each}
@@ -127,6 +135,7 @@ def main() -> int:
     until = time.monotonic() + 60 * asked.minutes
     with unguarded() if asked.control else contextlib.nullcontext():
         run_async(measure(asked.only, asked.rounds, asked.programs, until, load, keep))
+    write()
     show(result)
     is_crashing = any(one.end.startswith("SIG") for one in outcomes)
     is_sound = all(one.end == "errors" and not one.raced for one in outcomes)
