@@ -1,17 +1,16 @@
 """Ends tunnels in each way while a program uploads: does one upload fail before the others?
 
-    python -m stress.upload_ends [--rounds 100] [--only lost late …] [--control] [--minutes 30]
-        [--programs 1] [--out FILE [--add]]
+    python -m stress.upload_ends [--rounds 1000] [--control 20] [--only lost late …] [--programs 1]
+        [--minutes 30] [--out FILE [--add]]
 
 A program of plain JAX, whose race between uploads that fail together is held open, uploads twelve
 arrays through a tunnel to a proxy. The tunnel ends: a link is `lost` and then ends, or has ended
 before (`late`); its near end closes (`close`); the proxy hangs up (`hang up`); the pod of a plain
 tunnel dies (`pod died`), or its port-forwards break (`broken`). The program must raise errors, and
-its process must live, with no race. With `--control` all connections are closed at once instead, as
-tunnels did before: then it must crash.
+its process must live, with no race. In the rounds of the control, which come first, lost links
+close all connections at once instead, as they did before: then programs must crash.
 
-An ending that is named twice has twice the rounds. The result is written from time to time; `--add`
-adds the rounds to those of the file.
+The result is written from time to time; `--add` adds the rounds to those of the file.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
-import contextlib
 import dataclasses
+import itertools
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,8 @@ from harness.results import measured, write_result
 from stress.upload_ends.rounds import Load, Outcome, Rounds, rounds_of, unguarded
 from stress.upload_ends.tunnels import ENDINGS
 
+#: Rounds of each ending in twenty.
+_MIX = {"lost": 12, "late": 3, "close": 2, "hang up": 1, "pod died": 1, "broken": 1}
 #: Rounds between two writings of the result.
 _KEPT_EVERY = 20
 
@@ -61,49 +62,113 @@ def _spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 async def measure(
-    endings: Sequence[str],
-    count: int,
-    programs: int,
-    until: float,
-    load: Load,
-    keep: Callable[[Outcome], None],
+    every: Sequence[Rounds], endings: Iterable[str], until: float, keep: Callable[[Outcome], None]
 ) -> None:
     """Plays rounds.
 
     Args:
-      endings: In turn.
-      count: Rounds of each.
-      programs: At once.
+      every: Plays them, each with a program of its own.
+      endings: Of the rounds.
       until: No round begins later.
-      load: What programs upload.
       keep: Gets each outcome.
     """
-    left = iter(count * list(endings))
+    left = iter(endings)
 
     async def play(rounds: Rounds) -> None:
         while time.monotonic() < until and (ending := next(left, None)):
             keep(await rounds.play(ending))
 
-    async with rounds_of(load, programs) as every, asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         for rounds in every:
             group.create_task(play(rounds))
+
+
+def mixed(only: Collection[str], count: int) -> Iterator[str]:
+    """Yields endings by their parts of the mix, in turn."""
+    mix = [
+        ending
+        for number in range(max(_MIX.values()))
+        for ending, parts in _MIX.items()
+        if ending in only and number < parts
+    ]
+    return itertools.islice(itertools.cycle(mix), count)
+
+
+class Kept:
+    """The result so far.
+
+    Args:
+      load: What programs upload.
+      out: The file, if it is kept.
+      earlier: The file of an earlier run.
+    """
+
+    def __init__(self, load: Load, out: Path | None, earlier: Mapping[str, Any] | None) -> None:
+        self._out = out
+        self._earlier = earlier
+        before = earlier["result"] if earlier else {}
+        self.outcomes = {
+            kind: [Outcome(*one) for one in before.get(kind, {"each": ()})["each"]]
+            for kind in ("control", "guarded")
+        }
+        self._load = dataclasses.asdict(load)
+
+    def add(self, kind: str, outcome: Outcome) -> None:
+        """Adds a round."""
+        outcomes = self.outcomes[kind]
+        outcomes.append(outcome)
+        print(f"{kind} {len(outcomes)} {outcome}", flush=True)
+        if len(outcomes) % _KEPT_EVERY == 0:
+            self.write()
+
+    def result(self) -> dict[str, Any]:
+        """Returns it as it is kept."""
+        return {"load": self._load} | {
+            kind: {
+                "endings": summary(outcomes),
+                "each": [dataclasses.astuple(one) for one in outcomes],
+            }
+            for kind, outcomes in self.outcomes.items()
+        }
+
+    def write(self) -> None:
+        """Writes it to the file."""
+        write_result("upload_ends", self.result(), self._out, earlier=self._earlier)
+
+    def is_as_wanted(self) -> bool:
+        """Whether programs crashed only in the control, if it was played."""
+        control, guarded = self.outcomes["control"], self.outcomes["guarded"]
+        crashes = any(one.end.startswith("SIG") for one in control)
+        return (crashes or not control) and all(
+            one.end == "errors" and not one.raced for one in guarded
+        )
 
 
 def show(result: Mapping[str, Any]) -> None:
     """Prints the summary."""
     for kind in ("control", "guarded"):
-        for ending, of in result.get(kind, {"endings": {}})["endings"].items():
+        for ending, of in result[kind]["endings"].items():
             ends = ", ".join(f"{number} {end}" for end, number in of["ends"].items())
             print(f"{kind:<8} {ending:<9}{of['rounds']:>5} rounds: {ends}; {of['raced']} raced")
+
+
+async def _play_all(asked: argparse.Namespace, load: Load, kept: Kept) -> None:
+    until = time.monotonic() + 60 * asked.minutes
+    async with rounds_of(load, asked.programs) as every:
+        with unguarded():
+            control = itertools.repeat("lost", asked.control)
+            await measure(every, control, until, lambda one: kept.add("control", one))
+        endings = mixed(asked.only, asked.rounds)
+        await measure(every, endings, until, lambda one: kept.add("guarded", one))
 
 
 @measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=100, help="of each ending")
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--control", type=int, default=20, help="rounds that should crash")
     parser.add_argument("--only", nargs="+", choices=ENDINGS, default=list(ENDINGS))
     parser.add_argument("--programs", type=int, default=1, help="that upload at once")
-    parser.add_argument("--control", action="store_true", help="close all at once")
     parser.add_argument("--minutes", type=float, default=30.0, help="no round begins later")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     parser.add_argument("--add", action="store_true", help="keep the rounds that are there")
@@ -114,32 +179,11 @@ def main() -> int:
             parser.error(f"--add: --out={asked.out} is no file of an earlier run")
         earlier = json.loads(asked.out.read_text())
     load = Load()
-    result: dict[str, Any] = dict(earlier["result"]) if earlier else {}
-    result["load"] = dataclasses.asdict(load)
-    kind = "control" if asked.control else "guarded"
-    before = [Outcome(*one) for one in result.get(kind, {"each": ()})["each"]]
-    outcomes: list[Outcome] = []
-
-    def keep(outcome: Outcome) -> None:
-        outcomes.append(outcome)
-        print(f"{len(outcomes)} {outcome}", flush=True)
-        if len(outcomes) % _KEPT_EVERY == 0:
-            write()
-
-    def write() -> None:
-        every = before + outcomes
-        each = [dataclasses.astuple(one) for one in every]
-        result[kind] = {"endings": summary(every), "each": each}
-        write_result("upload_ends", result, asked.out, earlier=earlier)
-
-    until = time.monotonic() + 60 * asked.minutes
-    with unguarded() if asked.control else contextlib.nullcontext():
-        run_async(measure(asked.only, asked.rounds, asked.programs, until, load, keep))
-    write()
-    show(result)
-    is_crashing = any(one.end.startswith("SIG") for one in outcomes)
-    is_sound = all(one.end == "errors" and not one.raced for one in outcomes)
-    return 0 if (is_crashing if asked.control else is_sound) else 1
+    kept = Kept(load, asked.out, earlier)
+    run_async(_play_all(asked, load, kept))
+    kept.write()
+    show(kept.result())
+    return 0 if kept.is_as_wanted() else 1
 
 
 if __name__ == "__main__":

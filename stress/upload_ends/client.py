@@ -61,16 +61,20 @@ def _play(address: str, window: RaceWindow, data: list[np.ndarray]) -> None:
             arrays.append(jax.device_put(each, devices[number % len(devices)]))
     _say("uploading")
     began = time.monotonic()
+    _wait_for_errors(arrays)
+    error_s = time.monotonic() - began
+    time.sleep(_AFTER_S)
+    # The client ends here, as when a program connects again.
+    del arrays, devices, client
+    gc.collect()
+    _say("failed", error_s=round(error_s, 3), entered=window.entered)
+
+
+def _wait_for_errors(arrays: list[jax.Array]) -> None:
     for array in arrays:
         with _unavailable():
             array.block_until_ready()
             raise AssertionError("an array arrived")
-    error_s = time.monotonic() - began
-    time.sleep(_AFTER_S)
-    # The client ends here, as when a program connects again.
-    array = arrays = devices = client = None
-    gc.collect()
-    _say("failed", error_s=round(error_s, 3), entered=window.entered)
 
 
 def main() -> None:
