@@ -1,7 +1,7 @@
 """Ends tunnels in each way while a program uploads: does one upload fail before the others?
 
     python -m stress.upload_ends [--rounds 1000] [--control 20] [--only lost late …] [--programs 1]
-        [--minutes 30] [--out FILE [--add]]
+        [--minutes 30] [--out FILE] [--add FILE …]
 
 A program of plain JAX, whose race between uploads that fail together is held open, uploads twelve
 arrays through a tunnel to a proxy. The tunnel ends: a link is `lost` and then ends, or has ended
@@ -10,7 +10,7 @@ tunnel dies (`pod died`), or its port-forwards break (`broken`). The program mus
 its process must live, with no race. In the rounds of the control, which come first, lost links
 close all connections at once instead, as they did before: then programs must crash.
 
-The result is written from time to time; `--add` adds the rounds to those of the file.
+The result is written from time to time. `--add` includes the rounds of earlier results.
 """
 
 from __future__ import annotations
@@ -100,15 +100,20 @@ class Kept:
     Args:
       load: What programs upload.
       out: The file, if it is kept.
-      earlier: The file of an earlier run.
+      earlier: The records of earlier runs.
     """
 
-    def __init__(self, load: Load, out: Path | None, earlier: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, load: Load, out: Path | None, earlier: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         self._out = out
-        self._earlier = earlier
-        before = earlier["result"] if earlier else {}
+        self._earlier = _together(earlier) if earlier else None
         self.outcomes = {
-            kind: [Outcome(*one) for one in before.get(kind, {"each": ()})["each"]]
+            kind: [
+                Outcome(*one)
+                for record in earlier
+                for one in record["result"].get(kind, {"each": ()})["each"]
+            ]
             for kind in ("control", "guarded")
         }
         self._load = dataclasses.asdict(load)
@@ -144,6 +149,16 @@ class Kept:
         )
 
 
+def _together(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a record with the provenance of several."""
+    every = [
+        of
+        for record in records
+        for of in (record["provenance"], *record["provenance"].get("continues", ()))
+    ]
+    return {"provenance": {**every[0], "continues": every[1:]}}
+
+
 def show(result: Mapping[str, Any]) -> None:
     """Prints the summary."""
     for kind in ("control", "guarded"):
@@ -171,16 +186,12 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=1, help="that upload at once")
     parser.add_argument("--minutes", type=float, default=30.0, help="no round begins later")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
-    parser.add_argument("--add", action="store_true", help="keep the rounds that are there")
+    parser.add_argument("--add", nargs="+", type=Path, default=[], help="earlier results to add")
     asked = parser.parse_args()
-    earlier: dict[str, Any] | None = None
-    if asked.add:
-        if asked.out is None or not asked.out.is_file():
-            parser.error(f"--add: --out={asked.out} is no file of an earlier run")
-        earlier = json.loads(asked.out.read_text())
     load = Load()
-    kept = Kept(load, asked.out, earlier)
-    run_async(_play_all(asked, load, kept))
+    kept = Kept(load, asked.out, [json.loads(path.read_text()) for path in asked.add])
+    if asked.rounds or asked.control:
+        run_async(_play_all(asked, load, kept))
     kept.write()
     show(kept.result())
     return 0 if kept.is_as_wanted() else 1
