@@ -51,7 +51,7 @@ class Outcome:
     Attributes:
       ending: The tunnel's, a name of `ENDINGS`.
       end: "errors", as it should be; the signal that ended the process; or "hung".
-      raced: Whether two threads of JAX were in the window, which crashes most processes.
+      raced: Whether two threads of JAX were in the window, as in a crash.
       error_s: Seconds from the uploads' begin to the last error.
     """
 
