@@ -79,8 +79,6 @@ class _Client:
                     **os.environ,
                     "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
                     "JAX_PLATFORMS": "cpu",
-                    # What is destroyed twice is not as it was when it is destroyed again.
-                    "MALLOC_PERTURB_": "165",
                 },
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
