@@ -139,7 +139,8 @@ class Kept:
 
     def write(self) -> None:
         """Writes it to the file."""
-        write_result("upload_ends", self.result(), self._out, earlier=self._earlier)
+        waits = {"error_s": [one.error_s for each in self.outcomes.values() for one in each]}
+        write_result("upload_ends", self.result(), self._out, waits, earlier=self._earlier)
 
     def is_as_wanted(self) -> bool:
         """Whether uploads failed together only in the control, if it was played."""
