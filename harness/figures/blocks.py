@@ -221,6 +221,34 @@ def _executor_kills(rows: Rows) -> str:
     )
 
 
+def _upload_ends(rows: Rows) -> str:
+    def total(kind: str, what: Callable[[Rows], int]) -> int:
+        return sum(what(of) for of in rows[kind]["endings"].values())
+
+    def rounds(kind: str) -> int:
+        return total(kind, lambda of: int(of["rounds"]))
+
+    def ended(kind: str) -> int:
+        return total(kind, lambda of: int(of["rounds"]) - int(of["ends"].get("errors", 0)))
+
+    def together(kind: str) -> int:
+        return total(kind, lambda of: int(of["raced"]))
+
+    guarded = rows["guarded"]["endings"]
+    ways = ", ".join(f"{of['rounds']} {name}" for name, of in guarded.items())
+    median = max(of["error_s"]["median"] for of in guarded.values())
+    longest = max(of["error_s"]["max"] for of in guarded.values())
+    return (
+        f"In {rounds('guarded'):,} rounds ({ways}) a tunnel ended while a program uploaded "
+        f"{rows['load']['uploads']} arrays, with JAX's race held open: {ended('guarded')} "
+        f"processes crashed or hung, and two uploads failed together in {together('guarded')} "
+        f"rounds. The last error came after medians of up to {median:.1f} s and at most "
+        f"{longest:.1f} s. Where all connections are closed at once instead, two uploads failed "
+        f"together in {together('control')} of {rounds('control')} rounds; of their processes, "
+        f"{ended('control')} crashed or hung."
+    )
+
+
 def _host_partitions(rows: Rows) -> str:
     seconds = rows["seconds"]
 
@@ -320,6 +348,13 @@ BLOCKS: Mapping[str, Block] = {
         measures=(_SERVERS,),
         command="stress.executor_kills",
         text=_executor_kills,
+    ),
+    "upload_ends": Block(
+        page="docs/limits.md",
+        source="stress/results/upload_ends.json",
+        measures=(f"{_PACKAGE}/tunnel",),
+        command="stress.upload_ends",
+        text=_upload_ends,
     ),
     "host_partitions": Block(
         page="docs/distributed.md",

@@ -51,7 +51,7 @@ class Outcome:
     Attributes:
       ending: The tunnel's, a name of `ENDINGS`.
       end: "errors", as it should be; the signal that ended the process; or "hung".
-      raced: Whether two threads of JAX were in the window, which crashes most processes.
+      raced: Whether two threads of JAX were in the window, as in a crash.
       error_s: Seconds from the uploads' begin to the last error.
     """
 
@@ -79,8 +79,6 @@ class _Client:
                     **os.environ,
                     "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
                     "JAX_PLATFORMS": "cpu",
-                    # What is destroyed twice is not as it was when it is destroyed again.
-                    "MALLOC_PERTURB_": "165",
                 },
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -13,8 +13,8 @@ from stress.upload_ends.tunnels import ENDINGS
 
 #: Whose code `stress.upload_ends.race_window` changes.
 _JAXLIB, _MACHINE = "0.12.0.1", "x86_64"
-#: Of the control; two of five crash.
-_MOST_ROUNDS = 30
+#: Of the control; nineteen of twenty race.
+_MOST_ROUNDS = 10
 
 pytestmark = [
     pytest.mark.heavy,
@@ -35,13 +35,13 @@ def test_programs_survive_each_ending() -> None:
     assert [(one.end, one.raced) for one in outcomes] == [("errors", False)] * len(outcomes)
 
 
-def test_a_program_crashes_where_all_uploads_fail_together() -> None:
-    async def test() -> list[str]:
-        ends: list[str] = []
+def test_all_uploads_fail_together_where_all_connections_are_closed_at_once() -> None:
+    async def test() -> bool:
         async with rounds_of(Load()) as [rounds]:
-            while len(ends) < _MOST_ROUNDS and ends[-1:] in ([], ["errors"]):
-                ends.append((await rounds.play("lost")).end)
-        return ends
+            for _ in range(_MOST_ROUNDS):
+                if (await rounds.play("lost")).raced:
+                    return True
+        return False
 
     with unguarded():
-        assert run_async(test())[-1] in ("SIGABRT", "SIGSEGV")
+        assert run_async(test())
