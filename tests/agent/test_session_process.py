@@ -317,7 +317,7 @@ def test_an_agent_without_a_place_for_its_journal_says_so(bench: Bench) -> None:
     (bench.home_directory / "calls").touch()
     with (
         bench.session(start) as (session, _),
-        pytest.raises(SharedPathwaysError, match="cannot write in .*/home/calls: Not a directory"),
+        pytest.raises(SharedPathwaysError, match=r"cannot write in .*/home/calls: Not a directory"),
     ):
         serve(session)
 
