@@ -7,7 +7,7 @@ import pytest
 from shared_pathways_service.api.jax_releases import check_pair, client_serdes
 from shared_pathways_service.errors import VersionSkew
 
-TRIED = ["0.9.2", "0.10.2", "0.11.2", "0.12.0.1"]
+TRIED = ["0.9.2", "0.10.1", "0.10.2", "0.11.2", "0.12.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,13 @@ def test_versions_of_the_values(version: str, serdes: tuple[int, int] | None) ->
 
 
 #: Of XLA's own server, as in Google's images; ours reads what older clients say, and more programs.
-REFUSED = {("0.10.2", "0.9.2"), ("0.11.2", "0.9.2"), ("0.12.0.1", "0.9.2"), ("0.9.2", "0.12.0.1")}
-REFUSED_BY_OURS = {("0.11.2", "0.9.2"), ("0.12.0.1", "0.9.2")}
+REFUSED_BY_OURS = {
+    (client, service) for client in ("0.11.2", "0.12.0.1") for service in ("0.9.2", "0.10.1")
+}
+REFUSED = {
+    *REFUSED_BY_OURS,
+    *(("0.10.2", "0.9.2"), ("0.10.2", "0.10.1"), ("0.9.2", "0.12.0.1")),
+}
 
 
 @pytest.mark.parametrize("ours", [True, False])
