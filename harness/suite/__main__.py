@@ -1,7 +1,8 @@
 """Runs the project's tests, as `scripts/test` does.
 
-usage: python -m harness.suite [--all | --long]
+usage: python -m harness.suite [--unit | --all | --long]
   without an option: the layers unit and local
+  --unit    the layer unit
   --all     all layers, and the short form of scripts/compat
   --long    what takes hours: property tests with many examples of a new seed, all releases of JAX,
             tests that kill or race ten times
@@ -14,7 +15,7 @@ import random
 import sys
 from collections.abc import Sequence
 
-from harness.suite.phases import form_of, long_form
+from harness.suite.phases import form_of, long_form, unit_form
 from harness.suite.run import Run
 from shared_pathways_service.runtime.settings import Settings
 
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     match list(arguments):
         case [] | ["--all"]:
             form = form_of(everything=bool(arguments), cores=cores)
+        case ["--unit"]:
+            form = unit_form(cores=cores)
         case ["--long"]:
             form = long_form(seed=random.getrandbits(32), cores=cores)
         case _:

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Form", "Phase", "PlannedTest", "form_of", "long_form", "chosen_by"]
+__all__ = ["Form", "Phase", "PlannedTest", "chosen_by", "form_of", "long_form", "unit_form"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def form_of(*, everything: bool, cores: int) -> Form:
     layer testbed for most of it.
     """
     local = Phase(name="local", layers=["local"], workers=cores + cores // 2)
-    phases = [Phase(name="unit", layers=["unit"], workers=cores), local]
+    phases = [*unit_form(cores=cores).phases, local]
     if everything:
         phases += [
             Phase(name="testbed", layers=["testbed"], workers=2 * cores),
@@ -84,6 +84,11 @@ def form_of(*, everything: bool, cores: int) -> Form:
     gate = [sys.executable, "-m", "benchmarks.gate"]
     commands = [["scripts/compat", "--short"], gate] if everything else []
     return Form(phases=[*phases, heavy], commands=commands)
+
+
+def unit_form(*, cores: int) -> Form:
+    """Returns what `scripts/test --unit` runs."""
+    return Form(phases=[Phase(name="unit", layers=["unit"], workers=cores)])
 
 
 def long_form(*, seed: int, cores: int) -> Form:

@@ -41,8 +41,8 @@ OUR_SERDES: Final = (0, 6)
 #: From this release on, XLA's own server has this oldest version.
 _SERVER_LEFT_OUT: Final[tuple[Release, int]] = ((0, 12), 2)
 #: Before this release, jaxlib crashes on some programs of clients with a newer version than this
-#: (0.9), or takes the devices of their meshes in another order (0.10.0 and 0.10.1, which do not know
-#: `xla.MeshProto.iota_transform`), so that results are wrong.
+#: (0.9), or takes the devices of their meshes in another order, so that results are wrong (0.10.0
+#: and 0.10.1, which do not know `xla.MeshProto.iota_transform`).
 _READS_ALL: Final[tuple[Release, int]] = ((0, 10, 2), 3)
 #: Oldest and newest tested minor releases.
 _OLDEST: Final[Release] = (0, 9)

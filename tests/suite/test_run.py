@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from harness.suite.phases import Form, PlannedTest, chosen_by, form_of, long_form
+from harness.suite.phases import Form, PlannedTest, chosen_by, form_of, long_form, unit_form
 from harness.suite.records import read_record
 from harness.suite.run import problems
 from tests.suite.small_suites import run_suite
@@ -247,6 +247,7 @@ def test_phases_of_each_form() -> None:
     everything = names(form_of(everything=True, cores=2))
     assert sorted(test for tests in everything.values() for test in tests) == sorted(plan)
     assert everything["heavy"] == ["c", "e"]
+    assert names(unit_form(cores=2)) == {"unit": ["a", "b"]}
     long = long_form(seed=7, cores=2)
     assert names(long) == {"properties": ["a"]}
     assert "--hypothesis-seed=7" in long.phases[0].options
