@@ -42,6 +42,7 @@ class Proxy:
         self.is_over = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wish = b""  # (of a connection that ends before it says)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             wish = await reader.readexactly(1)
             if wish == FLOOD:
