@@ -7,7 +7,6 @@ the flag of `api/faulty_jax.py`. On a proxy of the release it must be right as i
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conformance.releases import parser_of_releases
 from harness.jax_checks.faults import FAULTS
 from harness.jax_checks.parent import child_on_a_proxy
 from harness.results import measuring, stamped
@@ -143,16 +143,7 @@ def table_of_the_document() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--python",
-        action="append",
-        required=True,
-        metavar="RELEASE=PATH",
-        help="interpreter of an environment with that release of JAX; once for each",
-    )
-    parser.add_argument("--write", action="store_true", help="write the table of the document")
-    given = parser.parse_args()
+    given = parser_of_releases(__doc__).parse_args()
     outcomes = {}
     is_as_promised = True
     for entry in given.python:

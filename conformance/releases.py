@@ -192,9 +192,9 @@ def table_of_the_document() -> str:
     return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
 
 
-@measured()
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parser_of_releases(description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser of what runs on several releases of JAX: `--python` and `--write`."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--python",
         action="append",
@@ -202,8 +202,14 @@ def main() -> None:
         metavar="RELEASE=PATH",
         help="interpreter of an environment with that release of JAX; once for each",
     )
-    parser.add_argument("--short", action="store_true", help="a few checks of each pair")
     parser.add_argument("--write", action="store_true", help="write the table of the document")
+    return parser
+
+
+@measured()
+def main() -> None:
+    parser = parser_of_releases(__doc__)
+    parser.add_argument("--short", action="store_true", help="a few checks of each pair")
     given = parser.parse_args()
     if given.write and given.short:
         parser.error("--write: the document's table has the whole of the checks, not --short")
