@@ -8,6 +8,7 @@ for it: the nearest one above that adopts orphans.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -102,6 +103,9 @@ def _fork_twice(channel: socket.socket, start: Start) -> int:
 
 def _stand_by(channel: socket.socket) -> None:
     """Lets go of all that belongs to the process that is served."""
+    # (A stop of its group, as by Ctrl-Z, would outlast it here.)
+    with contextlib.suppress(PermissionError):  # it leads a session, and so a group of its own
+        os.setpgid(0, 0)
     for number in _NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
     startup.close_all_but({0, 1, 2, channel.fileno()})

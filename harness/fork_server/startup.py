@@ -122,6 +122,8 @@ def run(program: Program) -> None:
     # As the interpreter does first.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    # (Files that the program left open are closed with its variables, and so flushed.)
+    vars(sys.modules["__main__"]).clear()
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

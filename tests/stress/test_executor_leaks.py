@@ -7,7 +7,8 @@ import pytest
 from stress.executor_leaks import grown, run
 from stress.growth import Held
 
-pytestmark = [pytest.mark.heavy, pytest.mark.race]
+# (A fork server would be one more process of a role.)
+pytestmark = [pytest.mark.heavy, pytest.mark.race, pytest.mark.real_starts]
 
 #: The allowed growth: descriptors that each loss leaves exceed it, or three threads. (The proxy's
 #: vary by two dozen, with gRPC's and those of transfers; JAX and gRPC still start some.)

@@ -94,10 +94,10 @@ def has_expired(error: BaseException) -> bool:
 @contextlib.asynccontextmanager
 async def a_rig(root: Path, certificates: Path | None) -> AsyncIterator[Rig]:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
+        with contextlib.closing(writer):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
 
     proxy = await asyncio.start_server(echo, "127.0.0.1", 0)
     far = FarEnd(TOKEN.encode(), connector_of(f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"))

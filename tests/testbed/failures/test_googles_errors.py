@@ -37,6 +37,8 @@ ALLOCATES = """
                 held.append(jax.block_until_ready(jnp.ones(1 << 20)))
         except jax.errors.JaxRuntimeError as error:
             say("jax", text=str(error))
+        while True:
+            float(held[0].sum())
 """
 
 #: An array of a proxy that is gone.
