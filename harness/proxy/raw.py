@@ -44,8 +44,11 @@ class RawClient:
         initialization_data: dict[str, bytes] | None = None,
         send_init: bool = True,
     ) -> None:
-        self.channel = grpc.insecure_channel(
-            address, [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
+        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
+        self.channel = grpc.insecure_channel(address, options)
+        # As JAX's client does: arrays have a connection of their own.
+        self._buffers = grpc.insecure_channel(
+            address, [*options, ("grpc.use_local_subchannel_pool", 1)]
         )
         metadata = proxy_pb2.GrpcIfrtSessionMetadata()
         metadata.version.protocol_version = version
@@ -79,6 +82,7 @@ class RawClient:
         self._requests.put(None)
         self.stream.cancel()
         self._reader.join()
+        self._buffers.close()
         self.channel.close()
 
     def _read(self) -> None:
@@ -148,19 +152,20 @@ class RawClient:
         messages = [
             proxy_pb2.GrpcHostBufferStoreRequest(data=part).SerializeToString() for part in parts
         ]
-        method: Any = self.channel.stream_unary(f"/{ifrt.SERVICE}/HostBufferStore")
+        method: Any = self._buffers.stream_unary(f"/{ifrt.SERVICE}/HostBufferStore")
         metadata = [(ifrt.HOST_BUFFER_METADATA, header.SerializeToString())]
         method(iter(messages), metadata=metadata, timeout=DEADLINE_S)
 
     def unary(self, method: str, request: Any) -> bytes:
-        call: Any = self.channel.unary_unary(f"/{ifrt.SERVICE}/{method}")
+        channel = self._buffers if method.startswith("HostBuffer") else self.channel
+        call: Any = channel.unary_unary(f"/{ifrt.SERVICE}/{method}")
         answer: bytes = call(request.SerializeToString(), timeout=DEADLINE_S)
         return answer
 
     def lookup(self, handle: int) -> bytes:
         """Downloads a host buffer."""
         request = proxy_pb2.GrpcHostBufferLookupRequest(session_id=self.session_id, handle=handle)
-        method: Any = self.channel.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
+        method: Any = self._buffers.unary_stream(f"/{ifrt.SERVICE}/HostBufferLookup")
         raws: Iterable[bytes] = method(request.SerializeToString(), timeout=DEADLINE_S)
         return b"".join(proxy_pb2.GrpcHostBufferLookupResponse.FromString(r).data for r in raws)
 

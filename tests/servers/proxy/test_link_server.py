@@ -134,7 +134,7 @@ def test_a_client_uses_a_proxy_through_a_link_to_its_end(
             await asyncio.to_thread(compute, client)
             stopping = asyncio.create_task(asyncio.to_thread(proxy.stop))
             # The proxy's own goodbye comes first.
-            await asyncio.to_thread(client.ended.wait, DEADLINE_S)
+            assert await asyncio.to_thread(client.ended.wait, DEADLINE_S)
             assert await rig.state(LinkState.OVER) == "the far end was stopped"
             assert await stopping == 0
 
@@ -156,7 +156,7 @@ def test_the_far_end_ends_with_its_proxy(
             await asyncio.to_thread(compute, client)
             await asyncio.to_thread(proxy.kill)
             assert await rig.state(LinkState.OVER) == "the proxy has ended"
-            await asyncio.to_thread(client.ended.wait, DEADLINE_S)
+            assert await asyncio.to_thread(client.ended.wait, DEADLINE_S)
 
     with_a_link(port, use)
     psutil.wait_procs([far], DEADLINE_S)
@@ -179,7 +179,7 @@ def test_a_far_end_that_was_killed_is_started_again(
             far_process(proxy).kill()
             reason = await rig.state(LinkState.OVER)
             assert reason == "the far end was restarted, and with it the session's data is lost"
-            await asyncio.to_thread(client.ended.wait, DEADLINE_S)
+            assert await asyncio.to_thread(client.ended.wait, DEADLINE_S)
 
     async def use(rig: NearRig) -> None:
         async with a_client(rig, own_directories) as client:
