@@ -23,6 +23,8 @@ _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
     "TF_CPP_",
 )
+#: What JAX sets when it is imported, as the fork server has done, if nobody has set it before.
+_SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,5 +153,6 @@ def _is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
     path = environment.get("PYTHONPATH", "")
     if any(entry != _REPOSITORY for entry in path.split(os.pathsep) if entry):
         return False  # (it may have a sitecustomize)
+    environment, ours = {**_SET_BY_JAX, **environment}, {**_SET_BY_JAX, **ours}
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
     return all(environment.get(name) == ours.get(name) for name in names)

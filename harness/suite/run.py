@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from harness.suite import reruns, totals
 from harness.suite.flakes import Flake, keep, provenance
 from harness.suite.phases import Form, Phase, PlannedTest, chosen_by
 from harness.suite.records import Record, TestResult
-from harness.suite.running import collect, run_pytest, wait_for_end
+from harness.suite.running import collect, run_command, run_pytest
 
 __all__ = ["Run"]
 
@@ -97,7 +96,7 @@ class Run:
                 "name": phase.name,
                 "workers": phase.workers,
                 "tests": len(tests),
-                "seconds": round(time.monotonic() - began, 1),
+                **_since(began),
             }
         )
         self._results |= {
@@ -106,15 +105,16 @@ class Run:
         self._problems += problems(phase.name, tests, status, record)
 
     def _run_command(self, command: Sequence[str]) -> None:
-        print(f"== {' '.join(command)}", flush=True)
+        name = " ".join(Path(word).name for word in command)
+        print(f"== {name}", flush=True)
         began = time.monotonic()
-        status = wait_for_end(subprocess.Popen(command))
-        seconds = round(time.monotonic() - began, 1)
-        self._phases.append({"name": " ".join(command), "seconds": seconds})
+        log = self.directory / f"{name.replace(' ', '_')}.log"
+        status = run_command(command, log)
+        self._phases.append({"name": name, **_since(began)})
         if status == 0:
             self._commands_passed += 1
         else:
-            self._problems.append(f"{' '.join(command)} ended with {status}")
+            self._problems.append(f"{name} ended with {status}: {log}")
 
     def _rerun(self) -> None:
         """Runs each failed test again, alone."""
@@ -171,6 +171,14 @@ class Run:
         (self.directory / "run.json").write_text(json.dumps(kept, indent=1) + "\n")
         for old in sorted(self.directory.parent.iterdir())[:-_KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _since(began: float) -> dict[str, Any]:
+    """Returns the seconds since a moment, and the load averages now."""
+    return {
+        "seconds": round(time.monotonic() - began, 1),
+        "load_at_end": [round(load, 2) for load in os.getloadavg()],
+    }
 
 
 def problems(name: str, tests: Collection[str], status: int, record: Record) -> list[str]:

@@ -14,7 +14,7 @@ from harness.suite.phases import PlannedTest
 from harness.suite.recorder import PLAN, RECORD
 from harness.suite.records import Record, read_record
 
-__all__ = ["collect", "run_pytest", "wait_for_end"]
+__all__ = ["collect", "run_command", "run_pytest"]
 
 
 def run_pytest(
@@ -50,7 +50,7 @@ def _run(arguments: Sequence[str], output: Path | None, env: Mapping[str, str]) 
     with contextlib.ExitStack() as stack:
         file = None if output is None else stack.enter_context(output.open("w"))
         sys.stdout.flush()
-        return wait_for_end(
+        return _wait_for_end(
             subprocess.Popen(
                 [sys.executable, "-m", "pytest", *arguments],
                 env={**os.environ, **env},
@@ -60,7 +60,23 @@ def _run(arguments: Sequence[str], output: Path | None, env: Mapping[str, str]) 
         )
 
 
-def wait_for_end(process: subprocess.Popen[bytes]) -> int:
+def run_command(command: Sequence[str], output: Path) -> int:
+    """Runs a command to its end; returns its status.
+
+    Args:
+      command: Its words.
+      output: Gets what it prints, as this process's output does.
+    """
+    # (`tee` ignores an interrupt, so that it gets what the command says of it.)
+    writer = subprocess.Popen(["tee", "--ignore-interrupts", output], stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    with writer:
+        process = subprocess.Popen(command, stdout=writer.stdin, stderr=subprocess.STDOUT)
+        writer.stdin.close()
+        return _wait_for_end(process)
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
     """Waits for a process, which cleans up before an interrupt ends this one; returns its status.
 
     Raises:

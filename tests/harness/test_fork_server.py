@@ -119,6 +119,19 @@ def test_a_process_sees_the_same(kind: str, flags: list[str], tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("is_forked")
+def test_a_process_is_forked_although_its_parent_has_imported_jax() -> None:
+    # (JAX has set the variable then.)
+    code = "import os, jax; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    name = "TF_CPP_MIN_LOG_LEVEL"
+    without = {key: value for key, value in os.environ.items() if key != name}
+    for given in ({}, {name: "1"}):
+        command, env = [sys.executable, "-c", code], {**without, **given}
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+            told, _ = process.communicate()
+        assert told.strip() == "1"
+
+
+@pytest.mark.usefixtures("is_forked")
 def test_limits_and_signals_are_the_callers() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
