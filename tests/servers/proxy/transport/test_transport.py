@@ -185,15 +185,16 @@ class Relay:
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            near, _ = self._sockets[0].accept()
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(self._target)
-            self._sockets += [near, far]
-            there = threading.Thread(target=self._pump, args=(near, far, None))
-            back = threading.Thread(target=self._pump, args=(far, near, self.flow))
-            self._threads += [there, back]
-            there.start()
-            back.start()
+            while True:
+                near, _ = self._sockets[0].accept()
+                far = socket.socket(socket.AF_UNIX)
+                self._sockets += [near, far]
+                far.connect(self._target)
+                there = threading.Thread(target=self._pump, args=(near, far, None))
+                back = threading.Thread(target=self._pump, args=(far, near, self.flow))
+                self._threads += [there, back]
+                there.start()
+                back.start()
 
     @staticmethod
     def _pump(source: socket.socket, sink: socket.socket, flow: threading.Event | None) -> None:
