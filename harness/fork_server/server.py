@@ -94,6 +94,9 @@ def _fork_twice(channel: socket.socket, start: Start) -> int:
                 os.close(pid_write)
                 channel.close()
                 return 0
+            # (Otherwise the kernel may take the group that this end leaves for an orphaned one, and
+            # send it SIGHUP if a process of it is stopped.)
+            os.setsid()
             os._exit(0)
     os.close(pid_write)
     os.waitpid(middle, 0)

@@ -185,6 +185,28 @@ def test_a_process_ends_by_a_signal_that_comes_at_once() -> None:
                 process.kill()
 
 
+@pytest.mark.usefixtures("is_forked")
+def test_a_start_does_not_hang_up_a_group_with_a_stopped_process() -> None:
+    # (Of a group without a parent in its session, as a program's that nohup started.)
+    code = """
+        import os, signal, subprocess, sys
+        with subprocess.Popen(["sleep", "600"]) as stopped:
+            stopped.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+            subprocess.run([sys.executable, "-c", "pass"], check=True)
+            print(stopped.poll())
+            stopped.kill()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert done.stdout == "None\n"
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -197,6 +219,7 @@ def test_a_process_ends_by_a_signal_that_comes_at_once() -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
         ("import threading; threading.Timer(0.1, print, ['late']).start()", 0),
         ("import atexit; atexit.register(print, 'at the end')", 0),
+        ("left_open = open('/dev/stdout', 'w'); left_open.write('not flushed')", 0),
         ("import os; print('lost'); r, w = os.pipe(); os.close(r); os.dup2(w, 1)", 120),
         ("import jax; assert jax.numpy.ones(2).sum() == 2", 0),
     ],
