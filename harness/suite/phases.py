@@ -36,6 +36,7 @@ class Phase:
       workers: Processes that run tests at once.
       options: More options of pytest.
       env: Variables beside those of the run.
+      beside: A command that prepares what comes later, and runs at the same time.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Phase:
     workers: int
     options: Sequence[str] = ()
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    beside: Sequence[str] = ()
 
     @property
     def markers(self) -> str:
@@ -74,15 +76,21 @@ def form_of(*, everything: bool, cores: int) -> Form:
     """
     local = Phase(name="local", layers=["local"], workers=cores + cores // 2)
     phases = [*unit_form(cores=cores).phases, local]
+    compat = ["scripts/compat", "--short"]
     if everything:
         phases += [
-            Phase(name="testbed", layers=["testbed"], workers=2 * cores),
+            Phase(
+                name="testbed",
+                layers=["testbed"],
+                workers=2 * cores,
+                beside=[*compat, "--prepare"],
+            ),
             Phase(name="long", layers=["long"], workers=cores),
         ]
     layers = [layer for phase in phases for layer in phase.layers]
     heavy = Phase(name="heavy", layers=layers, heavy=True, workers=1)
     gate = [sys.executable, "-m", "benchmarks.gate"]
-    commands = [gate, ["scripts/compat", "--short"]] if everything else []
+    commands = [gate, compat] if everything else []
     return Form(phases=[*phases, heavy], commands=commands)
 
 

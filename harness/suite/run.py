@@ -15,7 +15,7 @@ from harness.suite import reruns, totals
 from harness.suite.flakes import Flake, keep, provenance
 from harness.suite.phases import Form, Phase, PlannedTest, chosen_by
 from harness.suite.records import Record, TestResult
-from harness.suite.running import collect, run_command, run_pytest
+from harness.suite.running import collect, run_command, run_pytest, running
 
 __all__ = ["Run"]
 
@@ -79,18 +79,19 @@ class Run:
         chosen = " ".join(["", *phase.options])
         print(f"== {phase.name}: {len(tests)} tests, {phase.workers} at once{chosen}", flush=True)
         began = time.monotonic()
-        status, record = run_pytest(
-            [
-                *self._options,
-                *phase.options,
-                *(f"--numprocesses={phase.workers}", "--dist=worksteal"),
-                f"--junitxml={self.directory / phase.name}.xml",
-                *("-m", phase.markers),
-                *dict.fromkeys(test.partition("::")[0] for test in tests),
-            ],
-            self.directory / f"{phase.name}.jsonl",
-            env=phase.env,
-        )
+        with running(phase.beside, self.directory / f"beside_{phase.name}.log"):
+            status, record = run_pytest(
+                [
+                    *self._options,
+                    *phase.options,
+                    *(f"--numprocesses={phase.workers}", "--dist=worksteal"),
+                    f"--junitxml={self.directory / phase.name}.xml",
+                    *("-m", phase.markers),
+                    *dict.fromkeys(test.partition("::")[0] for test in tests),
+                ],
+                self.directory / f"{phase.name}.jsonl",
+                env=phase.env,
+            )
         self._phases.append(
             {
                 "name": phase.name,

@@ -7,14 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.suite.phases import PlannedTest
 from harness.suite.recorder import PLAN, RECORD
 from harness.suite.records import Record, read_record
 
-__all__ = ["collect", "run_command", "run_pytest"]
+__all__ = ["collect", "run_command", "run_pytest", "running"]
 
 
 def run_pytest(
@@ -68,12 +68,31 @@ def run_command(command: Sequence[str], output: Path) -> int:
       output: Gets what it prints, as this process's output does.
     """
     # (`tee` ignores an interrupt, so that it gets what the command says of it.)
-    writer = subprocess.Popen(["tee", "--ignore-interrupts", output], stdin=subprocess.PIPE)
+    writer = subprocess.Popen(["tee", "-i", output], stdin=subprocess.PIPE)
     assert writer.stdin is not None
     with writer:
         process = subprocess.Popen(command, stdout=writer.stdin, stderr=subprocess.STDOUT)
         writer.stdin.close()
         return _wait_for_end(process)
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], output: Path) -> Iterator[None]:
+    """Runs a command beside the block, whose end waits for it; it may fail, as its log says.
+
+    Args:
+      command: Its words; without any, nothing runs.
+      output: Gets what it prints.
+    """
+    if not command:
+        yield
+        return
+    with output.open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield
+    finally:
+        _wait_for_end(process)
 
 
 def _wait_for_end(process: subprocess.Popen[bytes]) -> int:

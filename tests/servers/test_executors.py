@@ -264,6 +264,8 @@ def _executor(status: pb.GetStatusResponse) -> pb.ExecutorStatus:
     return status.slices[0].workers[0].executor
 
 
+# (A forked executor may not have used any time that counts.)
+@pytest.mark.real_starts
 def test_workers_report_what_executors_use_with_their_heartbeats(
     distributed: tuple[Service, Hosts],
 ) -> None:

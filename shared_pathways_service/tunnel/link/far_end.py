@@ -97,6 +97,7 @@ class FarEnd:
         self._connect = connect
         self._sessions: dict[bytes, _Session] = {}
         self._entrances: set[_Entrance] = set()
+        self._is_left = asyncio.Event()  # an entrance, by its carrier
         self._handshakes: dict[_Entrance, None] = {}  # the oldest first
         self._server: asyncio.Server | None = None
 
@@ -141,6 +142,13 @@ class FarEnd:
         await asyncio.gather(*(end.wait_closed() for end in ends))
         for entrance in list(self._entrances):
             entrance.carrier.close()
+        # (Those that finish take some seconds. Before Python 3.12, `Server.wait_closed` does not
+        # wait for them.)
+        with contextlib.suppress(TimeoutError):
+            async with within(timeouts.LINK_DRAIN):
+                while self._entrances:
+                    self._is_left.clear()
+                    await self._is_left.wait()
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -168,6 +176,7 @@ class FarEnd:
         """Forgets a carrier."""
         self.end_handshake(entrance)
         self._entrances.discard(entrance)
+        self._is_left.set()
 
     def forget_session(self, name: bytes) -> None:
         """Forgets a session that has ended."""

@@ -223,7 +223,7 @@ class UploadEnds:
         try:
             # (Its other connections may be about to break, and bytes may not be read yet.)
             await asyncio.sleep(_TOGETHER_PAUSE_S)
-            # (JAX's session has a connection of its own; that of another client must not stay open.)
+            # (JAX's session has a connection of its own; another client's must not stay open.)
             watch = ending.watch
             if watch.has_uploads or (watch.has_buffers and not watch.has_session):
                 await self._fail_an_upload(ending)
