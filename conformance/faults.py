@@ -19,14 +19,18 @@ from typing import Any
 from conformance.releases import parser_of_releases
 from harness.jax_checks.faults import FAULTS
 from harness.jax_checks.parent import child_on_a_proxy
+from harness.page_texts import PageText
 from harness.results import measuring, stamped
 from shared_pathways_service.api.faulty_jax import SOUND_XLA_FLAGS, fault_of
 from shared_pathways_service.api.jax_releases import release_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "conformance" / "results" / "faults.json"
-DOCUMENT = ROOT / "docs" / "compatibility.md"
-_BEGIN, _END = "<!-- written by scripts/compat --write: faults -->", "<!-- end of faults -->"
+TABLE = PageText(
+    ROOT / "docs" / "compatibility.md",
+    "<!-- written by scripts/compat --write: faults -->",
+    "<!-- end of faults -->",
+)
 #: A program that crashes on some CPUs runs without end on others.
 _TIME_S = 300.0
 
@@ -132,14 +136,7 @@ def write(new: Mapping[str, Mapping[str, Any]]) -> None:
     parts = {**(_parts() if RESULTS.exists() else {}), **new}
     ordered = {release: parts[release] for release in sorted(parts, key=release_of)}
     RESULTS.write_text(json.dumps({"parts": ordered}, indent=1) + "\n")
-    head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
-    _, _, tail = rest.partition(_END)
-    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(load())}\n{_END}{tail}")
-
-
-def table_of_the_document() -> str:
-    """Returns the table that docs/compatibility.md has."""
-    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
+    TABLE.write(rendered(load()))
 
 
 def main() -> None:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.jax_checks.parent import child_on_a_proxy
+from harness.page_texts import PageText
 from harness.results import measured, write_result
 from shared_pathways_service.api.jax_releases import check_pair
 from shared_pathways_service.errors import VersionSkew
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "conformance" / "results" / "releases.json"
-DOCUMENT = ROOT / "docs" / "compatibility.md"
-_BEGIN, _END = "<!-- written by scripts/compat --write -->", "<!-- end -->"
+TABLE = PageText(ROOT / "docs" / "compatibility.md", "<!-- written by scripts/compat --write -->")
 _JAX, _CALLBACKS = (
     "harness.jax_checks.child",
     "harness.jax_checks.callbacks_child",
@@ -182,14 +182,7 @@ def _rows(record: Any) -> list[dict[str, Any]]:
 def write(outcomes: list[Outcome]) -> None:
     """Keeps the outcomes, and puts their table into the document."""
     write_result("releases", [dataclasses.asdict(o) for o in outcomes], RESULTS)
-    head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
-    _, _, tail = rest.partition(_END)
-    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(outcomes)}\n{_END}{tail}")
-
-
-def table_of_the_document() -> str:
-    """Returns the table that docs/compatibility.md has."""
-    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
+    TABLE.write(rendered(outcomes))
 
 
 def parser_of_releases(description: str | None) -> argparse.ArgumentParser:

@@ -17,28 +17,30 @@ from typing import Any
 from conformance.compare import DIFFERENCES, Difference, explain, known_differences
 from conformance.suites import load_suites
 from harness import history
+from harness.page_texts import PageText
 from harness.results import ROOT
 
 __all__ = [
     "ENGINES",
     "RESULTS",
+    "TABLES",
     "load_results",
     "rendered",
     "selections",
     "shown_argument",
-    "table_of_the_document",
     "write_table",
     "written_at",
 ]
 
 RESULTS = ROOT / "conformance" / "results" / "suites"
 ENGINES = RESULTS.with_name("engines")
-DOCUMENT = ROOT / "docs" / "conformance.md"
+TABLES = PageText(
+    ROOT / "docs" / "conformance.md", "<!-- written by scripts/conformance --table -->"
+)
 #: What a suite measures: a change of anything else leaves its results as they are.
 MEASURED = tuple(
     f"shared_pathways_service/{folder}" for folder in ("servers", "jax_client", "protocol")
 )
-_BEGIN, _END = "<!-- written by scripts/conformance --table -->", "<!-- end -->"
 _WRITTEN_AT = re.compile(r"Written at commit `(\w+)`")
 _COUNTED = (
     "On the CPU",
@@ -200,18 +202,11 @@ def write_table() -> None:
     commit = history.head()
     if commit is None:
         raise RuntimeError("the page names the commit that it is written at: git is needed")
-    head, _, rest = DOCUMENT.read_text().partition(_BEGIN)
-    _, _, tail = rest.partition(_END)
-    DOCUMENT.write_text(f"{head}{_BEGIN}\n{rendered(load_results(), commit)}\n{_END}{tail}")
-
-
-def table_of_the_document() -> str:
-    """Returns the tables as the document has them."""
-    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0].strip()
+    TABLES.write(rendered(load_results(), commit))
 
 
 def written_at() -> str:
     """Returns the commit that the document names."""
-    found = _WRITTEN_AT.search(table_of_the_document())
+    found = _WRITTEN_AT.search(TABLES.read())
     assert found is not None
     return found[1]

@@ -17,15 +17,15 @@ from typing import Any
 
 from harness import history
 from harness.figures.blocks import BLOCKS, Block
+from harness.page_texts import PageText
 from harness.results import ROOT
 
 __all__ = [
     "OLD",
     "ROOT",
     "differences",
-    "missing_markers",
+    "place_of",
     "rendered",
-    "text_in",
     "write",
     "written_at",
 ]
@@ -33,7 +33,6 @@ __all__ = [
 #: A figure is old after as many commits of what it measures.
 OLD = 200
 WRITTEN_AT = ROOT / "docs" / "figures.txt"
-_END = "<!-- end of figures -->"
 _WIDTH = 128
 
 
@@ -81,27 +80,16 @@ def _origin(block: Block, record: Mapping[str, Any], commit: str) -> str:
     return f"{origin}; **older than {OLD} commits of what it measures**" if age > OLD else origin
 
 
-def _marker(name: str) -> str:
-    return f"<!-- figures: {name} (scripts/figures) -->"
-
-
-def missing_markers() -> Iterator[str]:
-    """Yields the blocks that their pages have no place for."""
-    for name, block in BLOCKS.items():
-        text = (ROOT / block.page).read_text()
-        if text.count(_marker(name)) != 1 or _END not in text.partition(_marker(name))[2]:
-            yield f"{block.page}: {_marker(name)}"
-
-
-def text_in(page: str, name: str) -> str:
-    """Returns a block's text as a page has it."""
-    return page.partition(f"{_marker(name)}\n")[2].partition(_END)[0].strip()
+def place_of(name: str) -> PageText:
+    """Returns where a block's text is."""
+    begin = f"<!-- figures: {name} (scripts/figures) -->"
+    return PageText(ROOT / BLOCKS[name].page, begin, "<!-- end of figures -->")
 
 
 def differences(commit: str) -> Iterator[str]:
     """Yields the blocks whose text in the page is not that of the result."""
     for name, block in BLOCKS.items():
-        if text_in((ROOT / block.page).read_text(), name) != rendered(block, commit):
+        if place_of(name).read() != rendered(block, commit):
             yield f"{block.page}: {name} is not what {block.source} has: scripts/figures --write"
 
 
@@ -111,11 +99,7 @@ def write() -> None:
     if commit is None:
         raise RuntimeError("the ages of figures are counted in commits: git is needed")
     for name, block in BLOCKS.items():
-        path = ROOT / block.page
-        before, marker, rest = path.read_text().partition(f"{_marker(name)}\n")
-        assert marker, f"{block.page} has no place for {name}"
-        after = rest.partition(_END)[2]
-        path.write_text(f"{before}{marker}{rendered(block, commit)}\n{_END}{after}")
+        place_of(name).write(rendered(block, commit))
     WRITTEN_AT.write_text(f"{commit}\n")
 
 

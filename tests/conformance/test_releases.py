@@ -12,7 +12,7 @@ from shared_pathways_service.errors import VersionSkew
 
 
 def test_the_table_is_that_of_the_last_run() -> None:
-    assert releases.table_of_the_document() == releases.rendered(releases.load())
+    assert releases.TABLE.read() == releases.rendered(releases.load())
 
 
 def test_all_pairs_ran_and_passed_or_are_refused() -> None:
@@ -33,7 +33,7 @@ def test_all_pairs_ran_and_passed_or_are_refused() -> None:
 
 def test_the_table_of_versions() -> None:
     rows = [
-        row.split("|")[1:3] for row in releases.DOCUMENT.read_text().splitlines() if "| 0." in row
+        row.split("|")[1:3] for row in releases.TABLE.path.read_text().splitlines() if "| 0." in row
     ]
     told = {
         name.strip(): versions.strip()

@@ -31,14 +31,14 @@ def test_the_document_shows_the_recorded_results() -> None:
         pytest.skip("without git the page's commit is not known")
     commit = table.written_at()
     assert history.resolve(commit), "scripts/conformance --table writes the page at a known commit"
-    assert table.table_of_the_document() == table.rendered(results, commit)
+    assert table.TABLES.read() == table.rendered(results, commit)
     age = history.age(commit, table.MEASURED)
     assert age is not None
     assert age < COMMITS, "scripts/conformance --table"
 
 
 def test_the_document_shows_what_is_selected() -> None:
-    shown = table.table_of_the_document()
+    shown = table.TABLES.read()
     for suite in load_suites().values():
         for part, arguments in suite.parts.items():
             [row] = [
