@@ -1,18 +1,15 @@
-#!/usr/bin/env python3
 """Runs the demo and tests in fresh clones, on several Pythons and as several users.
 
 `scripts/matrix` finds the Pythons. Each row has a clone, an empty HOME, and a PATH with one Python
 alone; nothing of it is kept. Uses the standard library only.
 """
 
+# ruff: noqa: T201 - it is a program
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
-import json
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -22,7 +19,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from harness.results import ROOT, measured, write_result
+
 #: Variables that pip, TLS and numpy need on some machines.
 _KEPT = ("PIP_", "SSL_", "OPENBLAS_", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 #: Commands that other systems do not have, or that would reveal other Pythons.
@@ -159,18 +157,8 @@ def rows_of(pythons: Sequence[str], *, oldest_only: bool) -> list[Row]:
     return rows
 
 
-def provenance() -> dict[str, object]:
-    """Returns what was run, where and when."""
-    return {
-        "commit": _output(["git", "-C", str(ROOT), "rev-parse", "HEAD"]),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "cpu": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load_at_start": os.getloadavg()[0],
-    }
-
-
-def main() -> None:
+@measured()
+def main() -> int:
     """Runs the rows, prints their table, and fails if a step failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", action="append", required=True, help="an interpreter")
@@ -178,7 +166,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the results are kept, as JSON")
     parser.add_argument("--tests", default="--unit", help="arguments of scripts/test")
     given = parser.parse_args()
-    kept = provenance()
     demo = ["./scripts/demo"]
     results = []
     for row in rows_of(given.python, oldest_only=given.oldest):
@@ -193,12 +180,9 @@ def main() -> None:
         results.append(run(row, steps))
         print(table(results[-1:]).splitlines()[-1], flush=True)
     print(f"\n{table(results)}")
-    if given.out:
-        rows = [dataclasses.asdict(result) for result in results]
-        given.out.write_text(json.dumps({**kept, "rows": rows}, indent=1) + "\n")
-    if any(outcome != "passed" for result in results for outcome in result.steps.values()):
-        sys.exit(1)
+    write_result("matrix", [dataclasses.asdict(result) for result in results], given.out)
+    return int(any(step != "passed" for result in results for step in result.steps.values()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

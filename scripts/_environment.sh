@@ -6,6 +6,13 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
+# What can be made again.
+if [ -z "${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}}}" ]; then
+  echo "error: HOME is not set. hint: set it, or SPS_CACHE_DIR to a directory for what is downloaded." >&2
+  exit 2
+fi
+cache_directory="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/shared-pathways-service}"
+
 # From the oldest to the newest.
 supported_pythons=(3.11 3.12 3.13 3.14)
 
@@ -62,7 +69,7 @@ environment_at() {
   local python=$1 extra=$2 constraints=$3 key environment
   key=$({ "$python" -c 'import sys; print(sys.version, sys.prefix)'; echo "$extra" "$root"
           cat pyproject.toml "$constraints"; } | cksum | cut -d' ' -f1)
-  environment="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/venv-$key"
+  environment="$cache_directory/venv-$key"
   if [ ! -e "$environment/complete" ]; then
     set_up "$environment" "$@" || return 1
   fi
@@ -130,6 +137,6 @@ make_environment() {
 # (ADR 132).
 if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then
   unset PYTHONDONTWRITEBYTECODE
-  export PYTHONPYCACHEPREFIX="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/shared-pathways-service}/bytecode"
+  export PYTHONPYCACHEPREFIX="$cache_directory/bytecode"
 fi
 [ -z "$1" ] || make_environment "$1"
