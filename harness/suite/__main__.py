@@ -12,17 +12,27 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 from collections.abc import Sequence
 
 from harness.suite.phases import form_of, long_form, unit_form
 from harness.suite.run import Run
+from harness.suite.running import interrupt_all
 from shared_pathways_service.runtime.settings import Settings
+
+
+def terminated(*_: object) -> None:
+    """Ends what runs, as Ctrl-C does, so that no test goes on."""
+    interrupt_all()
+    raise KeyboardInterrupt
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the arguments name; returns the exit status."""
-    cores = os.cpu_count() or 1
+    # (Of a machine, a container may have a part.)
+    can_tell = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
     match list(arguments):
         case [] | ["--all"]:
             form = form_of(everything=bool(arguments), cores=cores)
@@ -33,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         case _:
             print(__doc__, file=sys.stderr)
             return 2
+    signal.signal(signal.SIGTERM, terminated)
     return Run(form, Settings.load().cache_dir / "test-runs").run()
 
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-import importlib.metadata
-import os
-import platform
 import re
 import sys
 from collections.abc import Sequence
@@ -20,17 +17,18 @@ from typing import Any
 
 import yaml
 
-from harness import history
+from harness.results import surroundings
 from harness.suite.records import Failure, TestResult
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["FILED", "Flake", "file_kept", "keep", "kept_flakes", "kept_in", "provenance"]
+__all__ = ["FILED", "PACKAGES", "Flake", "file_kept", "keep", "kept_flakes", "kept_in"]
 
 #: One file per test, in the repository.
 FILED = Path("tests/flakes")
 #: Lines of a failure that a filed entry has, from its end.
 _LINES = 60
-_PACKAGES = ("jax", "jaxlib", "grpcio", "pytest", "pytest-xdist", "hypothesis")
+#: Whose versions are kept.
+PACKAGES = ("jax", "jaxlib", "grpcio", "pytest", "pytest-xdist", "hypothesis")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,22 +48,6 @@ class Flake:
     alone_s: Sequence[float]
 
 
-def provenance() -> dict[str, Any]:
-    """Returns the commit, the versions and the machine of this run."""
-    return {
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-    }
-
-
-def _commit() -> str | None:
-    commit = history.head()
-    return f"{commit}-changed" if commit and history.is_changed() else commit
-
-
 def kept_in() -> Path:
     """Returns the directory in which failures are kept; it need not exist."""
     return Settings.load().cache_dir / "flakes"
@@ -83,7 +65,7 @@ def keep(flake: Flake) -> Path:
         "cpu_pressure": first.cpu_pressure,
         "seeds": dict(first.seeds),
         "alone_s": [round(seconds, 1) for seconds in flake.alone_s],
-        **provenance(),
+        **surroundings(PACKAGES),
         "failures": [
             {"when": failure.when, "text": failure.text, "output": _output(failure)}
             for failure in flake.result.failures
@@ -121,7 +103,7 @@ def file_kept(directory: Path) -> list[Path]:
 
 def _as_filed(entry: dict[str, Any]) -> dict[str, Any]:
     failure = entry["failures"][0]
-    names = ("phase", "workers", "load", "cpu_pressure", "seeds", "commit", "python", "versions")
+    names = ("phase", "workers", "load", "cpu_pressure", "seeds", "commit", "changed", "versions")
     return {
         "test": entry["test"],
         "filed": datetime.datetime.now(datetime.UTC).date(),

@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.results import surroundings
 from harness.suite import reruns, totals
-from harness.suite.flakes import Flake, keep, provenance
+from harness.suite.flakes import PACKAGES, Flake, keep
 from harness.suite.phases import Form, Phase, PlannedTest, chosen_by
 from harness.suite.records import Record, TestResult
 from harness.suite.running import collect, run_command, run_pytest, running
@@ -45,7 +46,7 @@ class Run:
         self._phases: list[dict[str, Any]] = []
         self._commands_passed = 0
         self._started = {
-            **provenance(),
+            **surroundings(PACKAGES),
             "date": now.isoformat(timespec="seconds"),
             "load_at_start": [round(load, 2) for load in os.getloadavg()],
         }

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from harness.suite.phases import PlannedTest
 from harness.suite.recorder import PLAN, RECORD
 from harness.suite.records import Record, read_record
 
-__all__ = ["collect", "run_command", "run_pytest", "running"]
+__all__ = ["collect", "interrupt_all", "run_command", "run_pytest", "running"]
+
+#: What was started and has not ended.
+_running: list[subprocess.Popen[bytes]] = []
 
 
 def run_pytest(
@@ -51,11 +56,10 @@ def _run(arguments: Sequence[str], output: Path | None, env: Mapping[str, str]) 
         file = None if output is None else stack.enter_context(output.open("w"))
         sys.stdout.flush()
         return _wait_for_end(
-            subprocess.Popen(
+            _start(
                 [sys.executable, "-m", "pytest", *arguments],
                 env={**os.environ, **env},
                 stdout=file,
-                stderr=None if file is None else subprocess.STDOUT,
             )
         )
 
@@ -71,7 +75,7 @@ def run_command(command: Sequence[str], output: Path) -> int:
     writer = subprocess.Popen(["tee", "-i", output], stdin=subprocess.PIPE)
     assert writer.stdin is not None
     with writer:
-        process = subprocess.Popen(command, stdout=writer.stdin, stderr=subprocess.STDOUT)
+        process = _start(command, stdout=writer.stdin)
         writer.stdin.close()
         return _wait_for_end(process)
 
@@ -88,11 +92,26 @@ def running(command: Sequence[str], output: Path) -> Iterator[None]:
         yield
         return
     with output.open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process = _start(command, stdout=log)
     try:
         yield
     finally:
         _wait_for_end(process)
+
+
+def _start(
+    command: Sequence[str], *, stdout: IO[Any] | None, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    errors = None if stdout is None else subprocess.STDOUT
+    process = subprocess.Popen(command, env=env, stdout=stdout, stderr=errors)
+    _running.append(process)
+    return process
+
+
+def interrupt_all() -> None:
+    """Interrupts what runs, as Ctrl-C does; who started it goes on to wait for its end."""
+    for process in _running:
+        process.send_signal(signal.SIGINT)
 
 
 def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
@@ -108,6 +127,7 @@ def _wait_for_end(process: subprocess.Popen[bytes]) -> int:
         except KeyboardInterrupt:
             is_interrupted = True
             continue
+        _running.remove(process)
         if is_interrupted:
             raise KeyboardInterrupt
         return status

@@ -50,13 +50,20 @@ class Ended:
         return sorted((self.root / "cache" / "flakes").glob("*"))
 
 
-def run_suite(root: Path, modules: Mapping[str, str], *, interrupt_at: Path | None = None) -> Ended:
+def run_suite(
+    root: Path,
+    modules: Mapping[str, str],
+    *,
+    interrupt_at: Path | None = None,
+    by: signal.Signals = signal.SIGINT,
+) -> Ended:
     """Runs a suite to its end.
 
     Args:
       root: An empty directory.
       modules: Sources by the name of the module.
-      interrupt_at: Ctrl-C is pressed when this file is there; None: never.
+      interrupt_at: The run is ended when this file is there; None: never.
+      by: Ctrl-C, or another signal, which the runner alone gets.
     """
     tests = root / "tests"
     tests.mkdir()
@@ -85,7 +92,7 @@ def run_suite(root: Path, modules: Mapping[str, str], *, interrupt_at: Path | No
     ) as process:
         if interrupt_at is not None:
             wait_until("the run to come to its test", interrupt_at.exists)
-            # A terminal sends it to all of its processes.
-            os.killpg(process.pid, signal.SIGINT)
+            # A terminal sends its signal to all of its processes.
+            (os.killpg if by == signal.SIGINT else os.kill)(process.pid, by)
         output, _ = process.communicate()
     return Ended(process.returncode, output, root)

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.results import surroundings
 from harness.suite import flakes
 from harness.suite.records import Failure, TestResult
 
 TEST = "tests/web/test_page.py::test_a_page[a/b-1 2]"
-provenance = flakes.provenance  # before `cache` replaces it
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPS_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(flakes, "provenance", lambda: PROVENANCE)
+    monkeypatch.setattr(flakes, "surroundings", lambda _packages: SURROUNDINGS)
 
 
-PROVENANCE = {"commit": "c0ffee", "python": "3.13.0", "versions": {"jax": "0.12.0"}}
+SURROUNDINGS = {"commit": "c0ffee", "changed": False, "versions": {"jax": "0.12.0"}}
 
 
 def flake(at: str, text: str = "E assert 1 == 2", test: str = TEST) -> flakes.Flake:
@@ -85,7 +85,7 @@ def test_tests_that_differ_in_a_sign_alone_have_entries_of_their_own(tmp_path: P
 
 def test_versions_are_known_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    found = provenance()
+    found = surroundings(flakes.PACKAGES)
     assert found["commit"] is None
     assert found["versions"]["jax"]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from harness.suite.phases import Form, PlannedTest, chosen_by, form_of, long_form, unit_form
@@ -182,7 +184,8 @@ def test_a_record_that_is_cut_off_is_read_to_its_end(tmp_path: Path) -> None:
     assert problems("unit", ["a"], 0, record) == ["unit: pytest ended with 0"]
 
 
-def test_an_interrupted_run_has_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_has_failed(tmp_path: Path, by: signal.Signals) -> None:
     mark = tmp_path / "mark"
     waits = f"""
         import time
@@ -192,7 +195,7 @@ def test_an_interrupted_run_has_failed(tmp_path: Path) -> None:
             Path({str(mark)!r}).touch()
             time.sleep(600)
     """
-    ended = run_suite(tmp_path, {"test_waits": waits}, interrupt_at=mark)
+    ended = run_suite(tmp_path, {"test_waits": waits}, interrupt_at=mark, by=by)
     assert ended.code == 1
     assert "FAILED the run was interrupted" in ended.output
     assert ended.last_line == "0 passed, 1 failed, 0 skipped"
