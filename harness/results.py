@@ -35,6 +35,7 @@ __all__ = [
     "measured",
     "measuring",
     "stamped",
+    "surroundings",
     "write_result",
 ]
 
@@ -125,23 +126,33 @@ class measured(contextlib.ContextDecorator):  # noqa: N801 - used like a functio
         current.close()
 
 
-def digest(rows: Any) -> str:
-    """Returns a digest of rows, which does not depend on how they are laid out in a file."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+def digest(record: Any) -> str:
+    """Returns a digest of a record, which does not depend on how it is laid out in a file.
+
+    A record's own digest, in its provenance, is left out.
+    """
+    if isinstance(record, dict) and "provenance" in record:
+        of = {name: value for name, value in record["provenance"].items() if name != "digest"}
+        record = {**record, "provenance": of}
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def stamped(
     rows: Mapping[str, Any],
     measurement: Measurement,
     repeats: Mapping[str, Sequence[float]] | None = None,
+    *,
+    earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns rows with their provenance.
+    """Returns rows with their provenance, and a digest of both.
 
     Args:
       rows: What is kept, as JSON has it.
       measurement: Of the run.
       repeats: The values of figures that were measured repeatedly, by name: of them the rounds and
         the spread are kept, which is the distance of the extremes as a part of the median.
+      earlier: The record of an earlier run whose rows are among these; its provenance is kept
+        beside that of this run.
     """
     plain = json.loads(json.dumps(dict(rows)))
     repeats = repeats or {}
@@ -151,27 +162,36 @@ def stamped(
         if len(values) > 1 and statistics.median(values)
     }
     provenance = {
-        "commit": history.head(),
-        "changed": history.is_changed(),
+        **surroundings(),
         "date": measurement.began.isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version()} | _versions(),
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
         "load_at_start": round(measurement.load, 2),
         "foreign_cpu": measurement.foreign_cpu(),
         "rounds": min((len(values) for values in repeats.values()), default=1),
         "spread": spread,
-        "digest": digest(plain),
     }
-    return {"provenance": provenance, **plain}
+    if earlier is not None:
+        of = dict(earlier.get("provenance") or {"commit": None})
+        others = of.pop("continues", [])
+        provenance["continues"] = others if of.get("date") == provenance["date"] else [*others, of]
+    record = {"provenance": provenance, **plain}
+    provenance["digest"] = digest(record)
+    return record
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
+def surroundings(packages: Sequence[str] = _PACKAGES) -> dict[str, Any]:
+    """Returns the commit, whether files differ from it, the versions and the machine."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return {
+        "commit": history.head(),
+        "changed": history.is_changed(),
+        "versions": versions,
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+    }
 
 
 def _cpu() -> str:
@@ -198,20 +218,13 @@ def write_result(
       result: What was measured.
       out: The file.
       repeats: As in `stamped`.
-      earlier: The record of an earlier run whose rows are in `result` as well; its provenance is
-        kept beside that of this run.
+      earlier: As in `stamped`.
     """
     if out is None:
         return
     current = measured.current
     assert current is not None, "what is kept is measured inside `measured`"
-    record = stamped({"benchmark": name, "result": result}, current, repeats)
-    if earlier is not None:
-        of = dict(earlier.get("provenance") or {"commit": None})
-        others = of.pop("continues", [])
-        if of.get("date") != record["provenance"]["date"]:
-            others = [*others, of]
-        record["provenance"]["continues"] = others
+    record = stamped({"benchmark": name, "result": result}, current, repeats, earlier=earlier)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=2) + "\n")
 
@@ -228,7 +241,7 @@ def errors(root: Path = ROOT, kept_before: Path = KEPT_BEFORE) -> Iterator[str]:
     """Yields a line for each kept result that is not as its tool wrote it."""
     before: dict[str, str] = tomllib.loads(kept_before.read_text())
     for name, rows in sorted(_kept(root)):
-        provenance = rows.pop("provenance", None) if isinstance(rows, dict) else None
+        provenance = rows.get("provenance") if isinstance(rows, dict) else None
         known = before.pop(name, None)
         if provenance is None:
             if known is None:

@@ -63,8 +63,14 @@ def edit(path: Path, change: Any) -> None:
     path.write_text(json.dumps(record))
 
 
-def test_an_edited_result_is_refused(kept: Path, tmp_path: Path) -> None:
-    edit(kept, lambda record: record["result"].update(ms=1.4))
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [("result", "ms", 1.4), ("provenance", "date", "2026-11-21"), ("provenance", "rounds", 30)],
+)
+def test_an_edited_result_is_refused(
+    kept: Path, tmp_path: Path, part: str, name: str, value: object
+) -> None:
+    edit(kept, lambda record: record[part].update({name: value}))
     [line] = errors(tmp_path)
     assert line.startswith("benchmarks/results/own.json is not what its tool wrote (digest)")
 
