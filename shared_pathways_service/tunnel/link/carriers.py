@@ -74,6 +74,11 @@ class TcpCarrier(asyncio.BufferedProtocol):
         """False: a far end waits for the near end's dials."""
         return False
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether its connection has been made, and may have been lost since."""
+        return self._transport is not None
+
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Sends bytes."""
         if not self._is_ending:

@@ -142,11 +142,11 @@ class FarEnd:
         await asyncio.gather(*(end.wait_closed() for end in ends))
         for entrance in list(self._entrances):
             entrance.carrier.close()
-        # (Those that finish take some seconds. Before Python 3.12, `Server.wait_closed` does not
-        # wait for them.)
+        # Those that finish take some seconds. (Before Python 3.12, `Server.wait_closed` does not
+        # wait for them, and what was accepted as the server closed never becomes a connection.)
         with contextlib.suppress(TimeoutError):
             async with within(timeouts.LINK_DRAIN):
-                while self._entrances:
+                while any(entrance.carrier.is_connected for entrance in self._entrances):
                     self._is_left.clear()
                     await self._is_left.wait()
         if self._server is not None:
