@@ -71,8 +71,8 @@ class Form:
 def form_of(*, everything: bool, cores: int) -> Form:
     """Returns what `scripts/test` runs, or `scripts/test --all`.
 
-    Tests of layer unit compute; those of layer local wait for a part of their time, and those of
-    layer testbed for most of it.
+    Tests of the layers unit and local wait for a part of their time, and those of layer testbed for
+    most of it.
     """
     local = Phase(name="local", layers=["local"], workers=cores + cores // 2)
     phases = [*unit_form(cores=cores).phases, local]
@@ -96,7 +96,7 @@ def form_of(*, everything: bool, cores: int) -> Form:
 
 def unit_form(*, cores: int) -> Form:
     """Returns what `scripts/test --unit` runs."""
-    return Form(phases=[Phase(name="unit", layers=["unit"], workers=cores)])
+    return Form(phases=[Phase(name="unit", layers=["unit"], workers=cores + cores // 2)])
 
 
 def long_form(*, seed: int, cores: int) -> Form:

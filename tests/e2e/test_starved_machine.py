@@ -14,7 +14,7 @@ import pytest
 from harness.embedded import embedded, pids
 from harness.programs import program
 
-pytestmark = [pytest.mark.heavy, pytest.mark.race, pytest.mark.real_starts]
+pytestmark = [pytest.mark.long, pytest.mark.heavy, pytest.mark.race, pytest.mark.real_starts]
 
 ROUNDS, ARRAYS = 3, 300
 #: Beside the processors there are.
