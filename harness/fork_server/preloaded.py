@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Collection
 
+from harness.fork_server.requests import SET_BY_JAX
 from harness.fork_server.shelf import Shelf
 
 __all__ = ["load"]
@@ -58,6 +59,10 @@ _JAX_CONFIG = "jax._src.config"
 def load(visible: Collection[str]) -> Shelf:
     """Loads everything; returns the shelf with all of it except for the visible modules."""
     shelf = Shelf()
+    for name, value in SET_BY_JAX.items():
+        # (A process that had imported JAX started this one. Its import here must set it again.)
+        if os.environ.get(name) == value:
+            del os.environ[name]
     before = dict(os.environ)
     # (A program that imports none of them has none of their filters.)
     with shelf.loading(), warnings.catch_warnings():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Start", "as_text", "environment_of", "limits_now", "program_of"]
+__all__ = ["SET_BY_JAX", "Start", "as_text", "environment_of", "limits_now", "program_of"]
 
 _REPOSITORY = str(Path(__file__).parents[2])
 #: Options of Python that a forked process can have, besides `-W`.
@@ -23,8 +23,8 @@ _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
     "TF_CPP_",
 )
-#: What JAX sets when it is imported, as the fork server has done, if nobody has set it before.
-_SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+#: What JAX sets when it is imported, if nobody has set it before, and what is read early.
+SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,6 +153,6 @@ def _is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
     path = environment.get("PYTHONPATH", "")
     if any(entry != _REPOSITORY for entry in path.split(os.pathsep) if entry):
         return False  # (it may have a sitecustomize)
-    environment, ours = {**_SET_BY_JAX, **environment}, {**_SET_BY_JAX, **ours}
+    environment, ours = {**SET_BY_JAX, **environment}, {**SET_BY_JAX, **ours}
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
     return all(environment.get(name) == ours.get(name) for name in names)

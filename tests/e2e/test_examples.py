@@ -81,8 +81,8 @@ def test_the_notebook_in_a_real_kernel(
     read = notebook()
     client = nbclient.NotebookClient(
         read,
-        timeout=DEADLINE_S,
-        iopub_timeout=DEADLINE_S,  # after it, what a cell displays is dropped
+        timeout=int(DEADLINE_S),
+        iopub_timeout=int(DEADLINE_S),  # after it, what a cell displays is dropped
         kernel_name="python3",
         resources={"metadata": {"path": str(own_directories)}},
     )
@@ -136,8 +136,8 @@ def test_a_displayed_connection_goes_with_what_happens(
 
     client = Client(
         shown,
-        timeout=DEADLINE_S,
-        iopub_timeout=DEADLINE_S,  # after it, what a cell displays is dropped
+        timeout=int(DEADLINE_S),
+        iopub_timeout=int(DEADLINE_S),  # after it, what a cell displays is dropped
         kernel_name="python3",
         resources={"metadata": {"path": str(own_directories)}},
     )

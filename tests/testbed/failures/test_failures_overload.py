@@ -104,7 +104,8 @@ def test_an_api_server_that_refuses_all(namespace: Namespace) -> None:
     path = testbed.directory / f"{namespace.name}-overloaded.kubeconfig"
     with faulty_way(testbed, lambda _method, _path: Fault(status=429, retry_after_s=1)) as url:
         write_kubeconfig(path, url, testbed.authority, user, namespace=namespace.name)
-        error = failure(namespace, PreflightError, kubeconfig=path)
+        # (It is asked until the time is over.)
+        error = failure(namespace, PreflightError, kubeconfig=path, timeout=20.0)
     assert "429" in error.message
     assert created(namespace) == []
     nothing_left(namespace)
