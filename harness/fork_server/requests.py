@@ -8,10 +8,11 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["SET_BY_JAX", "Start", "as_text", "environment_of", "limits_now", "program_of"]
+__all__ = ["SET_BY_JAX", "SITE", "Start", "as_text", "environment_of", "limits_now", "program_of"]
 
 _REPOSITORY = str(Path(__file__).parents[2])
 #: Options of Python that a forked process can have, besides `-W`.
@@ -23,6 +24,8 @@ _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
     "TF_CPP_",
 )
+#: What an interpreter imports before the program, if there is such a module.
+SITE = "sitecustomize"
 #: What JAX sets when it is imported, if nobody has set it before, and what is read early.
 SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
@@ -149,10 +152,22 @@ def ignored_now() -> list[int]:
     return [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN]
 
 
+def _adds_only(directory: str) -> bool:
+    """Whether a directory on PYTHONPATH has modules of its own, and none in place of another."""
+    if not Path(directory).is_absolute() or not Path(directory).is_dir():
+        return False
+    names = {path.name.partition(".")[0] for path in Path(directory).iterdir()} - {SITE}
+    return not any(
+        name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None
+        for name in names
+        if name.isidentifier()
+    )
+
+
 def _is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
-    path = environment.get("PYTHONPATH", "")
-    if any(entry != _REPOSITORY for entry in path.split(os.pathsep) if entry):
-        return False  # (it may have a sitecustomize)
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if any(entry != _REPOSITORY and not _adds_only(entry) for entry in path if entry):
+        return False
     environment, ours = {**SET_BY_JAX, **environment}, {**SET_BY_JAX, **ours}
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
     return all(environment.get(name) == ours.get(name) for name in names)

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import faulthandler
 import fcntl
+import importlib
 import io
 import os
 import resource
@@ -23,7 +24,7 @@ from typing import TextIO
 
 from harness.fork_server import client
 from harness.fork_server.process_title import show_as
-from harness.fork_server.requests import Program, Start, environment_of, program_of
+from harness.fork_server.requests import SITE, Program, Start, environment_of, program_of
 
 __all__ = [
     "become",
@@ -112,6 +113,7 @@ def run(program: Program) -> None:
     """
     code = 0
     try:
+        _customize()
         _run(program)
     except SystemExit as end:
         if not isinstance(end.code, int | None):
@@ -130,6 +132,14 @@ def run(program: Program) -> None:
     except (OSError, ValueError, AttributeError):
         sys.exit(code)  # (The interpreter reports it, and has an exit code for it.)
     os._exit(code & 0xFF)
+
+
+def _customize() -> None:
+    """Imports what PYTHONPATH has for this, as `site` does."""
+    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if any(Path(entry, f"{SITE}.py").exists() for entry in added if entry):
+        sys.modules.pop(SITE, None)
+        importlib.import_module(SITE)
 
 
 def _run(program: Program) -> None:

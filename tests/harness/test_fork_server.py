@@ -305,6 +305,27 @@ def test_a_forked_process_forks_its_own_and_leaves_no_server() -> None:
     assert server != pid
 
 
+@pytest.mark.usefixtures("is_forked")
+def test_a_process_imports_what_pythonpath_adds(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.customized = sys.orig_argv[-1]")
+    (tmp_path / "own_module.py").write_text("VALUE = 3")
+    code = "import own_module, sys; print(own_module.VALUE, sys.customized, 'jax' in sys.modules)"
+    command = [sys.executable, "-c", code, "word"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    forked, real = both(lambda: subprocess.check_output(command, env=env, text=True))
+    assert forked == real == "3 word False\n"
+
+
+@pytest.mark.parametrize("name", ["numpy.py", "json/__init__.py"])
+def test_a_module_in_place_of_another_is_imported(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("OTHER = True")
+    module = name.partition(".")[0].partition("/")[0]
+    code = f"import {module}; print({module}.OTHER)"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "True\n"
+
+
 def test_a_start_after_an_interrupted_one_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_channel: Any) -> None:
         raise KeyboardInterrupt
