@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.embedded import embedded, pids
 from harness.programs import program
 
@@ -74,5 +75,6 @@ def test_many_fetches_while_every_device_computes_and_the_machine_is_busy() -> N
         starve(proxy)
         with busy(BUSY + (os.cpu_count() or 1)):
             client.tell("go")
-            assert client.expect("done")["failed"] == []
+            # (Where the kernel groups no sessions, the busy processes leave it little.)
+            assert client.expect("done", deadline(480.0))["failed"] == []
         assert client.wait() == 0
