@@ -25,7 +25,8 @@ class PageText:
     def is_there(self) -> bool:
         """Whether the page has the place, once."""
         page = self.path.read_text()
-        return page.count(f"{self.begin}\n") == 1 and self.end in page.partition(self.begin)[2]
+        text, end, _ = page.partition(f"{self.begin}\n")[2].partition(self.end)
+        return page.count(f"{self.begin}\n") == 1 and bool(end) and "<!--" not in text
 
     def read(self) -> str:
         """Returns the text, without blanks around it."""

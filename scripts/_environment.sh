@@ -6,12 +6,16 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# What can be made again.
-if [ -z "${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}}}" ]; then
-  echo "error: HOME is not set. hint: set it, or SPS_CACHE_DIR to a directory for what is downloaded." >&2
-  exit 2
-fi
+# For what can be made again.
 cache_directory="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/shared-pathways-service}"
+
+# Ends the script if there is no such directory.
+need_cache_directory() {
+  if [ "$cache_directory" = /.cache/shared-pathways-service ]; then
+    echo "error: HOME is not set. hint: set it, or SPS_CACHE_DIR to a directory for what is downloaded." >&2
+    exit 2
+  fi
+}
 
 # From the oldest to the newest.
 supported_pythons=(3.11 3.12 3.13 3.14)
@@ -67,6 +71,7 @@ find_python() {
 # usage: environment_at PYTHON EXTRA CONSTRAINTS    (prints where it is)
 environment_at() {
   local python=$1 extra=$2 constraints=$3 key environment
+  need_cache_directory
   key=$({ "$python" -c 'import sys; print(sys.version, sys.prefix)'; echo "$extra" "$root"
           cat pyproject.toml "$constraints"; } | cksum | cut -d' ' -f1)
   environment="$cache_directory/venv-$key"
@@ -129,13 +134,14 @@ make_environment() {
     export PATH="$SPS_ENVIRONMENT/bin:$PATH"
     return
   fi
+  need_cache_directory
   python=$(find_python) || return 1
   environment=$(environment_at "$python" "$1" constraints.txt) || return 1
   export SPS_ENVIRONMENT="$environment" PATH="$environment/bin:$PATH"
 }
 # The scripts start Python often: without bytecode on disk, each start compiles all that it imports
 # (ADR 132).
-if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then
+if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] && [ "$cache_directory" != /.cache/shared-pathways-service ]; then
   unset PYTHONDONTWRITEBYTECODE
   export PYTHONPYCACHEPREFIX="$cache_directory/bytecode"
 fi

@@ -24,6 +24,7 @@ from harness.fork_server.requests import (
     as_text,
     environment_of,
     ignored_now,
+    is_plain,
     limits_now,
     program_of,
 )
@@ -58,7 +59,9 @@ class ForkClient:
         self, arguments: Sequence[str], environment: Mapping[str, str], wanted: Mapping[str, Any]
     ) -> int | None:
         """Returns the id of a process; None: it is to be started otherwise."""
-        if self.is_paused or program_of(arguments, environment, self._ours) is None:
+        if self.is_paused or program_of(arguments, environment) is None:
+            return None
+        if not is_plain(environment, self._ours):
             return None
         if not Path(wanted["directory"]).is_dir():
             return None  # (the caller gets the error)

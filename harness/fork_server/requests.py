@@ -12,7 +12,16 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["SET_BY_JAX", "SITE", "Start", "as_text", "environment_of", "limits_now", "program_of"]
+__all__ = [
+    "SET_BY_JAX",
+    "SITE",
+    "Start",
+    "as_text",
+    "environment_of",
+    "is_plain",
+    "limits_now",
+    "program_of",
+]
 
 _REPOSITORY = str(Path(__file__).parents[2])
 #: Options of Python that a forked process can have, besides `-W`.
@@ -26,7 +35,7 @@ _READ_EARLY = (
 )
 #: What an interpreter imports before the program, if there is such a module.
 SITE = "sitecustomize"
-#: What JAX sets when it is imported, if nobody has set it before, and what is read early.
+#: Variables that JAX's import sets unless they are set; XLA reads them when it is loaded.
 SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
@@ -91,17 +100,14 @@ def as_text(value: Any) -> str:
     return os.fsdecode(value)
 
 
-def program_of(
-    arguments: Sequence[str], environment: Mapping[str, str], ours: Mapping[str, str]
-) -> Program | None:
-    """Returns what a command line runs; None: it cannot be forked.
+def program_of(arguments: Sequence[str], environment: Mapping[str, str]) -> Program | None:
+    """Returns what a command line runs; None: not this interpreter, or not as a fork could.
 
     Args:
       arguments: Those of the command line.
       environment: The process's.
-      ours: The fork server's.
     """
-    if not arguments or arguments[0] != sys.executable or not _is_plain(environment, ours):
+    if not arguments or arguments[0] != sys.executable:
         return None
     flags = {"PYTHONUNBUFFERED", "PYTHONSAFEPATH"} & {n for n, v in environment.items() if v}
     is_safe, unbuffered = "PYTHONSAFEPATH" in flags, "PYTHONUNBUFFERED" in flags
@@ -154,17 +160,30 @@ def ignored_now() -> list[int]:
 
 def _adds_only(directory: str) -> bool:
     """Whether a directory on PYTHONPATH has modules of its own, and none in place of another."""
-    if not Path(directory).is_absolute() or not Path(directory).is_dir():
+    if not Path(directory).is_absolute():
         return False
-    names = {path.name.partition(".")[0] for path in Path(directory).iterdir()} - {SITE}
-    return not any(
-        name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None
-        for name in names
-        if name.isidentifier()
-    )
+    try:
+        files = {path.name for path in Path(directory).iterdir()} - {f"{SITE}.py", "__pycache__"}
+    except OSError:
+        return False
+    return not any(_is_module_elsewhere(name.partition(".")[0]) for name in files)
 
 
-def _is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
+def _is_module_elsewhere(name: str) -> bool:
+    if name == SITE or name in sys.stdlib_module_names:
+        return True
+    # (A directory without a module's code comes after all others of its name.)
+    spec = PathFinder.find_spec(name) if name.isidentifier() else None
+    return spec is not None and spec.loader is not None
+
+
+def is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
+    """Whether a fork of the server can have an environment.
+
+    Args:
+      environment: The process's.
+      ours: The fork server's.
+    """
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     if any(entry != _REPOSITORY and not _adds_only(entry) for entry in path if entry):
         return False

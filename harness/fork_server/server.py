@@ -8,7 +8,6 @@ for it: the nearest one above that adopts orphans.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -45,7 +44,7 @@ def run_requests(channel: socket.socket, environment: dict[str, str]) -> None:
       environment: The one that modules were loaded with.
     """
     start, descriptors = serve(channel)
-    program = startup.become(start, descriptors, environment)
+    program = startup.become(start, descriptors)
     if startup.starts_processes(program):
         ours, theirs = socket.socketpair()
         if os.fork() == 0:
@@ -107,8 +106,7 @@ def _fork_twice(channel: socket.socket, start: Start) -> int:
 def _stand_by(channel: socket.socket) -> None:
     """Lets go of all that belongs to the process that is served."""
     # (A stop of its group, as by Ctrl-Z, would outlast it here.)
-    with contextlib.suppress(PermissionError):  # it leads a session, and so a group of its own
-        os.setpgid(0, 0)
+    os.setpgid(0, 0)
     for number in _NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
     startup.close_all_but({0, 1, 2, channel.fileno()})

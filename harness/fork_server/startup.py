@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import faulthandler
 import fcntl
-import importlib
+import importlib.util
 import io
 import os
 import resource
@@ -19,6 +19,7 @@ import time
 import types
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TextIO
 
@@ -67,7 +68,7 @@ def take_signals(start: Start) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, start.blocked)
 
 
-def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, str]) -> Program:
+def become(start: Start, descriptors: Sequence[int]) -> Program:
     """Gives this process all else that was requested; returns its program."""
     _set_descriptors(descriptors, start.descriptors)
     for number, *wanted in start.limits:
@@ -83,7 +84,7 @@ def become(start: Start, descriptors: Sequence[int], loaded_with: Mapping[str, s
         [os.fsencode(word) for word in start.arguments],
         [os.fsencode(pair) for pair in start.environment],
     )
-    program = program_of(start.arguments, environment, loaded_with)
+    program = program_of(start.arguments, environment)
     assert program is not None, start.arguments
     sys.orig_argv[:] = start.arguments
     _open_streams(is_unbuffered=program.is_unbuffered)
@@ -124,8 +125,10 @@ def run(program: Program) -> None:
     # As the interpreter does first.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    # (Files that the program left open are closed with its variables, and so flushed.)
-    vars(sys.modules["__main__"]).clear()
+    if threading.active_count() == 1:
+        # (Files that the program's own variables hold open are flushed with them. Daemon threads
+        # would miss the variables: in an interpreter that ends they cannot run.)
+        vars(sys.modules["__main__"]).clear()
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -136,10 +139,16 @@ def run(program: Program) -> None:
 
 def _customize() -> None:
     """Imports what PYTHONPATH has for this, as `site` does."""
-    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if any(Path(entry, f"{SITE}.py").exists() for entry in added if entry):
-        sys.modules.pop(SITE, None)
-        importlib.import_module(SITE)
+    added = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    spec = PathFinder.find_spec(SITE, added)
+    if spec is None or spec.loader is None:
+        return
+    sys.modules[SITE] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program runs
+        text = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"Error in {SITE}; set PYTHONVERBOSE for traceback:\n{text}\n")
 
 
 def _run(program: Program) -> None:

@@ -30,7 +30,7 @@ def terminated(*_: object) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs what the arguments name; returns the exit status."""
-    # (Of a machine, a container may have a part.)
+    # (A process may be bound to a part of them.)
     can_tell = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
     match list(arguments):
@@ -44,6 +44,8 @@ def main(arguments: Sequence[str]) -> int:
             print(__doc__, file=sys.stderr)
             return 2
     signal.signal(signal.SIGTERM, terminated)
+    # (A shell lets what it runs in the background ignore it, and so would all that runs here.)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return Run(form, Settings.load().cache_dir / "test-runs").run()
 
 

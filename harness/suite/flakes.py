@@ -109,7 +109,7 @@ def _as_filed(entry: dict[str, Any]) -> dict[str, Any]:
         "filed": datetime.datetime.now(datetime.UTC).date(),
         "failed_at": [entry["failed_at"]],
         "explanation": "",
-        **{name: entry[name] for name in names},
+        **{name: entry[name] for name in names if name in entry},
         "failure": "\n".join(failure["text"].splitlines()[-_LINES:]),
         "output": "\n".join(failure["output"].splitlines()[-_LINES:]),
     }

@@ -12,12 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from harness.suite.phases import PlannedTest
 from harness.suite.recorder import PLAN, RECORD
 from harness.suite.records import Record, read_record
 
 __all__ = ["collect", "interrupt_all", "run_command", "run_pytest", "running"]
 
+#: For what a command has printed last.
+_OUTPUT_S = 10.0
 #: What was started and has not ended.
 _running: list[subprocess.Popen[bytes]] = []
 
@@ -74,10 +78,17 @@ def run_command(command: Sequence[str], output: Path) -> int:
     # (`tee` ignores an interrupt, so that it gets what the command says of it.)
     writer = subprocess.Popen(["tee", "-i", output], stdin=subprocess.PIPE)
     assert writer.stdin is not None
-    with writer:
-        process = _start(command, stdout=writer.stdin)
-        writer.stdin.close()
+    process = _start(command, stdout=writer.stdin)
+    writer.stdin.close()
+    try:
         return _wait_for_end(process)
+    finally:
+        try:
+            writer.wait(_OUTPUT_S)
+        except subprocess.TimeoutExpired:
+            # Something that the command left behind holds its output open.
+            writer.kill()
+            writer.wait()
 
 
 @contextlib.contextmanager
@@ -96,6 +107,8 @@ def running(command: Sequence[str], output: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if process.poll() is None:
+            print(f"== waiting for {' '.join(command)}: {output}", flush=True)
         _wait_for_end(process)
 
 
@@ -109,9 +122,13 @@ def _start(
 
 
 def interrupt_all() -> None:
-    """Interrupts what runs, as Ctrl-C does; who started it goes on to wait for its end."""
+    """Interrupts all that runs, as Ctrl-C does; who started it goes on to wait for its end."""
     for process in _running:
-        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid)
+            for one in [*started.children(recursive=True), started]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.send_signal(signal.SIGINT)
 
 
 def _wait_for_end(process: subprocess.Popen[bytes]) -> int:

@@ -115,7 +115,7 @@ BUFFER_LOOKUP = Timeout(0.5)
 CARRIER_FINISH = Timeout(2.0)
 #: The first bytes of a client of HTTP/2; checks that a proxy hangs up wait longer.
 LINK_CLIENT_SPEAKS = Timeout(0.5)
-#: The last bytes of a proxy.
+#: The last bytes of a proxy, and then the ends of the carriers.
 LINK_DRAIN = Timeout(2.0)
 #: The reading of a local socket that has bytes.
 LINK_SETTLE = Timeout(0.05)

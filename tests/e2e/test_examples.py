@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import nbformat
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = deadline(400.0)
+#: (A notebook's client takes whole seconds.)
+DEADLINE_S = int(deadline(400.0))
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ def test_the_notebook_in_a_real_kernel(
     read = notebook()
     client = nbclient.NotebookClient(
         read,
-        timeout=int(DEADLINE_S),
-        iopub_timeout=int(DEADLINE_S),  # after it, what a cell displays is dropped
+        timeout=DEADLINE_S,
+        iopub_timeout=DEADLINE_S,  # after it, what a cell displays is dropped
         kernel_name="python3",
         resources={"metadata": {"path": str(own_directories)}},
     )
@@ -136,8 +137,8 @@ def test_a_displayed_connection_goes_with_what_happens(
 
     client = Client(
         shown,
-        timeout=int(DEADLINE_S),
-        iopub_timeout=int(DEADLINE_S),  # after it, what a cell displays is dropped
+        timeout=DEADLINE_S,
+        iopub_timeout=DEADLINE_S,  # after it, what a cell displays is dropped
         kernel_name="python3",
         resources={"metadata": {"path": str(own_directories)}},
     )

@@ -75,8 +75,8 @@ class TcpCarrier(asyncio.BufferedProtocol):
         return False
 
     @property
-    def is_connected(self) -> bool:
-        """Whether its connection has been made, and may have been lost since."""
+    def was_connected(self) -> bool:
+        """Whether its connection was made."""
         return self._transport is not None
 
     def write(self, buffers: Sequence[Buffer]) -> None:

@@ -97,7 +97,7 @@ class FarEnd:
         self._connect = connect
         self._sessions: dict[bytes, _Session] = {}
         self._entrances: set[_Entrance] = set()
-        self._is_left = asyncio.Event()  # an entrance, by its carrier
+        self._entrance_left = asyncio.Event()
         self._handshakes: dict[_Entrance, None] = {}  # the oldest first
         self._server: asyncio.Server | None = None
 
@@ -146,9 +146,9 @@ class FarEnd:
         # wait for them, and what was accepted as the server closed never becomes a connection.)
         with contextlib.suppress(TimeoutError):
             async with within(timeouts.LINK_DRAIN):
-                while any(entrance.carrier.is_connected for entrance in self._entrances):
-                    self._is_left.clear()
-                    await self._is_left.wait()
+                while any(entrance.carrier.was_connected for entrance in self._entrances):
+                    self._entrance_left.clear()
+                    await self._entrance_left.wait()
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -176,7 +176,7 @@ class FarEnd:
         """Forgets a carrier."""
         self.end_handshake(entrance)
         self._entrances.discard(entrance)
-        self._is_left.set()
+        self._entrance_left.set()
 
     def forget_session(self, name: bytes) -> None:
         """Forgets a session that has ended."""

@@ -223,12 +223,13 @@ class UploadEnds:
         try:
             # (Its other connections may be about to break, and bytes may not be read yet.)
             await asyncio.sleep(_TOGETHER_PAUSE_S)
-            # (JAX's session has a connection of its own; another client's must not stay open.)
             watch = ending.watch
+            if watch.has_session or not watch.has_buffers:
+                await self._wait_for_uploads(ending)
+            # (JAX's session has a connection of its own. Another client's, with one for everything,
+            # must not wait for an upload that may never begin.)
             if watch.has_uploads or (watch.has_buffers and not watch.has_session):
                 await self._fail_an_upload(ending)
-            else:
-                await self._wait_for_uploads(ending)
         finally:
             self._loop.remove_reader(ending.local.fileno())
             ending.local.close()
@@ -258,7 +259,7 @@ class UploadEnds:
         while not ending.has_hung_up and any(
             each.is_failing or each.watch.has_uploads
             for each in self._endings
-            if each.watch.client == ending.watch.client
+            if each is not ending and each.watch.client == ending.watch.client
         ):
             await _news(ending)
 

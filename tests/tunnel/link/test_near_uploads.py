@@ -153,6 +153,21 @@ def test_a_session_without_uploads_ends_at_once_and_a_later_upload_alone() -> No
     with_client(test)
 
 
+@pytest.mark.parametrize("has_upload", [False, True])
+def test_one_connection_for_everything_ends(*, has_upload: bool) -> None:
+    async def test(_ends: UploadEnds, _session: Jax, both: Jax) -> None:
+        both.begin(SESSION_BEGIN + upload(5), answer(1) + answer(5))
+        if has_upload:
+            both.begin(upload(7))
+        both.end()
+        if has_upload:
+            assert await both.reset() == 7
+            both.socket.send(DISCONNECT)
+        assert await both.read() == b""
+
+    with_client(test)
+
+
 def test_downloads_fail_at_once_on_a_connection_that_stays_open() -> None:
     async def test(_ends: UploadEnds, session: Jax, buffers: Jax) -> None:
         # The first has its answer, the second a part of it.

@@ -175,10 +175,13 @@ class Relay:
 
     def close(self) -> None:
         self.flow.set()
-        for end in self._sockets:
+        with contextlib.suppress(OSError):
+            self._sockets[0].shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for end in self._sockets[1:]:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
+        for thread in self._threads[1:]:
             thread.join()
         for end in self._sockets:
             end.close()
