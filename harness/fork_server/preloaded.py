@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Collection
 
-from harness.fork_server.requests import SET_BY_JAX
+from harness.fork_server.requests import SET_BY_JAX, SET_BY_SPS
 from harness.fork_server.shelf import Shelf
 
 __all__ = ["load"]
@@ -63,6 +63,7 @@ def load(visible: Collection[str]) -> Shelf:
         # (A process that had imported JAX started this one. Its import here must set it again.)
         if os.environ.get(name) == value:
             del os.environ[name]
+    os.environ.update({**SET_BY_SPS, **os.environ})
     before = dict(os.environ)
     # (A program that imports none of them has none of their filters.)
     with shelf.loading(), warnings.catch_warnings():

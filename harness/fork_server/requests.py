@@ -14,6 +14,7 @@ from typing import Any, Self
 
 __all__ = [
     "SET_BY_JAX",
+    "SET_BY_SPS",
     "SITE",
     "Start",
     "as_text",
@@ -31,12 +32,16 @@ _UNDERSTOOD = frozenset({"PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONSAFEPATH"})
 #: Variables that are read before the first line of a program: they must be the fork server's.
 _READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "MKL_"),
-    "TF_CPP_",
+    *("GRPC_", "TF_CPP_"),
 )
 #: What an interpreter imports before the program, if there is such a module.
 SITE = "sitecustomize"
+#: JAX looks for plug-ins in it wherever it is.
+_PLUG_INS = "jax_plugins"
 #: Variables that JAX's import sets unless they are set; XLA reads them when it is loaded.
 SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+#: What `sps` sets before it imports gRPC, which reads it then.
+SET_BY_SPS = {"GRPC_VERBOSITY": "ERROR"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +175,7 @@ def _adds_only(directory: str) -> bool:
 
 
 def _is_module_elsewhere(name: str) -> bool:
-    if name == SITE or name in sys.stdlib_module_names:
+    if name in (SITE, _PLUG_INS) or name in sys.stdlib_module_names:
         return True
     # (A directory without a module's code comes after all others of its name.)
     spec = PathFinder.find_spec(name) if name.isidentifier() else None
@@ -187,6 +192,7 @@ def is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     if any(entry != _REPOSITORY and not _adds_only(entry) for entry in path if entry):
         return False
-    environment, ours = {**SET_BY_JAX, **environment}, {**SET_BY_JAX, **ours}
+    usual = {**SET_BY_JAX, **SET_BY_SPS}
+    environment, ours = {**usual, **environment}, {**usual, **ours}
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
     return all(environment.get(name) == ours.get(name) for name in names)

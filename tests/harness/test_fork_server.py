@@ -355,6 +355,7 @@ def test_other_ways_to_start_python_are_not_forked(monkeypatch: pytest.MonkeyPat
         ([executable, "-O", "-c", code], {}),
         ([executable, "-c", code], {"env": {**os.environ, "PYTHONHASHSEED": "1"}}),
         ([executable, "-c", code], {"env": {**os.environ, "PYTHONPATH": "/elsewhere"}}),
+        ([executable, "-c", code], {"env": {**os.environ, "GRPC_VERBOSITY": "INFO"}}),
         ([executable, "-c", code], {"preexec_fn": lambda: None}),
         (["/bin/sh", "-c", "echo real"], {}),
     ):
