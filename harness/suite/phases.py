@@ -82,7 +82,7 @@ def form_of(*, everything: bool, cores: int) -> Form:
             Phase(
                 name="testbed",
                 layers=["testbed"],
-                workers=3 * cores,
+                workers=2 * cores,
                 beside=[*compat, "--prepare"],
             ),
             Phase(name="long", layers=["long"], workers=cores),
