@@ -226,10 +226,11 @@ class UploadEnds:
             watch = ending.watch
             if watch.has_session or not watch.has_buffers:
                 await self._wait_for_uploads(ending)
-            # (JAX's session has a connection of its own. Another client's, with one for everything,
-            # must not wait for an upload that may never begin.)
-            if watch.has_uploads or (watch.has_buffers and not watch.has_session):
-                await self._fail_an_upload(ending)
+                # (JAX's session has a connection of its own. Another client's, with one for
+                # everything, must not wait for an upload that may never begin.)
+                if not watch.has_uploads:
+                    return
+            await self._fail_an_upload(ending)
         finally:
             self._loop.remove_reader(ending.local.fileno())
             ending.local.close()
