@@ -6,12 +6,13 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# For what can be made again.
-cache_directory="${SPS_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/shared-pathways-service}"
+# For what can be made again; empty where nothing names a place.
+cache_directory=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+cache_directory=${SPS_CACHE_DIR:-${cache_directory:+$cache_directory/shared-pathways-service}}
 
 # Ends the script if there is no such directory.
 need_cache_directory() {
-  if [ "$cache_directory" = /.cache/shared-pathways-service ]; then
+  if [ -z "$cache_directory" ]; then
     echo "error: HOME is not set. hint: set it, or SPS_CACHE_DIR to a directory for what is downloaded." >&2
     exit 2
   fi
@@ -141,7 +142,7 @@ make_environment() {
 }
 # The scripts start Python often: without bytecode on disk, each start compiles all that it imports
 # (ADR 132).
-if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] && [ "$cache_directory" != /.cache/shared-pathways-service ]; then
+if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] && [ -n "$cache_directory" ]; then
   unset PYTHONDONTWRITEBYTECODE
   export PYTHONPYCACHEPREFIX="$cache_directory/bytecode"
 fi
