@@ -59,11 +59,7 @@ _JAX_CONFIG = "jax._src.config"
 def load(visible: Collection[str]) -> Shelf:
     """Loads everything; returns the shelf with all of it except for the visible modules."""
     shelf = Shelf()
-    for name, value in SET_BY_JAX.items():
-        # (A process that had imported JAX started this one. Its import here must set it again.)
-        if os.environ.get(name) == value:
-            del os.environ[name]
-    os.environ.update({**SET_BY_SPS, **os.environ})
+    _set_what_is_read_early()
     before = dict(os.environ)
     # (A program that imports none of them has none of their filters.)
     with shelf.loading(), warnings.catch_warnings():
@@ -91,6 +87,15 @@ def load(visible: Collection[str]) -> Shelf:
     gc.collect()
     gc.freeze()
     return shelf
+
+
+def _set_what_is_read_early() -> None:
+    for name, value in SET_BY_JAX.items():
+        # (A process that had imported JAX started this one. Its import here must set it again.)
+        if os.environ.get(name) == value:
+            del os.environ[name]
+    for name, value in SET_BY_SPS.items():
+        os.environ.setdefault(name, value)
 
 
 def _configure_jax() -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "SET_BY_SPS",
     "SITE",
     "Start",
+    "added_paths",
     "as_text",
     "environment_of",
     "is_plain",
@@ -152,6 +153,11 @@ def environment_of(pairs: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
+def added_paths(environment: Mapping[str, str]) -> list[str]:
+    """Returns the entries of PYTHONPATH."""
+    return [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
 def limits_now() -> list[list[int]]:
     """Returns this process's resource limits: number, soft and hard."""
     numbers = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
@@ -189,8 +195,7 @@ def is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
       environment: The process's.
       ours: The fork server's.
     """
-    path = environment.get("PYTHONPATH", "").split(os.pathsep)
-    if any(entry != _REPOSITORY and not _adds_only(entry) for entry in path if entry):
+    if any(path != _REPOSITORY and not _adds_only(path) for path in added_paths(environment)):
         return False
     usual = {**SET_BY_JAX, **SET_BY_SPS}
     environment, ours = {**usual, **environment}, {**usual, **ours}

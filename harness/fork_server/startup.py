@@ -25,7 +25,14 @@ from typing import TextIO
 
 from harness.fork_server import client
 from harness.fork_server.process_title import show_as
-from harness.fork_server.requests import SITE, Program, Start, environment_of, program_of
+from harness.fork_server.requests import (
+    SITE,
+    Program,
+    Start,
+    added_paths,
+    environment_of,
+    program_of,
+)
 
 __all__ = [
     "become",
@@ -139,8 +146,7 @@ def run(program: Program) -> None:
 
 def _customize() -> None:
     """Imports what PYTHONPATH has for this, as `site` does."""
-    added = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    spec = PathFinder.find_spec(SITE, added)
+    spec = PathFinder.find_spec(SITE, added_paths(os.environ))
     if spec is None or spec.loader is None:
         return
     sys.modules[SITE] = module = importlib.util.module_from_spec(spec)
@@ -226,5 +232,4 @@ def _set_path(program: Program, environment: Mapping[str, str]) -> None:
         first = [{"-c": "", "-m": str(Path.cwd())}.get(program.kind) or ""]
         if program.kind == "file":
             first = [str(Path(program.name).absolute().parent)]
-    added = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    sys.path[:] = [*first, *added, *_path[1:]]
+    sys.path[:] = [*first, *added_paths(environment), *_path[1:]]

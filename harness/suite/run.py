@@ -93,13 +93,9 @@ class Run:
                 self.directory / f"{phase.name}.jsonl",
                 env=phase.env,
             )
+            took = _since(began)
         self._phases.append(
-            {
-                "name": phase.name,
-                "workers": phase.workers,
-                "tests": len(tests),
-                **_since(began),
-            }
+            {"name": phase.name, "workers": phase.workers, "tests": len(tests), **took}
         )
         self._results |= {
             test: (phase, result) for test, result in record.results.items() if test in tests
