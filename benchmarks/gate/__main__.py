@@ -55,7 +55,7 @@ _PACKAGE = "shared_pathways_service"
 PARTS: Mapping[str, Part] = {
     "connect": Part(
         rounds=4,
-        expected={"connect()": 4.5},
+        expected={"connect()": 0.8},
         slowed=f"{_PACKAGE}.connection.connection:Connection.start",
     ),
     "proxy": Part(

@@ -332,7 +332,11 @@ def elastic(rounds: int) -> Rounds:
 
 
 def connect(rounds: int) -> Rounds:
-    """connect() to a running service, to the start of a Python process that imports grpcio."""
+    """connect() to a running service, to the start of a Python process that imports JAX.
+
+    (Both read many modules. To a process that imports few, connect() takes twice as long on a
+    machine whose memory is busy as on a quiet one.)
+    """
     from shared_pathways_service import isc_pathways
 
     began = time.perf_counter()
@@ -351,7 +355,7 @@ def connect(rounds: int) -> Rounds:
 
     def started() -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import grpc, asyncio"], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-c", "import jax"], check=True, cwd=ROOT)
         return time.perf_counter() - began
 
     with own_service("tpuv6e:2x2=1", spares=0):
