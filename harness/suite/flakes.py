@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 import yaml
 
 from harness.results import surroundings
-from harness.suite.records import Failure, TestResult
+from harness.suite.records import Failure, TestResult, file_name_of
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["FILED", "PACKAGES", "Flake", "file_kept", "keep", "kept_flakes", "kept_in"]
@@ -74,7 +72,7 @@ def keep(flake: Flake) -> Path:
     directory = kept_in()
     directory.mkdir(parents=True, exist_ok=True)
     moment = first.at.partition("+")[0].replace(":", "")
-    path = directory / f"{_slug(flake.result.test)}.{moment}.yaml"
+    path = directory / f"{file_name_of(flake.result.test)}.{moment}.yaml"
     path.write_text(_dump(entry))
     return path
 
@@ -89,7 +87,7 @@ def file_kept(directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for path, entry in kept_flakes().items():
-        filed = directory / f"{_slug(entry['test'])}.yaml"
+        filed = directory / f"{file_name_of(entry['test'])}.yaml"
         if filed.exists():
             known = yaml.safe_load(filed.read_text())
             known["failed_at"] = sorted({*known["failed_at"], entry["failed_at"]})
@@ -117,13 +115,6 @@ def _as_filed(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _output(failure: Failure) -> str:
     return "\n".join(f"--- {heading}\n{text}" for heading, text in failure.output)
-
-
-def _slug(test: str) -> str:
-    """Returns a test's name for a file, with a digest: two tests may differ in a sign alone."""
-    name = test.removeprefix("tests/").replace(".py::", "-")
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:120]
-    return f"{plain}-{hashlib.sha256(test.encode()).hexdigest()[:6]}"
 
 
 class _Dumper(yaml.SafeDumper):

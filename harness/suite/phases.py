@@ -74,8 +74,8 @@ def form_of(*, everything: bool, cores: int) -> Form:
     Tests of the layers unit and local wait for a part of their time, and those of layer testbed for
     most of it.
     """
-    local = Phase(name="local", layers=["local"], workers=cores + cores // 2)
-    phases = [*unit_form(cores=cores).phases, local]
+    [unit] = unit_form(cores=cores).phases
+    phases = [unit, Phase(name="local", layers=["local"], workers=unit.workers)]
     compat = ["scripts/compat", "--short"]
     if everything:
         phases += [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Failure", "Record", "TestResult", "read_record"]
+__all__ = ["Failure", "Record", "TestResult", "file_name_of", "read_record"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,3 +118,9 @@ def _result(test: str, reports: Iterable[Mapping[str, Any]]) -> TestResult:
         reason=skips[0]["text"] if skips else "",
         failures=failures,
     )
+
+def file_name_of(test: str) -> str:
+    """Returns a test's name for a file, with a digest: two tests may differ in a sign alone."""
+    name = test.removeprefix("tests/").replace(".py::", "-")
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:120]
+    return f"{plain}-{hashlib.sha256(test.encode()).hexdigest()[:6]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.suite.records import file_name_of
 from harness.suite.running import run_pytest
 
 __all__ = ["MOST", "TIMES", "seconds_alone"]
@@ -28,7 +29,7 @@ def seconds_alone(
     """
     seconds = []
     for number in range(1, TIMES + 1):
-        name = f"alone-{number}-{abs(hash(test)):x}"
+        name = f"alone-{number}-{file_name_of(test)}"
         log = directory / f"{name}.log"
         status, record = run_pytest(
             [*options, test], directory / f"{name}.jsonl", output=log, env=env
