@@ -30,7 +30,6 @@ from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.launching import launch
 
-_FAILED = pytest.StashKey[bool]()
 #: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
 IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
 
@@ -67,8 +66,10 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed:
-        item.stash[_FAILED] = True
+    made = item.funcargs.get("namespace") if isinstance(item, pytest.Function) else None
+    if report.failed and report.when == "call" and isinstance(made, Namespace):
+        with contextlib.suppress(Exception):  # the test's own failure counts
+            report.sections.append((f"namespace {made.name}", made.diagnostics()))
     return report
 
 
@@ -96,13 +97,10 @@ def own_testbed(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Te
 
 
 @pytest.fixture
-def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+def namespace(testbed: Testbed) -> Iterator[Namespace]:
     """A namespace of the test's own, with one node that has no TPUs."""
     with new_namespace(testbed) as made:
         yield made
-        if request.node.stash.get(_FAILED, False):
-            say = sayer(request.config)
-            say(f"{request.node.nodeid} failed; namespace {made.name}:\n{made.diagnostics()}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

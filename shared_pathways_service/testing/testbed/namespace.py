@@ -161,8 +161,17 @@ class Namespace:
     # ---- what went wrong
 
     def diagnostics(self) -> str:
-        """Returns diagnostics of a failed test, for people: pods, events, logs."""
+        """Returns diagnostics of a failed test, for people: nodes, Jobs, pods, logs, events."""
         lines = []
+        for node in self.testbed.api.items("/api/v1/nodes"):
+            if node["metadata"]["name"].startswith(self.name):
+                ready = [c for c in node["status"].get("conditions", ()) if c["type"] == "Ready"]
+                lines.append(
+                    f"node {node['metadata']['name']}: Ready={[c['status'] for c in ready]}, "
+                    f"taints {[t['key'] for t in node['spec'].get('taints', ())]}"
+                )
+        for job in self.items("batch/v1/jobs"):
+            lines.append(f"job {job['metadata']['name']}: {job.get('status')}")
         for pod in self.items("pods"):
             name, status = pod["metadata"]["name"], pod.get("status", {})
             where = pod["spec"].get("nodeName", "no node")
