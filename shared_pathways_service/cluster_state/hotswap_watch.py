@@ -6,7 +6,7 @@ Consumes events and records times; the caller passes the clock.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 from shared_pathways_service.cluster_state.pods import condition
@@ -74,8 +74,9 @@ class HotswapWatch:
         self._pods: dict[str, dict[str, _Pod]] = {name: {} for name in self._crews}
         #: The pods of each crew when the disruption began.
         self._before: dict[str, set[str]] = {}
-        #: The node pools of the higher crew at that time.
-        self._had: set[str] = set()
+        #: The nodes of the higher crew at that time, and their pools.
+        self._nodes_then: set[str] = set()
+        self._pools_then: set[str] = set()
         self._pools: dict[str, str] = {}
         self._silent: set[str] = set()
         self._began = False
@@ -91,7 +92,8 @@ class HotswapWatch:
             self._silent.discard(name)
         else:
             self._silent.add(name)
-            if self._began and self._uses(name):
+            # (Its pods may have gone first: nodes and pods are followed separately.)
+            if self._began and (name in self._nodes_then or self._uses(name)):
                 self._mark("not_ready", at_s)
 
     def take_pod(self, pod: Object, at_s: float, *, gone: bool = False) -> None:
@@ -111,7 +113,8 @@ class HotswapWatch:
     def begun(self) -> None:
         """Starts to detect disruptions: from now on losses of pods count."""
         self._before = {name: set(pods) for name, pods in self._pods.items()}
-        self._had = set(self.pools_of(self.high.name))
+        self._nodes_then = {pod.node for pod in self._bound(self.high.name)}
+        self._pools_then = set(self.pools_of(self.high.name))
         self._began = True
         self.moments = {}
 
@@ -137,7 +140,18 @@ class HotswapWatch:
     def broken_pools(self) -> list[str]:
         """Returns the node pools of the higher crew with a node that is not ready."""
         silent = {self._pools.get(node, "") for node in self._silent}
-        return sorted(silent & self._had)
+        return sorted(silent & self._pools_then)
+
+    def entered(self, nodes: Container[str]) -> list[str]:
+        """Returns those of these nodes that got a pod of a crew since the disruption began."""
+        return sorted(
+            {
+                pod.node
+                for crew, pods in self._pods.items()
+                for uid, pod in pods.items()
+                if pod.node in nodes and not pod.leaving and uid not in self._before.get(crew, ())
+            }
+        )
 
     def seconds(self, phase: str, since: str) -> float | None:
         """Returns the seconds between two phases; None if one did not occur."""

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.cluster_state.hotswap_watch import PHASES, Crew, HotswapWatch
@@ -125,6 +125,12 @@ class Hotswap:
         await self._wait_until(
             lambda: "not_ready" in moments or "lost" in moments, PHASES["lost"], timeout_s
         )
+        if "not_ready" not in moments:
+            # A pod's loss may be seen before that of its node, which came first.
+            found = await self._api.get(collection("nodes"), params={"labelSelector": NODE_POOL})
+            for node in found.get("items") or ():
+                self.seen.take_node(node, time.monotonic())
+            self._report_phases()
         closed = [
             node
             for pool in self.seen.broken_pools()
@@ -135,8 +141,18 @@ class Hotswap:
         return closed
 
     async def wait_until_back(self, *, timeout_s: float) -> None:
-        """Waits until the higher JobSet is ready again."""
-        await self._wait_for_phase("ready", timeout_s)
+        """Waits until the higher JobSet is ready again.
+
+        Pods that were placed on a pool while it was being cordoned are evicted meanwhile: the
+        others of their slice find no room there.
+        """
+
+        async def leave_closed() -> None:
+            await evict_pods(self._api, self.seen.entered(self.closed))
+
+        await self._wait_until(
+            lambda: "ready" in self.seen.moments, PHASES["ready"], timeout_s, leave_closed
+        )
 
     async def restore(self, nodes: Sequence[str], *, timeout_s: float) -> None:
         """Uncordons nodes, and waits until the lower JobSet is ready."""
@@ -211,13 +227,22 @@ class Hotswap:
     async def _wait_for_phase(self, phase: str, timeout_s: float) -> None:
         await self._wait_until(lambda: phase in self.seen.moments, PHASES[phase], timeout_s)
 
-    async def _wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float) -> None:
+    async def _wait_until(
+        self,
+        is_so: Callable[[], bool],
+        what: str,
+        timeout_s: float,
+        meanwhile: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """Waits until something is so; calls `meanwhile` first and after each change."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not is_so():
                     self._changed.clear()
                     if self._failure is not None:
                         raise self._failure
+                    if meanwhile is not None:
+                        await meanwhile()
                     await self._changed.wait()
         except TimeoutError as error:
             raise ServiceNotReady(

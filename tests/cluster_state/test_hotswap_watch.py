@@ -96,6 +96,29 @@ def test_a_vanished_node_is_distinguished_from_an_irrelevant_one() -> None:
     assert seen.broken_pools() == []
 
 
+def test_a_node_whose_pods_are_seen_to_go_first() -> None:
+    seen = watching()
+    seen.begun()
+    seen.take_pod(of("high", "h1", "n1"), 4, gone=True)
+    seen.take_pod(of("high", "h2", "", ready=False), 5)
+    assert seen.broken_pools() == []
+    seen.take_node(node("n1", "p1", ready=False), 6)
+    assert seen.broken_pools() == ["p1"]
+    assert seen.moments == {"disrupted": 4, "lost": 4, "created": 5, "not_ready": 6}
+
+
+def test_pods_that_enter_a_node_are_seen() -> None:
+    seen = watching()
+    seen.begun()
+    assert seen.entered({"n0", "n1", "n2"}) == []
+    seen.take_pod(of("high", "h2", "n1", ready=False), 5)
+    seen.take_pod(of("low", "l1", "n0", ready=False), 5)
+    assert seen.entered({"n1", "n2"}) == ["n1"]
+    assert seen.entered({"n0", "n1", "n2"}) == ["n0", "n1"]
+    seen.take_pod(of("high", "h2", "n1", ready=False, deleted=True), 6)
+    assert seen.entered({"n1", "n2"}) == []
+
+
 def test_what_somebody_else_does_begins_when_it_is_seen() -> None:
     seen = watching()
     seen.begun()
