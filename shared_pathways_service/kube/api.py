@@ -45,11 +45,13 @@ class KubeApi:
     Attributes:
       access: The server and the user.
       trouble: Why a request is tried again; empty once one has succeeded.
+      on_trouble: Called with `trouble` whenever there is some after there was none.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
         self.access = access
         self.trouble = ""
+        self.on_trouble: Callable[[str], object] | None = None
         self._transport = Transport(access)
 
     async def __aenter__(self) -> Self:
@@ -145,7 +147,9 @@ class KubeApi:
                     if isinstance(error, ApiError):
                         error.may_have_succeeded = attempt > 0
                     raise
-                self.trouble = cause
+                was_fine, self.trouble = not self.trouble, cause
+                if was_fine and self.on_trouble is not None:
+                    self.on_trouble(cause)
             else:
                 self.trouble = ""
                 return answer

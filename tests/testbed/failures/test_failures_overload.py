@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from harness.programs import Program, program
 from harness.testbed.clients import PRELUDE, deployed, nothing_left, tenant
-from shared_pathways_service.errors import PreflightError
+from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.testing.testbed import Namespace
 from shared_pathways_service.testing.testbed.kubeconfig import write_kubeconfig
 from tests.testbed.failing import created, failure
@@ -105,7 +106,7 @@ def test_an_api_server_that_refuses_all(namespace: Namespace) -> None:
     with faulty_way(testbed, lambda _method, _path: Fault(status=429, retry_after_s=1)) as url:
         write_kubeconfig(path, url, testbed.authority, user, namespace=namespace.name)
         # (It is asked until the time is over.)
-        error = failure(namespace, PreflightError, kubeconfig=path, timeout=20.0)
-    assert "429" in error.message
+        error = failure(namespace, ServiceNotReady, kubeconfig=path, timeout=20.0)
+    assert re.search(r"was not ready within 20 s: .*429", error.message), error.message
     assert created(namespace) == []
     nothing_left(namespace)
