@@ -60,7 +60,8 @@ def wait_text(event: Event) -> str | None:
         return f"{_WAITING[type(event)]}: {event.reason}"
     if not isinstance(event, tenants.TenantQueued):
         return _STEPS.get(type(event))
-    text = f"in the queue at position {event.position}"
+    # (Google's resource manager reports no positions.)
+    text = "in the queue" + ("" if event.position is None else f" at position {event.position}")
     if event.reason:
         text += f": {event.reason}"
     return f"{text}; {holdings(event.holders)}" if event.holders else text

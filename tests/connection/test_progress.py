@@ -34,6 +34,11 @@ def test_the_queue_is_shown_with_position_and_holders() -> None:
     )
 
 
+def test_a_queue_without_positions() -> None:
+    waits = Event.of("tenant.queued", source="rm", reason="other connections hold all slices")
+    assert wait_text(waits) == "in the queue: other connections hold all slices"
+
+
 @pytest.mark.parametrize(("pod", "words"), [("", "Work goes on"), ("p-x", "tunnel is lost")])
 def test_a_lost_agent_takes_a_tunnel_with_it(pod: str, words: str) -> None:
     out = io.StringIO()

@@ -51,7 +51,15 @@ ASKS = """
 """
 
 HOLDS = """
-with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, queue_timeout=300.0):
+queued = []
+def note(event):
+    if event.kind == "tenant.queued" and not queued:
+        queued.append(event)
+        say("queued")
+
+with connecting(
+    expected_tpu_instances={"tpuv6e:2x2": 1}, queue_timeout=300.0, on_event=note
+):
     import jax, jax.numpy as jnp
     say("runs", value=float(jnp.arange(4.0).sum()))
     wait_for("leave")
@@ -146,11 +154,12 @@ def test_the_slices_of_a_killed_client_go_to_the_next_one(namespace: Namespace) 
     namespace.add_nodes({KIND: 1}, cpu_nodes=0)
     deploy_service(namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE)
     # The killed client's proxy serves nobody else; its agent deletes it, and a new one begins.
-    with client(namespace, HOLDS) as first, client(namespace, HOLDS) as second:
-        holder = first.expect("runs")
-        assert holder["value"] == 6.0
-        first.signal(signal.SIGKILL)
-        assert second.expect("runs")["value"] == 6.0
-        second.tell("leave")
-        assert second.wait() == 0
+    with client(namespace, HOLDS) as first:
+        assert first.expect("runs")["value"] == 6.0
+        with client(namespace, HOLDS) as second:
+            second.expect("queued")
+            first.signal(signal.SIGKILL)
+            assert second.expect("runs")["value"] == 6.0
+            second.tell("leave")
+            assert second.wait() == 0
     nothing_left(namespace)
