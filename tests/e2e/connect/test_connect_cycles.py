@@ -9,8 +9,6 @@ from harness.programs import program
 
 pytestmark = pytest.mark.real_starts
 
-CYCLES = 20
-
 SOURCE = """
 import gc, warnings
 import jax, jax.numpy as jnp, numpy as np
@@ -55,11 +53,12 @@ say("first", **usage())
 for n in range(1, CYCLES):
     work(n)
 say("last", **usage())
-""".replace("CYCLES", str(CYCLES))
+"""
 
 
-def test_twenty_connections_of_one_process_leave_nothing() -> None:
-    with embedded(2), program(SOURCE) as client:
+@pytest.mark.parametrize("cycles", [4, pytest.param(20, marks=pytest.mark.long)])
+def test_connections_of_one_process_leave_nothing(cycles: int) -> None:
+    with embedded(2), program(SOURCE.replace("CYCLES", str(cycles))) as client:
         first = client.expect("first")
         last = client.expect("last", timeout=240.0)
         assert client.wait() == 0
