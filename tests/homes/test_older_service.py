@@ -81,7 +81,7 @@ class OldService:
         self._over.set()
         for news in (self._events, self._proxy):
             news.put(None)
-        self._server.stop(None).wait(DEADLINE_S)
+        assert self._server.stop(None).wait(DEADLINE_S)
         self._threads.shutdown()
         for path in self._paths.leftovers():
             path.unlink()

@@ -85,7 +85,7 @@ def _serving(answer: _Answer, directory: Path) -> Iterator[str]:
         server.add_insecure_port(address)
         server.start()
         yield address
-        server.stop(0).wait(DEADLINE_S)
+        assert server.stop(0).wait(DEADLINE_S)
 
 
 def test_it_greets_first_and_says_goodbye_last(
@@ -145,7 +145,7 @@ def test_it_does_not_wait_for_a_resource_manager_that_hangs(own_directories: Pat
 
     def answer(_: object, _context: object) -> Iterator[pb.TenantUpdate]:
         yield _WELCOME
-        hangs.wait(DEADLINE_S)
+        assert hangs.wait(DEADLINE_S)
 
     owner = _Owner()
     with _serving(answer, own_directories) as address:

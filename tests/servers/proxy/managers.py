@@ -23,7 +23,7 @@ def serving(manager: pb_grpc.ResourceManagerServicer, address: str) -> Iterator[
         server.add_insecure_port(address)
         server.start()
         yield address
-        server.stop(0).wait(DEADLINE_S)
+        assert server.stop(0).wait(DEADLINE_S)
 
 
 class _Idle:

@@ -34,7 +34,7 @@ class OldManager:
         self._server.start()
 
     def close(self) -> None:
-        self._server.stop(None).wait(DEADLINE_S)
+        assert self._server.stop(None).wait(DEADLINE_S)
         self._threads.shutdown()
 
     def _note_bye(self, received: Any) -> None:

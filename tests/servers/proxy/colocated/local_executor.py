@@ -82,4 +82,4 @@ def local_executor() -> Iterator[LocalExecutor]:
         executor.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         yield executor
-        server.stop(None).wait(DEADLINE_S)
+        assert server.stop(None).wait(DEADLINE_S)

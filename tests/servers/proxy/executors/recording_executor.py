@@ -84,4 +84,4 @@ def recording_executor() -> Iterator[RecordingExecutor]:
         server.start()
         yield executor
         executor.end()
-        server.stop(None).wait(DEADLINE_S)
+        assert server.stop(None).wait(DEADLINE_S)
