@@ -72,21 +72,21 @@ def form_of(*, everything: bool, cores: int) -> Form:
     """Returns what `scripts/test` runs, or `scripts/test --all`.
 
     Tests of the layers unit and local wait for a part of their time, and those of layer testbed for
-    most of it.
+    most of it, in which others can compute.
     """
-    [unit] = unit_form(cores=cores).phases
-    phases = [unit, Phase(name="local", layers=["local"], workers=unit.workers)]
     compat = ["scripts/compat", "--short"]
     if everything:
-        phases += [
+        phases = [
             Phase(
-                name="testbed",
-                layers=["testbed"],
-                workers=2 * cores,
+                name="tests",
+                layers=["unit", "local", "testbed"],
+                workers=2 * cores + cores // 2,
                 beside=[*compat, "--prepare"],
             ),
             Phase(name="long", layers=["long"], workers=cores),
         ]
+    else:
+        phases = [Phase(name="tests", layers=["unit", "local"], workers=cores + cores // 2)]
     layers = [layer for phase in phases for layer in phase.layers]
     heavy = Phase(name="heavy", layers=layers, heavy=True, workers=1)
     gate = [sys.executable, "-m", "benchmarks.gate"]
@@ -118,11 +118,25 @@ def long_form(*, seed: int, cores: int) -> Form:
 
 
 def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
-    """Returns the tests of a phase, in the order of their collection."""
-    return [
-        test
-        for test, planned in plan.items()
-        if planned.layer in phase.layers
-        and planned.heavy == phase.heavy
-        and (planned.is_property or not phase.properties_only)
-    ]
+    """Returns the tests of a phase by module, with the modules of its layers spread evenly.
+
+    So what waits runs beside what computes: each process of pytest gets a part of the list.
+    """
+    modules: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
+    for test, planned in plan.items():
+        if (
+            planned.layer in phase.layers
+            and planned.heavy == phase.heavy
+            and (planned.is_property or not phase.properties_only)
+        ):
+            module = test.partition("::")[0]
+            if module not in modules:
+                layers.setdefault(planned.layer, []).append(module)
+            modules.setdefault(module, []).append(test)
+    places = {
+        module: (number + 0.5) / len(of_layer)
+        for of_layer in layers.values()
+        for number, module in enumerate(of_layer)
+    }
+    return [test for module in sorted(modules, key=places.__getitem__) for test in modules[module]]

@@ -69,10 +69,10 @@ def test_phases_and_totals(tmp_path: Path) -> None:
     lines = ended.output.splitlines()
     assert lines.count("        3  no such machine") == 1
     [results] = (tmp_path / "cache" / "test-runs").iterdir()
-    assert {path.name for path in results.glob("*.xml")} == {"unit.xml", "local.xml", "heavy.xml"}
+    assert {path.name for path in results.glob("*.xml")} == {"tests.xml", "heavy.xml"}
     kept = json.loads((results / "run.json").read_text())
-    assert [phase["name"] for phase in kept["phases"]] == ["unit", "local", "heavy"]
-    assert [phase["tests"] for phase in kept["phases"]] == [5, 1, 1]
+    assert [phase["name"] for phase in kept["phases"]] == ["tests", "heavy"]
+    assert [phase["tests"] for phase in kept["phases"]] == [6, 1]
     assert kept["folders"]["tests"]["tests"] == 7
     assert not kept["flaky"] + kept["failed"]
     assert not ended.kept
@@ -152,7 +152,7 @@ def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
     """
     ended = run_suite(tmp_path, {"test_ends_pytest": ends_pytest})
     assert ended.code == 1
-    assert "FAILED unit: pytest ended with -9" in ended.output
+    assert "FAILED tests: pytest ended with -9" in ended.output
     assert "tests did not run" in ended.output
 
 
@@ -164,14 +164,14 @@ def test_a_test_in_two_phases_fails_the_run(tmp_path: Path) -> None:
     class TestOfTwoLayers:
         def test_pure(self): pass
 
-        @pytest.mark.local
+        @pytest.mark.long
         def test_fails_in_one_phase(self):
             assert not is_first("failed")
     """
     )
     ended = run_suite(tmp_path, {"test_twice": source})
     assert ended.code == 1
-    assert "FAILED unit: 1 tests of other phases ran" in ended.output
+    assert "FAILED tests: 1 tests of other phases ran" in ended.output
 
 
 def test_a_record_that_is_cut_off_is_read_to_its_end(tmp_path: Path) -> None:
@@ -243,8 +243,7 @@ def test_phases_of_each_form() -> None:
         return {phase.name: chosen_by(phase, plan) for phase in form.phases}
 
     assert names(form_of(everything=False, cores=2)) == {
-        "unit": ["a", "b"],
-        "local": [],
+        "tests": ["a", "b"],
         "heavy": ["c"],
     }
     everything = names(form_of(everything=True, cores=2))
@@ -254,3 +253,14 @@ def test_phases_of_each_form() -> None:
     long = long_form(seed=7, cores=2)
     assert names(long) == {"properties": ["a"]}
     assert "--hypothesis-seed=7" in long.phases[0].options
+
+
+def test_what_waits_runs_beside_what_computes() -> None:
+    def tests(layer: str, modules: int) -> dict[str, PlannedTest]:
+        planned = PlannedTest(layer=layer, heavy=False, is_property=False)
+        return {f"{layer}{m}.py::test_{n}": planned for m in range(modules) for n in range(2)}
+
+    phase = form_of(everything=True, cores=2).phases[0]
+    chosen = chosen_by(phase, {**tests("unit", 4), **tests("testbed", 2)})
+    modules = ["unit0", "testbed0", "unit1", "unit2", "testbed1", "unit3"]
+    assert chosen == [f"{module}.py::test_{n}" for module in modules for n in range(2)]
