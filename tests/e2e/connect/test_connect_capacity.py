@@ -7,7 +7,7 @@ import pytest
 from harness.embedded import embedded, eventually, nothing_left, status
 from harness.programs import program
 
-pytestmark = [pytest.mark.race, pytest.mark.real_starts]
+pytestmark = pytest.mark.race
 
 HOLDER = """
 import jax, jax.numpy as jnp

@@ -20,7 +20,7 @@ from harness.embedded import (
 )
 from harness.programs import program
 
-pytestmark = [pytest.mark.race, pytest.mark.real_starts]
+pytestmark = pytest.mark.race
 
 CLIENT = """
 import subprocess, time

@@ -11,7 +11,6 @@ from harness.embedded import embedded, eventually, journal, nothing_left
 from harness.openmetrics import scrape, value
 from harness.programs import program, sps
 
-pytestmark = pytest.mark.real_starts
 
 #: A child that never heard of us finds the proxy, and its token, by the environment.
 CHILD = "import jax; print(len(jax.devices()), float(jax.numpy.arange(4.0).sum()))"

@@ -11,7 +11,6 @@ from harness.deadlines import wait_until
 from harness.embedded import nothing_left
 from harness.programs import Program, program, service, status
 
-pytestmark = pytest.mark.real_starts
 
 LIMITS = {
     "device_memory_limit_bytes": 20_000_000,
