@@ -17,6 +17,10 @@ from typing import Any
 
 from harness.deadlines import deadline
 from harness.processes import REPOSITORY
+from shared_pathways_service.operations.service_readers.embedded.embedded_reader import (
+    EmbeddedReader,
+)
+from shared_pathways_service.runtime.settings import Settings
 
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
 DEADLINE_S = deadline(180.0)
@@ -200,8 +204,11 @@ def sps_failing(*arguments: str) -> tuple[int, str]:
 
 
 def status() -> dict[str, Any]:
-    """Returns what `sps status --json` prints."""
-    data = sps_json("status")
+    """Returns the service's part of what `sps status --json` prints.
+
+    It is read in this process: tests that wait for something ask again and again.
+    """
+    data = json.loads(json.dumps(EmbeddedReader(Settings.load()).status(None, wait_s=0.0)))
     assert isinstance(data, dict)
     return data
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.deadlines import wait_until
 from harness.embedded import nothing_left
-from harness.programs import program, service, sps, status
+from harness.programs import program, service, sps, sps_json
 from tests.conftest import MARK
 
 pytestmark = pytest.mark.real_starts
@@ -80,8 +80,8 @@ def test_tokens_are_in_their_files_and_nowhere_else() -> None:
             variables = [name for name in places if name.startswith("variables of ")]
             # The service, its resource manager, worker and proxy, the program and its agent.
             assert len(variables) >= 6
-            places["status"] = json.dumps(status())
-            places["events"] = sps("explain", status()["proxies"][0]["name"]).stdout
+            places["status"] = json.dumps(sps_json("status"))
+            places["events"] = sps("explain", sps_json("status")["proxies"][0]["name"]).stdout
             places["errors"] = said
             assert not _which_have(tokens, places)
             running.tell("leave")

@@ -9,7 +9,7 @@ import pytest
 
 from harness.deadlines import wait_until
 from harness.embedded import nothing_left
-from harness.programs import Program, program, service, status
+from harness.programs import Program, program, service, sps_json, status
 
 
 LIMITS = {
@@ -98,7 +98,7 @@ def test_each_limit_is_the_operators_and_a_tenant_may_lower_it() -> None:
         assert status()["service"]["proxy_limits"] == LIMITS
         with program(BEYOND, env={"TEST_OPTIONS": "[]"}) as running:
             meet_each(running, LIMITS)
-            [proxy] = status()["proxies"]
+            [proxy] = sps_json("status")["proxies"]
             assert proxy["limits"] == LIMITS
             running.tell("leave")
             assert running.wait() == 0
@@ -113,7 +113,7 @@ def test_each_limit_is_the_operators_and_a_tenant_may_lower_it() -> None:
                 )
                 assert f"at most {most}," in refused["expected"]
             running.expect("connected")
-            [proxy] = status()["proxies"]
+            [proxy] = sps_json("status")["proxies"]
             lower = {name: most - 1 for name, most in LIMITS.items() if most > 1}
             assert proxy["limits"] == {**LIMITS, **lower}
             running.tell("leave")
