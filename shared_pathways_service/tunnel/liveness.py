@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from shared_pathways_service.patience.factor import Timeout
+
 __all__ = ["Liveness", "Verdict"]
 
 
@@ -23,20 +25,20 @@ class Liveness:
 
     Args:
       ping_s: Seconds between two pings.
-      pong_s: Seconds for an answer.
+      pong: The time for an answer.
       now: Seconds on a monotonic clock, as are all further times.
     """
 
-    def __init__(self, ping_s: float, pong_s: float, now: float) -> None:
+    def __init__(self, ping_s: float, pong: Timeout, now: float) -> None:
         self._ping_s = ping_s
-        self._pong_s = pong_s
+        self._pong = pong
         self._since = now  # the last ping, or the end of a blockage
         self._is_asked = False
 
     @property
     def due_at(self) -> float:
         """The time of the next check; `on_data` and `on_unblocked` may change it."""
-        return self._since + (self._pong_s if self._is_asked else self._ping_s)
+        return self._since + (self._pong.s if self._is_asked else self._ping_s)
 
     def on_data(self) -> bool:
         """Records received data; returns whether a ping was unanswered."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from shared_pathways_service.errors import TunnelError
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.link.near_uploads import UploadWatch
 from shared_pathways_service.tunnel.liveness import Liveness, Verdict
@@ -38,22 +39,22 @@ class Broken(Exception):  # noqa: N818 - reads as what happened
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PumpTimes:
-    """Timeouts of a pump, in seconds.
+    """Times of a pump.
 
     Attributes:
-      ping_s: Between two pings.
-      pong_s: For the answer to a ping, while the connection is not blocked.
-      half_closed_s: Without a byte from the pod, after the local side has ended its sending. (The
+      ping_s: Seconds between two pings.
+      pong: For the answer to a ping, while the connection is not blocked.
+      half_closed: Without a byte from the pod, after the local side has ended its sending. (The
         port-forward has no half-close, and a dead TCP peer looks the same.)
-      drain_s: Without a byte read by the local side, after the pod's side has ended.
-      closing_s: For the far end to receive the remaining data and hang up.
+      drain: Without a byte read by the local side, after the pod's side has ended.
+      closing: For the far end to receive the remaining data and hang up.
     """
 
     ping_s: float = 20.0
-    pong_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_PONG.s)
-    half_closed_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_HALF_CLOSED.s)
-    drain_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_DRAIN.s)
-    closing_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_CLOSE.s)
+    pong: Timeout = timeouts.TUNNEL_PONG
+    half_closed: Timeout = timeouts.TUNNEL_HALF_CLOSED
+    drain: Timeout = timeouts.TUNNEL_DRAIN
+    closing: Timeout = timeouts.TUNNEL_CLOSE
 
 
 class Pump(PortForward):
@@ -89,7 +90,7 @@ class Pump(PortForward):
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._idle_since = now = self._loop.time()
-        self._liveness = Liveness(times.ping_s, times.pong_s, now)
+        self._liveness = Liveness(times.ping_s, times.pong, now)
         self._has_local_ended = False
         self._has_remote_ended = False
         self._failure: Exception | None = None
@@ -131,7 +132,7 @@ class Pump(PortForward):
             if verdict is Verdict.PING:
                 self.send_control(PING)
             elif verdict is Verdict.GONE:
-                self._end_remote(Broken(f"no answer to a ping within {self._times.pong_s:g} s"))
+                self._end_remote(Broken(f"no answer to a ping within {self._times.pong.s:g} s"))
                 continue
             due = self._liveness.due_at
             if (patience := self._timeout_s()) is not None:
@@ -145,8 +146,8 @@ class Pump(PortForward):
 
     def _timeout_s(self) -> float | None:
         if self._has_remote_ended:
-            return self._times.drain_s
-        return self._times.half_closed_s if self._has_local_ended else None
+            return self._times.drain.s
+        return self._times.half_closed.s if self._has_local_ended else None
 
     def _is_blocked(self) -> bool:
         return bool(self._pending) or self._is_writing_paused
@@ -157,7 +158,7 @@ class Pump(PortForward):
             return
         self._has_remote_ended = True
         self.send_control(CLOSE, _NORMAL_CLOSURE)
-        await asyncio.wait({self._lost}, timeout=self._times.closing_s)
+        await asyncio.wait({self._lost}, timeout=self._times.closing.s)
 
     def _finish(self) -> None:
         self._is_done = True

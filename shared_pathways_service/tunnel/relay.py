@@ -17,6 +17,7 @@ import tenacity
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError, TunnelError
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.counters import TunnelCounters
 from shared_pathways_service.tunnel.link.near_uploads import UploadEnds, UploadWatch
 from shared_pathways_service.tunnel.local_listener import LocalListener
@@ -74,17 +75,17 @@ def ignore_failure(failure: TunnelFailure) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RelayOptions:
-    """Timeouts of a relay, in seconds.
+    """Times of a relay.
 
     Attributes:
-      dial_timeout_s: For one dial; longer than a dial's own timeout, whose error is more precise.
-      redial_s: For all dials of one connection together.
+      dial: For one dial; longer than a dial's own timeout, whose error is more precise.
+      redial: For all dials of one connection together.
       pump: For open connections.
     """
 
-    dial_timeout_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_DIAL.s)
-    redial_s: float = dataclasses.field(default_factory=lambda: timeouts.TUNNEL_REDIAL.s)
-    pump: PumpTimes = dataclasses.field(default_factory=PumpTimes)
+    dial: Timeout = timeouts.TUNNEL_DIAL
+    redial: Timeout = timeouts.TUNNEL_REDIAL
+    pump: PumpTimes = PumpTimes()
 
 
 class Relay:
@@ -188,12 +189,12 @@ class Relay:
         async for attempt in tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_is_transient),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=2.0),
-            stop=tenacity.stop_after_delay(self._options.redial_s),
+            stop=tenacity.stop_after_delay(self._options.redial.s),
             reraise=True,
         ):
             with attempt:
                 self.counters.redials += attempt.retry_state.attempt_number > 1
-                async with asyncio.timeout(self._options.dial_timeout_s):
+                async with asyncio.timeout(self._options.dial.s):
                     return await upgraded(self._dial)
         raise AssertionError("the last attempt returns or raises")
 

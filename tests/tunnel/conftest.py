@@ -11,6 +11,7 @@ import pytest
 
 from harness.deadlines import deadline
 from harness.processes import run_async
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.pump import PumpTimes
 from shared_pathways_service.tunnel.relay import Relay, RelayOptions, TunnelFailure
 from tests.tunnel.api_server import ApiServer
@@ -59,11 +60,11 @@ class Rigs:
         local_port: int | None = None,
         redial_s: float = 20.0,
         dial_timeout_s: float = 10.0,
-        **pump: float,
+        pump: PumpTimes | None = None,
     ) -> None:
         """Runs a test, and sees to it that nothing of the relay is left."""
         options = RelayOptions(
-            redial_s=redial_s, dial_timeout_s=dial_timeout_s, pump=PumpTimes(**pump)
+            redial=Timeout(redial_s), dial=Timeout(dial_timeout_s), pump=pump or PumpTimes()
         )
 
         async def body() -> None:

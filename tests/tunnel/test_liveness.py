@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.patience import patience
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.liveness import Liveness, Verdict
 
 PING_S, PONG_S = 20.0, 10.0
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quiet_machine() -> Iterator[None]:
+    with patience(1):
+        yield
+
+
 def begin() -> Liveness:
-    return Liveness(PING_S, PONG_S, 0.0)
+    return Liveness(PING_S, Timeout(PONG_S), 0.0)
 
 
 def test_it_is_asked_at_intervals_and_given_up_without_an_answer() -> None:
@@ -20,6 +31,15 @@ def test_it_is_asked_at_intervals_and_given_up_without_an_answer() -> None:
     assert liveness.check(20.0, is_blocked=False) is Verdict.PING
     assert liveness.check(29.9, is_blocked=False) is Verdict.WAIT
     assert liveness.check(30.0, is_blocked=False) is Verdict.GONE
+
+
+def test_an_answer_may_take_longer_once_the_machine_is_busy() -> None:
+    liveness = begin()
+    assert liveness.check(20.0, is_blocked=False) is Verdict.PING
+    with patience(3):
+        assert liveness.check(30.0, is_blocked=False) is Verdict.WAIT
+        assert liveness.due_at == 50.0
+        assert liveness.check(50.0, is_blocked=False) is Verdict.GONE
 
 
 def test_an_answer_begins_the_interval_anew() -> None:

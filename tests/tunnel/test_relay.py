@@ -13,6 +13,8 @@ import psutil
 import pytest
 from aiohttp import web
 
+from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.tunnel.pump import PumpTimes
 from shared_pathways_service.tunnel.relay import FailureKind
 from tests.tunnel.api_server import ApiServer, echo, pod_that_waits, says, sends
 from tests.tunnel.conftest import DEADLINE_S, Rig, Rigs
@@ -110,7 +112,7 @@ def test_a_half_closed_local_side_still_gets_the_answer(rigs: Rigs) -> None:
         assert not rig.failures
         writer.close()
 
-    rigs.run(ApiServer(answer), test, half_closed_s=DEADLINE_S)
+    rigs.run(ApiServer(answer), test, pump=PumpTimes(half_closed=Timeout(DEADLINE_S)))
 
 
 def test_a_half_closed_connection_ends_when_nothing_more_comes(rigs: Rigs) -> None:
@@ -124,7 +126,7 @@ def test_a_half_closed_connection_ends_when_nothing_more_comes(rigs: Rigs) -> No
         await rig.server.ended.wait()
         assert not rig.failures
 
-    rigs.run(ApiServer(pod_that_waits), test, half_closed_s=0.1)
+    rigs.run(ApiServer(pod_that_waits), test, pump=PumpTimes(half_closed=Timeout(0.1)))
 
 
 def test_a_closed_port_is_reported_in_the_far_ends_words(rigs: Rigs) -> None:
@@ -192,7 +194,7 @@ def test_a_stalled_reader_throttles_a_fast_sender(rigs: Rigs) -> None:
         assert not rig.failures
 
     # Pings would wait behind the data; nobody is given up for that.
-    rigs.run(ApiServer(floods), test, ping_s=0.1, pong_s=0.1)
+    rigs.run(ApiServer(floods), test, pump=PumpTimes(ping_s=0.1, pong=Timeout(0.1)))
 
 
 def test_a_stalled_pod_throttles_a_fast_local_side(rigs: Rigs) -> None:

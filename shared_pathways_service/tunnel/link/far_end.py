@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.patience.within import within
 from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
 from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
@@ -45,14 +46,14 @@ class FarOptions:
 
     Attributes:
       keep_s: Seconds for which a session without a carrier is kept.
-      hello_s: Seconds for a handshake.
+      hello: The time for a handshake.
       max_sessions: Sessions at once: one per process that uses the proxy.
       max_carriers: Carriers of one session.
       max_handshakes: Handshakes at once, as anybody may begin one; for one more, the oldest ends.
     """
 
     keep_s: float = 600.0
-    hello_s: float = dataclasses.field(default_factory=lambda: timeouts.LINK_HELLO.s)
+    hello: Timeout = timeouts.LINK_HELLO
     max_sessions: int = 8
     max_carriers: int = 8
     max_handshakes: int = 32
@@ -202,7 +203,7 @@ class _Entrance:
         self._greeting = Greeting(far.incarnation, secrets.token_bytes(ID_BYTES))
         self._hello = bytearray()
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(far.options.hello_s, self.refuse)
+        self._deadline = loop.call_later(far.options.hello.s, self.refuse)
 
     def refuse(self) -> None:
         """Ends a carrier that has not proved that it knows the token."""

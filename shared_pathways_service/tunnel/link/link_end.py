@@ -89,7 +89,7 @@ class LinkEnd:
         """Uses a carrier whose handshake is complete."""
         number = next(self._numbers)
         self._carriers[carrier] = _Attached(
-            number, Liveness(_PING_INTERVAL_S, timeouts.LINK_PONG.s, self._loop.time())
+            number, Liveness(_PING_INTERVAL_S, timeouts.LINK_PONG, self._loop.time())
         )
         self.link.attach(number)
         self.move()

@@ -60,7 +60,7 @@ class NearOptions:
 
     Attributes:
       carriers: Carriers at once.
-      dial_s: Seconds for a dial with its handshake.
+      dial: The time for a dial with its handshake.
       max_backoff_s: Limit of the pause between two dials.
       keep_s: Seconds without a carrier after which the session is over.
       early_from_s: Round trip in seconds from which small host buffers are sent early.
@@ -69,7 +69,7 @@ class NearOptions:
     """
 
     carriers: int = 2
-    dial_s: float = dataclasses.field(default_factory=lambda: timeouts.LINK_DIAL.s)
+    dial: Timeout = timeouts.LINK_DIAL
     max_backoff_s: float = 5.0
     keep_s: float = 600.0
     early_from_s: float = 0.01
@@ -241,7 +241,7 @@ class NearEnd:
             self.redials += has_failed
             has_failed = False
             try:
-                async with asyncio.timeout(self._options.dial_s):
+                async with asyncio.timeout(self._options.dial.s):
                     await self._dial(approach)
                     await approach.accepted
                 self._round_trip_s = approach.round_trip_s

@@ -22,6 +22,7 @@ from shared_pathways_service.homes.base import ignore_event
 from shared_pathways_service.homes.kubernetes import manager_link
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.kube.paths import port_forward
+from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.relay import (
     FailureKind,
     Relay,
@@ -70,7 +71,7 @@ def test_a_silent_manager_is_reported_and_does_not_fail_the_proxy(
             on_failure(failure)
             failed.put_nowait(failure.kind)
 
-        return Relay(dial, on_failure=hear, options=RelayOptions(redial_s=0.1), **options)
+        return Relay(dial, on_failure=hear, options=RelayOptions(redial=Timeout(0.1)), **options)
 
     said = "the resource manager of pw does not answer: cannot forward: pod not found"
 

@@ -329,7 +329,7 @@ def test_a_client_that_spoke_while_this_process_was_stopped_is_recognized(
 
 def test_handshakes_have_a_deadline() -> None:
     async def test() -> None:
-        async with a_rig(echo, options=FarOptions(hello_s=0.1)) as rig:
+        async with a_rig(echo, options=FarOptions(hello=Timeout(0.1))) as rig:
             reader, writer = await asyncio.open_connection("127.0.0.1", rig.way.port)
             await reader.readexactly(GREETING_BYTES)
             assert await reader.read() == b""
