@@ -50,6 +50,7 @@ class Crew:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Pod:
+    object: Object
     name: str
     node: str
     ready: bool
@@ -78,22 +79,26 @@ class HotswapWatch:
         self._nodes_then: set[str] = set()
         self._pools_then: set[str] = set()
         self._pools: dict[str, str] = {}
+        #: Nodes that are not ready, and those that were deleted.
         self._silent: set[str] = set()
+        self._gone: set[str] = set()
         self._began = False
         self.moments: dict[str, float] = {}
         self.shared: dict[str, str] = {}
 
-    def take_node(self, node: Object, at_s: float) -> None:
-        """Updates a node."""
+    def take_node(self, node: Object, at_s: float, *, gone: bool = False) -> None:
+        """Updates a node, or notes that it was deleted."""
         name = str(node["metadata"]["name"])
         labels = names.labels_of(node)
         self._pools[name] = labels.get("cloud.google.com/gke-nodepool", "")
-        if condition(node, "Ready").get("status") == "True":
+        (self._gone.add if gone else self._gone.discard)(name)
+        if condition(node, "Ready").get("status") == "True" and not gone:
             self._silent.discard(name)
         else:
             self._silent.add(name)
             # (Its pods may have gone first: nodes and pods are followed separately.)
-            if self._began and (name in self._nodes_then or self._uses(name)):
+            was_used = name in self._nodes_then and "ready" not in self.moments
+            if self._began and (was_used or self._uses(name)):
                 self._mark("not_ready", at_s)
 
     def take_pod(self, pod: Object, at_s: float, *, gone: bool = False) -> None:
@@ -121,6 +126,8 @@ class HotswapWatch:
     def disrupted(self, at_s: float) -> None:
         """Records that the caller begins to drain nodes."""
         self.begun()
+        # (Nobody needs to be told of nodes that go after they were drained.)
+        self._nodes_then = set()
         self._mark("disrupted", at_s)
 
     def restored(self, at_s: float) -> None:
@@ -142,16 +149,18 @@ class HotswapWatch:
         silent = {self._pools.get(node, "") for node in self._silent}
         return sorted(silent & self._pools_then)
 
-    def entered(self, nodes: Container[str]) -> list[str]:
-        """Returns those of these nodes that got a pod of a crew since the disruption began."""
-        return sorted(
-            {
-                pod.node
-                for crew, pods in self._pods.items()
-                for uid, pod in pods.items()
-                if pod.node in nodes and not pod.leaving and uid not in self._before.get(crew, ())
-            }
-        )
+    def nodes_of(self, pool: str) -> list[str]:
+        """Returns the nodes of a node pool that there are."""
+        return sorted(n for n, of in self._pools.items() if of == pool and n not in self._gone)
+
+    def newcomers(self, nodes: Container[str]) -> list[Object]:
+        """Returns the pods of both crews that came to these nodes since the disruption began."""
+        return [
+            pod.object
+            for crew, pods in self._pods.items()
+            for uid, pod in pods.items()
+            if pod.node in nodes and not pod.leaving and uid not in self._before.get(crew, ())
+        ]
 
     def seconds(self, phase: str, since: str) -> float | None:
         """Returns the seconds between two phases; None if one did not occur."""
@@ -215,6 +224,7 @@ def _read(pod: Object) -> _Pod:
     metadata, ended = pod["metadata"], is_over(pod)
     leaving = ended or bool(metadata.get("deletionTimestamp"))
     return _Pod(
+        object=pod,
         name=str(metadata["name"]),
         node=str((pod.get("spec") or {}).get("nodeName") or ""),
         ready=condition(pod, "Ready").get("status") == "True" and not leaving,

@@ -12,7 +12,7 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.paths import collection, item
 
-__all__ = ["NODE_POOL", "cordon", "evict_pods", "nodes_of_pool", "uncordon"]
+__all__ = ["NODE_POOL", "cordon", "evict", "evict_pods", "nodes_of_pool", "uncordon"]
 
 Object = Mapping[str, Any]
 
@@ -46,11 +46,21 @@ async def evict_pods(api: KubeApi, nodes: Iterable[str]) -> None:
     accepted; each pod then ends within its grace period.
     """
     listed = await asyncio.gather(*(_pods_on(api, node) for node in nodes))
-    await asyncio.gather(*(_evict(api, pod) for pods in listed for pod in pods))
+    await evict(api, [pod for pods in listed for pod in pods])
+
+
+async def evict(api: KubeApi, pods: Iterable[Object]) -> None:
+    """Evicts pods, as `evict_pods` does; one that is gone is no error."""
+    await asyncio.gather(*(_evict(api, pod) for pod in pods))
 
 
 async def _set_unschedulable(api: KubeApi, node: str, value: bool | None) -> None:
-    await api.patch(item("nodes", "", node), {"spec": {"unschedulable": value}})
+    try:
+        await api.patch(item("nodes", "", node), {"spec": {"unschedulable": value}})
+    except ApiError as error:
+        # (A node that was deleted needs none of it.)
+        if error.status != _NOT_FOUND:
+            raise
 
 
 async def _pods_on(api: KubeApi, node: str) -> list[Object]:

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.cluster_state.hotswap_watch import PHASES, Crew, HotswapWatch
@@ -16,6 +16,7 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.drain import (
     NODE_POOL,
     cordon,
+    evict,
     evict_pods,
     nodes_of_pool,
     uncordon,
@@ -29,6 +30,8 @@ __all__ = ["Hotswap", "Report", "create_missing", "following"]
 
 #: Called with the name of each phase in `PHASES` when the phase begins; must not block.
 OnPhase = Callable[[str], object]
+#: Called with the nodes of a pool that lost one, once they are cordoned; must not block.
+OnCordoned = Callable[[Sequence[str]], object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,12 +71,16 @@ class Hotswap:
       closed: The nodes that were cordoned and not uncordoned yet.
     """
 
-    def __init__(self, api: KubeApi, seen: HotswapWatch, on_phase: OnPhase) -> None:
+    def __init__(
+        self, api: KubeApi, seen: HotswapWatch, on_phase: OnPhase, on_cordoned: OnCordoned
+    ) -> None:
         self._api = api
         self._high, self._low = seen.high, seen.low
         self._on_phase = on_phase
+        self._on_cordoned = on_cordoned
         self._reported: set[str] = set()
         self._changed = asyncio.Event()
+        self._seen_more = asyncio.Event()
         self._nodes_known = asyncio.Event()
         self._failure: Exception | None = None
         self.seen = seen
@@ -114,45 +121,24 @@ class Hotswap:
             ) from error
         return nodes
 
-    async def wait_until_lost(self, *, timeout_s: float) -> list[str]:
-        """Waits until a node of the higher JobSet is lost.
+    async def wait_until_lost(self, *, timeout_s: float) -> None:
+        """Waits until a pod of the higher JobSet is lost, as after the loss of its node.
 
         The rest of a pool that lost a node is not a whole slice, but looks free to the scheduler.
-        So it is cordoned, as a cloud does with a pool that it repairs. Returns its nodes.
+        So it is cordoned, as a cloud does with a pool that it repairs.
         """
         self.seen.begun()
-        moments = self.seen.moments
-        await self._wait_until(
-            lambda: "not_ready" in moments or "lost" in moments, PHASES["lost"], timeout_s
-        )
-        if "not_ready" not in moments:
-            # A pod's loss may be seen before that of its node, which came first.
-            found = await self._api.get(collection("nodes"), params={"labelSelector": NODE_POOL})
-            for node in found.get("items") or ():
-                self.seen.take_node(node, time.monotonic())
-            self._report_phases()
-        closed = [
-            node
-            for pool in self.seen.broken_pools()
-            for node in await nodes_of_pool(self._api, pool)
-        ]
-        await self._close(closed)
-        await self._wait_for_phase("lost", timeout_s)
-        return closed
+        async with self._keeping_broken_pools_empty():
+            await self._wait_for_phase("lost", timeout_s)
 
     async def wait_until_back(self, *, timeout_s: float) -> None:
         """Waits until the higher JobSet is ready again.
 
-        Pods that were placed on a pool while it was being cordoned are evicted meanwhile: the
-        others of their slice find no room there.
+        Meanwhile pools that lost a node are cordoned, and pods of the two JobSets that were placed
+        there just before are evicted: the others of their slice find no room there.
         """
-
-        async def leave_closed() -> None:
-            await evict_pods(self._api, self.seen.entered(self.closed))
-
-        await self._wait_until(
-            lambda: "ready" in self.seen.moments, PHASES["ready"], timeout_s, leave_closed
-        )
+        async with self._keeping_broken_pools_empty():
+            await self._wait_for_phase("ready", timeout_s)
 
     async def restore(self, nodes: Sequence[str], *, timeout_s: float) -> None:
         """Uncordons nodes, and waits until the lower JobSet is ready."""
@@ -204,13 +190,39 @@ class Hotswap:
     def _take_node(self, change: WatchEvent) -> None:
         if change.kind == "SYNCED":
             self._nodes_known.set()
-        elif change.kind != "DELETED":
-            self.seen.take_node(change.object, time.monotonic())
+        else:
+            gone = change.kind == "DELETED"
+            self.seen.take_node(change.object, time.monotonic(), gone=gone)
 
     def _take_pod(self, change: WatchEvent) -> None:
         if change.kind != "SYNCED":
             gone = change.kind == "DELETED"
             self.seen.take_pod(change.object, time.monotonic(), gone=gone)
+
+    @contextlib.asynccontextmanager
+    async def _keeping_broken_pools_empty(self) -> AsyncIterator[None]:
+        keeping = asyncio.create_task(self._keep_broken_pools_empty())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep_broken_pools_empty(self) -> None:
+        try:
+            while True:
+                self._seen_more.clear()
+                # (The news of a node may come later than those of its pods.)
+                for pool in self.seen.broken_pools():
+                    left = [n for n in self.seen.nodes_of(pool) if n not in self.closed]
+                    if left:
+                        await self._close(left)
+                        self._on_cordoned(left)
+                await evict(self._api, self.seen.newcomers(self.closed))
+                await self._seen_more.wait()
+        except Exception as error:  # noqa: BLE001 - raised where something is waited for
+            self._failure = error
+            self._changed.set()
 
     async def _close(self, nodes: Sequence[str]) -> None:
         # (If one cannot be cordoned, others may have been.)
@@ -223,26 +235,18 @@ class Hotswap:
                 self._reported.add(phase)
                 self._on_phase(phase)
         self._changed.set()
+        self._seen_more.set()
 
     async def _wait_for_phase(self, phase: str, timeout_s: float) -> None:
         await self._wait_until(lambda: phase in self.seen.moments, PHASES[phase], timeout_s)
 
-    async def _wait_until(
-        self,
-        is_so: Callable[[], bool],
-        what: str,
-        timeout_s: float,
-        meanwhile: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
-        """Waits until something is so; calls `meanwhile` first and after each change."""
+    async def _wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 while not is_so():
                     self._changed.clear()
                     if self._failure is not None:
                         raise self._failure
-                    if meanwhile is not None:
-                        await meanwhile()
                     await self._changed.wait()
         except TimeoutError as error:
             raise ServiceNotReady(
@@ -253,7 +257,13 @@ class Hotswap:
 
 @contextlib.asynccontextmanager
 async def following(
-    api: KubeApi, namespace: str, high: str, low: str, *, on_phase: OnPhase = lambda _phase: None
+    api: KubeApi,
+    namespace: str,
+    high: str,
+    low: str,
+    *,
+    on_phase: OnPhase = lambda _phase: None,
+    on_cordoned: OnCordoned = lambda _nodes: None,
 ) -> AsyncIterator[Hotswap]:
     """Observes two JobSets, of higher and lower priority, for the length of the block.
 
@@ -261,7 +271,7 @@ async def following(
       ServiceNotFound: One of them does not exist.
     """
     crews = [await _crew(api, namespace, name) for name in (high, low)]
-    running = Hotswap(api, HotswapWatch(*crews), on_phase)
+    running = Hotswap(api, HotswapWatch(*crews), on_phase, on_cordoned)
     tasks = [
         asyncio.create_task(running.follow_nodes()),
         asyncio.create_task(running.follow_pods(namespace)),

@@ -107,16 +107,38 @@ def test_a_node_whose_pods_are_seen_to_go_first() -> None:
     assert seen.moments == {"disrupted": 4, "lost": 4, "created": 5, "not_ready": 6}
 
 
-def test_pods_that_enter_a_node_are_seen() -> None:
+def test_pods_that_come_to_a_node_are_told_from_those_that_were_there() -> None:
     seen = watching()
     seen.begun()
-    assert seen.entered({"n0", "n1", "n2"}) == []
+
+    def newcomers(*nodes: str) -> list[str]:
+        return [found["metadata"]["name"] for found in seen.newcomers(nodes)]
+
+    assert newcomers("n0", "n1", "n2") == []
     seen.take_pod(of("high", "h2", "n1", ready=False), 5)
     seen.take_pod(of("low", "l1", "n0", ready=False), 5)
-    assert seen.entered({"n1", "n2"}) == ["n1"]
-    assert seen.entered({"n0", "n1", "n2"}) == ["n0", "n1"]
+    seen.take_pod(of("other", "o1", "n1", ready=False), 5)
+    assert newcomers("n1", "n2") == ["h2"]
+    assert newcomers("n0", "n1", "n2") == ["h2", "l1"]
     seen.take_pod(of("high", "h2", "n1", ready=False, deleted=True), 6)
-    assert seen.entered({"n1", "n2"}) == []
+    assert newcomers("n1", "n2") == []
+
+
+def test_a_deleted_node_breaks_its_pool() -> None:
+    seen = watching()
+    seen.begun()
+    seen.take_node(node("n3", "p1"), 3)
+    seen.take_node(node("n1", "p1"), 4, gone=True)
+    assert seen.broken_pools() == ["p1"]
+    assert seen.nodes_of("p1") == ["n3"]
+    assert seen.moments == {"disrupted": 4, "not_ready": 4}
+
+    # A node that was drained may go.
+    seen = watching()
+    seen.disrupted(1)
+    seen.take_pod(of("high", "h1", "n1"), 2, gone=True)
+    seen.take_node(node("n1", "p1"), 3, gone=True)
+    assert "not_ready" not in seen.moments
 
 
 def test_what_somebody_else_does_begins_when_it_is_seen() -> None:

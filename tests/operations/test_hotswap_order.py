@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess
@@ -16,8 +17,10 @@ from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_
 from shared_pathways_service.operations.hotswap import following
 from tests.cluster_state.objects import Object, pod
 
-LIMIT_S = 60.0
+LIMIT_S = deadline(60.0)
 POOL = "cloud.google.com/gke-nodepool"
+#: The kind of an event, and its object.
+_News: TypeAlias = tuple[str, Object]
 
 
 def node(pool: str, number: int, *, ready: bool = True) -> Object:
@@ -28,48 +31,50 @@ def node(pool: str, number: int, *, ready: bool = True) -> Object:
     }
 
 
-def of_high(name: str, where: str, *, ready: bool = True) -> Object:
-    labels = {"jobset.sigs.k8s.io/jobset-name": HIGH.name}
+def a_pod(crew: str, name: str, where: str, *, ready: bool = True) -> Object:
+    labels = {"jobset.sigs.k8s.io/jobset-name": crew}
     made = pod(name, ready=ready, node=where, labels=labels)
     made["metadata"] |= {"namespace": "n", "resourceVersion": "2"}
     return made
 
 
-class SlowNodes(KubeApi):
-    """Pools of four nodes: the higher JobSet is on `a` and `b`. A watch of nodes tells nothing."""
+class Cluster(KubeApi):
+    """Pools `a`, `b` and `c` of four nodes, with the higher JobSet on `a` and `b`.
+
+    Attributes:
+      cordoned: The nodes that were cordoned.
+      evictions: The names of evicted pods.
+    """
 
     def __init__(self) -> None:
         super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
         self.nodes = [node(pool, number) for pool in "abc" for number in range(4)]
-        self.pods = [of_high(f"old-{pool}-{n}", f"{pool}-{n}") for pool in "ab" for n in range(4)]
-        self.news: asyncio.Queue[tuple[str, Object]] = asyncio.Queue()
-        self.cordoned: list[str] = []
-        self.evicted: list[str] = []
+        self.pods = [
+            a_pod(crew, f"old-{pool}-{number}", f"{pool}-{number}")
+            for pool, crew in {"a": HIGH.name, "b": HIGH.name, "c": LOW.name}.items()
+            for number in range(4)
+        ]
+        self.news = {"nodes": asyncio.Queue[_News](), "pods": asyncio.Queue[_News]()}
+        self.cordoned: asyncio.Queue[str] = asyncio.Queue()
+        self.evictions: asyncio.Queue[str] = asyncio.Queue()
 
-    async def request(self, method: str, path: str, **asked: Any) -> dict[str, Any]:
+    async def request(self, method: str, path: str, **_: Any) -> dict[str, Any]:
         name = path.rpartition("/")[2]
-        selector = (asked.get("params") or {}).get("labelSelector", "")
-        fields = (asked.get("params") or {}).get("fieldSelector", "")
         match method, name:
-            case "GET", "nodes":
-                pool = selector.partition("=")[2]
-                items = [n for n in self.nodes if pool in ("", n["metadata"]["labels"][POOL])]
-            case "GET", "pods":
-                where = fields.partition("=")[2]
-                items = [p for p in self.pods if where in ("", p["spec"]["nodeName"])]
+            case "GET", "nodes" | "pods":
+                items = self.nodes if name == "nodes" else self.pods
+                return {"metadata": {"resourceVersion": "1"}, "items": items}
             case "GET", _:
                 return hotswap_jobset(HIGH if name == HIGH.name else LOW)
             case "PATCH", _:
-                self.cordoned.append(name)
-                return {}
+                self.cordoned.put_nowait(name)
             case "POST", "eviction":
                 evicted = path.split("/")[-2]
-                self.evicted.append(evicted)
-                await self.end(evicted)
-                return {}
+                self.evictions.put_nowait(evicted)
+                self.end(evicted)
             case _:
                 raise AssertionError((method, path))
-        return {"metadata": {"resourceVersion": "1"}, "items": items}
+        return {}
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -80,54 +85,68 @@ class SlowNodes(KubeApi):
         within_s: float | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         async def chunks() -> AsyncIterator[bytes]:
-            while path.endswith("/pods"):
-                kind, found = await self.news.get()
+            while True:
+                kind, found = await self.news[path.rpartition("/")[2]].get()
                 yield json.dumps({"type": kind, "object": found}).encode() + b"\n"
-            await asyncio.Event().wait()
 
         yield chunks()
 
-    async def end(self, name: str) -> None:
+    def lose(self, pool: str, number: int) -> None:
+        """Tells that a node is not ready."""
+        self.news["nodes"].put_nowait(("MODIFIED", node(pool, number, ready=False)))
+
+    def end(self, name: str) -> None:
+        """Tells that a pod was deleted."""
         [gone] = [p for p in self.pods if p["metadata"]["name"] == name]
         self.pods.remove(gone)
-        await self.news.put(("DELETED", gone))
+        self.news["pods"].put_nowait(("DELETED", gone))
 
-    async def begin(self, name: str, where: str, *, ready: bool = True) -> None:
-        self.pods.append(of_high(name, where, ready=ready))
-        await self.news.put(("ADDED", self.pods[-1]))
+    def begin(self, name: str, where: str, *, ready: bool = True) -> None:
+        """Tells of a new pod."""
+        self.pods.append(a_pod(HIGH.name, name, where, ready=ready))
+        self.news["pods"].put_nowait(("ADDED", self.pods[-1]))
 
 
 def test_the_rest_of_a_broken_pool_is_cordoned_and_kept_empty() -> None:
-    api = SlowNodes()
     phases: list[str] = []
+    told: list[Sequence[str]] = []
 
     async def test() -> None:
-        async with following(api, "n", HIGH.name, LOW.name, on_phase=phases.append) as running:
-            async with asyncio.timeout(LIMIT_S):
-                while not running.seen.is_ready(HIGH.name):
-                    await asyncio.sleep(0)
+        cluster = Cluster()
+        async with (
+            asyncio.timeout(LIMIT_S),
+            following(
+                cluster,
+                "n",
+                HIGH.name,
+                LOW.name,
+                on_phase=phases.append,
+                on_cordoned=told.append,
+            ) as running,
+        ):
+            await running.wait_until_all_ready(timeout_s=LIMIT_S)
             lost = asyncio.create_task(running.wait_until_lost(timeout_s=LIMIT_S))
             await asyncio.sleep(0)  # it counts from here on
-            api.nodes[0] = node("a", 0, ready=False)
-            for old in list(api.pods):
-                await api.end(old["metadata"]["name"])
-            broken = [f"a-{number}" for number in range(4)]
-            assert await lost == broken
-            assert sorted(api.cordoned) == broken
+            for old in list(cluster.pods):
+                cluster.end(old["metadata"]["name"])
+            await lost
 
             back = asyncio.create_task(running.wait_until_back(timeout_s=LIMIT_S))
-            # The scheduler did not know yet, and chose a node of the broken pool.
-            await api.begin("stray", "a-1", ready=False)
-            async with asyncio.timeout(LIMIT_S):
-                while not api.evicted:
-                    await asyncio.sleep(0)
+            # The scheduler, too, takes the node's pool for a whole one.
+            cluster.begin("stray", "a-1", ready=False)
+            cluster.lose("a", 0)
+            broken = [f"a-{number}" for number in range(4)]
+            assert sorted([await cluster.cordoned.get() for _ in broken]) == broken
+            assert await cluster.evictions.get() == "stray"
             for pool in "bc":
                 for number in range(4):
-                    await api.begin(f"new-{pool}-{number}", f"{pool}-{number}")
+                    cluster.begin(f"new-{pool}-{number}", f"{pool}-{number}")
             await back
-            assert set(api.evicted) == {"stray"}
+            assert running.closed == broken
             assert running.seen.pools_of(HIGH.name) == ["b", "c"]
+            assert cluster.cordoned.empty()
 
     run_async(test())
+    assert told == [[f"a-{number}" for number in range(4)]]
     assert phases[:3] == ["disrupted", "lost", "ended"]
     assert {"not_ready", "created", "ready"} <= set(phases)

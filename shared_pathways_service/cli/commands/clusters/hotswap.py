@@ -133,6 +133,7 @@ async def _hotswap(place: Place, options: _Options) -> Report:
             high.name,
             low.name,
             on_phase=lambda p: print_note(PHASES[p]),
+            on_cordoned=lambda nodes: print_note(f"cordoned a pool's nodes: {', '.join(nodes)}"),
         ) as running:
             try:
                 return await _disrupt(running, options)
@@ -146,8 +147,7 @@ async def _disrupt(running: Hotswap, options: _Options) -> Report:
     await running.wait_until_all_ready(timeout_s=limit)
     if options.disrupt is None:
         print_note(f"both JobSets are ready; waiting until a node of {options.high.name} fails")
-        if closed := await running.wait_until_lost(timeout_s=limit):
-            print_note(f"cordoned the remaining nodes of its pool: {', '.join(closed)}")
+        await running.wait_until_lost(timeout_s=limit)
         await running.wait_until_back(timeout_s=limit)
         return running.report()
     nodes = await running.drain(options.disrupt, timeout_s=limit)
