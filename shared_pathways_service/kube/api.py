@@ -45,7 +45,7 @@ class KubeApi:
     Attributes:
       access: The server and the user.
       trouble: Why a request is tried again; empty once one has succeeded.
-      on_trouble: Called with `trouble` whenever there is some after there was none.
+      on_trouble: Called with `trouble` before each further try of a request; must not block.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
@@ -147,8 +147,8 @@ class KubeApi:
                     if isinstance(error, ApiError):
                         error.may_have_succeeded = attempt > 0
                     raise
-                was_fine, self.trouble = not self.trouble, cause
-                if was_fine and self.on_trouble is not None:
+                self.trouble = cause
+                if self.on_trouble is not None:
                     self.on_trouble(cause)
             else:
                 self.trouble = ""

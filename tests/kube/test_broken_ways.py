@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.server
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
@@ -199,6 +200,26 @@ def test_a_deadline_after_another_failure_names_both(monkeypatch: pytest.MonkeyP
 
     asyncio.run(work())
     assert len(requests) == 2
+
+
+def test_a_request_says_why_it_is_tried_again() -> None:
+    refusals = iter([503, 429])
+    heard: list[str] = []
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        status = next(refusals, 200)
+        return web.json_response(
+            {"reason": "Overloaded", "message": f"not now ({status})"}, status=status
+        )
+
+    async def work() -> None:
+        async with served(answer) as api:
+            api.on_trouble = heard.append
+            await api.get("/api/v1/nodes")
+            assert api.trouble == ""
+
+    asyncio.run(work())
+    assert [re.findall(r"not now \((\d+)\)", reason) for reason in heard] == [["503"], ["429"]]
 
 
 @contextlib.asynccontextmanager

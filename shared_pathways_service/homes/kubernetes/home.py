@@ -137,12 +137,7 @@ class KubernetesHome:
             ahead_s = deadline_ahead_s(request.keep_for_s, self._settings.proxy_deadline_s)
             link = LinkInputs(keep_s=ahead_s, image=self._settings.link_image)
             preflight = Preflight(api, self._namespace, self._address, link)
-            # (So that the error for a step out of time says what the API server answered.)
-            api.on_trouble = lambda trouble: tell(ev.ServiceWaiting(reason=trouble))
-            try:
-                readiness = await preflight.run(request, tell)
-            finally:
-                api.on_trouble = None
+            readiness = await preflight.run(request, tell)
         self._priority, self._link = preflight.priority, preflight.link
         service = self._service = readiness.service
         if service.is_ours:

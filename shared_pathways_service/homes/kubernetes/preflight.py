@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
@@ -93,7 +93,8 @@ class Preflight:
           ServiceNotReady: The service cannot become ready by itself.
           VersionSkew: Client and service cannot work together.
         """
-        tenant, examined = request.tenant, await self._look(request)
+        with self._telling_troubles(tell):
+            tenant, examined = request.tenant, await self._look(request)
         if (failure := examined.final_failure) is not None:
             raise failure
         for warning in examined.warnings:
@@ -244,6 +245,23 @@ class Preflight:
             return []
         value = f"{request.priority_class} is {found}"
         return [Check(name="priority", outcome=Outcome.OK, found=value)]
+
+    @contextlib.contextmanager
+    def _telling_troubles(self, tell: Tell) -> Iterator[None]:
+        """Tells why requests are tried again in the block, each reason once."""
+        told: set[str] = set()
+
+        def on_trouble(trouble: str) -> None:
+            if trouble not in told:
+                told.add(trouble)
+                server = self._api.access.server
+                tell(ev.ServiceWaiting(reason=f"the API server {server} does not serve: {trouble}"))
+
+        self._api.on_trouble = on_trouble
+        try:
+            yield
+        finally:
+            self._api.on_trouble = None
 
     # ---- readiness
 
