@@ -23,7 +23,7 @@ LAYERS = {
     "unit": "pure code, and what runs in the test's own process",
     "local": "starts processes, servers or JAX programs on this machine",
     "testbed": "needs the real Kubernetes control plane of docs/testbed.md",
-    "long": "stress and images: not part of scripts/test without --all",
+    "long": "stress, images and repetitions: not part of scripts/test without --all",
 }
 
 #: The fixture that all fixtures of the control plane depend on.

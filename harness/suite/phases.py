@@ -17,11 +17,13 @@ class PlannedTest:
       layer: The marker of its layer.
       heavy: Whether it takes all of the machine, and so runs alone.
       is_property: Whether hypothesis chooses its examples.
+      group: Names the tests that share fixtures with it: its module's, or more.
     """
 
     layer: str
     heavy: bool
     is_property: bool
+    group: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,15 +80,15 @@ def form_of(*, everything: bool, cores: int) -> Form:
     if everything:
         phases = [
             Phase(
-                name="tests",
+                name="mixed",
                 layers=["unit", "local", "testbed"],
-                workers=2 * cores + cores // 2,
+                workers=cores + _computing(cores),
                 beside=[*compat, "--prepare"],
             ),
             Phase(name="long", layers=["long"], workers=cores),
         ]
     else:
-        phases = [Phase(name="tests", layers=["unit", "local"], workers=cores + cores // 2)]
+        phases = [Phase(name="mixed", layers=["unit", "local"], workers=_computing(cores))]
     layers = [layer for phase in phases for layer in phase.layers]
     heavy = Phase(name="heavy", layers=layers, heavy=True, workers=1)
     gate = [sys.executable, "-m", "benchmarks.gate"]
@@ -96,7 +98,12 @@ def form_of(*, everything: bool, cores: int) -> Form:
 
 def unit_form(*, cores: int) -> Form:
     """Returns what `scripts/test --unit` runs."""
-    return Form(phases=[Phase(name="unit", layers=["unit"], workers=cores + cores // 2)])
+    return Form(phases=[Phase(name="unit", layers=["unit"], workers=_computing(cores))])
+
+
+def _computing(cores: int) -> int:
+    """Returns how many tests of the layers unit and local run at once: each waits a little."""
+    return cores + cores // 2
 
 
 def long_form(*, seed: int, cores: int) -> Form:
@@ -118,11 +125,11 @@ def long_form(*, seed: int, cores: int) -> Form:
 
 
 def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
-    """Returns the tests of a phase by module, with the modules of its layers spread evenly.
+    """Returns the tests of a phase by group, with the groups of its layers spread evenly.
 
     So what waits runs beside what computes: each process of pytest gets a part of the list.
     """
-    modules: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     layers: dict[str, list[str]] = {}
     for test, planned in plan.items():
         if (
@@ -130,13 +137,12 @@ def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:
             and planned.heavy == phase.heavy
             and (planned.is_property or not phase.properties_only)
         ):
-            module = test.partition("::")[0]
-            if module not in modules:
-                layers.setdefault(planned.layer, []).append(module)
-            modules.setdefault(module, []).append(test)
+            if planned.group not in groups:
+                layers.setdefault(planned.layer, []).append(planned.group)
+            groups.setdefault(planned.group, []).append(test)
     places = {
-        module: (number + 0.5) / len(of_layer)
+        group: (number + 0.5) / len(of_layer)
         for of_layer in layers.values()
-        for number, module in enumerate(of_layer)
+        for number, group in enumerate(of_layer)
     }
-    return [test for module in sorted(modules, key=places.__getitem__) for test in modules[module]]
+    return [test for group in sorted(groups, key=places.__getitem__) for test in groups[group]]

@@ -46,6 +46,7 @@ class _Planner:
                 "layer": layer_of(item),
                 "heavy": item.get_closest_marker("heavy") is not None,
                 "is_property": item.get_closest_marker("hypothesis") is not None,
+                "group": _group(item),
             }
             for item in session.items
         }
@@ -95,6 +96,16 @@ class _Recorder:
         """Returns the seeds that tests give with `record_property("seed...", value)`."""
         seeds = {name: value for name, value in report.user_properties if "seed" in name}
         return {**seeds, **({"hypothesis": self._seed} if self._seed is not None else {})}
+
+
+def _group(item: pytest.Item) -> str:
+    """Returns what has fixtures in common with a test: its module, or the folder of its fixture."""
+    if isinstance(item, pytest.Function):
+        for definitions in item._fixtureinfo.name2fixturedefs.values():
+            for definition in definitions:
+                if definition.scope == "package":
+                    return definition.baseid
+    return item.nodeid.partition("::")[0]
 
 
 def _reason(report: pytest.TestReport) -> str:

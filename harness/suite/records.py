@@ -119,6 +119,7 @@ def _result(test: str, reports: Iterable[Mapping[str, Any]]) -> TestResult:
         failures=failures,
     )
 
+
 def file_name_of(test: str) -> str:
     """Returns a test's name for a file, with a digest: two tests may differ in a sign alone."""
     name = test.removeprefix("tests/").replace(".py::", "-")

@@ -61,7 +61,7 @@ def run_suite(
 
     Args:
       root: An empty directory.
-      modules: Sources by the name of the module.
+      modules: Sources by the name of the module, which may be in a folder.
       interrupt_at: The run is ended when this file is there; None: never.
       by: Ctrl-C, or another signal, which the runner alone gets.
     """
@@ -71,7 +71,10 @@ def run_suite(
     (tests / "__init__.py").touch()
     (tests / "conftest.py").write_text(_CONFTEST)
     for name, source in modules.items():
-        (tests / f"{name}.py").write_text(textwrap.dedent(source))
+        path = tests / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        path.write_text(textwrap.dedent(source))
     environment = {
         **os.environ,
         "CI": "",

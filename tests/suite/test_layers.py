@@ -90,7 +90,7 @@ def test_layers_are_found_by_what_code_reaches(tmp_path: Path) -> None:
     assert ended.code == 0, ended.output
     # (That of layer testbed is not run.)
     assert ended.last_line == "6 passed, 0 failed, 0 skipped"
-    assert "== tests: 6 tests" in ended.output
+    assert "== mixed: 6 tests" in ended.output
 
 
 def test_a_unit_test_that_starts_a_process_fails(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def test_phases_and_totals(tmp_path: Path) -> None:
     lines = ended.output.splitlines()
     assert lines.count("        3  no such machine") == 1
     [results] = (tmp_path / "cache" / "test-runs").iterdir()
-    assert {path.name for path in results.glob("*.xml")} == {"tests.xml", "heavy.xml"}
+    assert {path.name for path in results.glob("*.xml")} == {"mixed.xml", "heavy.xml"}
     kept = json.loads((results / "run.json").read_text())
-    assert [phase["name"] for phase in kept["phases"]] == ["tests", "heavy"]
+    assert [phase["name"] for phase in kept["phases"]] == ["mixed", "heavy"]
     assert [phase["tests"] for phase in kept["phases"]] == [6, 1]
     assert kept["folders"]["tests"]["tests"] == 7
     assert not kept["flaky"] + kept["failed"]
@@ -152,7 +152,7 @@ def test_what_is_no_failed_test_fails_the_run(tmp_path: Path) -> None:
     """
     ended = run_suite(tmp_path, {"test_ends_pytest": ends_pytest})
     assert ended.code == 1
-    assert "FAILED tests: pytest ended with -9" in ended.output
+    assert "FAILED mixed: pytest ended with -9" in ended.output
     assert "tests did not run" in ended.output
 
 
@@ -171,7 +171,7 @@ def test_a_test_in_two_phases_fails_the_run(tmp_path: Path) -> None:
     )
     ended = run_suite(tmp_path, {"test_twice": source})
     assert ended.code == 1
-    assert "FAILED tests: 1 tests of other phases ran" in ended.output
+    assert "FAILED mixed: 1 tests of other phases ran" in ended.output
 
 
 def test_a_record_that_is_cut_off_is_read_to_its_end(tmp_path: Path) -> None:
@@ -232,18 +232,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 def test_phases_of_each_form() -> None:
     plan = {
-        "a": PlannedTest(layer="unit", heavy=False, is_property=True),
-        "b": PlannedTest(layer="unit", heavy=False, is_property=False),
-        "c": PlannedTest(layer="local", heavy=True, is_property=False),
-        "d": PlannedTest(layer="testbed", heavy=False, is_property=False),
-        "e": PlannedTest(layer="long", heavy=True, is_property=False),
+        "a": PlannedTest(layer="unit", heavy=False, is_property=True, group="m"),
+        "b": PlannedTest(layer="unit", heavy=False, is_property=False, group="m"),
+        "c": PlannedTest(layer="local", heavy=True, is_property=False, group="m"),
+        "d": PlannedTest(layer="testbed", heavy=False, is_property=False, group="m"),
+        "e": PlannedTest(layer="long", heavy=True, is_property=False, group="m"),
     }
 
     def names(form: Form) -> dict[str, list[str]]:
         return {phase.name: chosen_by(phase, plan) for phase in form.phases}
 
     assert names(form_of(everything=False, cores=2)) == {
-        "tests": ["a", "b"],
+        "mixed": ["a", "b"],
         "heavy": ["c"],
     }
     everything = names(form_of(everything=True, cores=2))
@@ -256,11 +256,46 @@ def test_phases_of_each_form() -> None:
 
 
 def test_what_waits_runs_beside_what_computes() -> None:
-    def tests(layer: str, modules: int) -> dict[str, PlannedTest]:
-        planned = PlannedTest(layer=layer, heavy=False, is_property=False)
-        return {f"{layer}{m}.py::test_{n}": planned for m in range(modules) for n in range(2)}
+    def tests(layer: str, *groups: str) -> dict[str, PlannedTest]:
+        return {
+            f"{group}.py::test_{number}": PlannedTest(
+                layer=layer, heavy=False, is_property=False, group=group
+            )
+            for number in range(2)
+            for group in groups
+        }
 
     phase = form_of(everything=True, cores=2).phases[0]
-    chosen = chosen_by(phase, {**tests("unit", 4), **tests("testbed", 2)})
-    modules = ["unit0", "testbed0", "unit1", "unit2", "testbed1", "unit3"]
-    assert chosen == [f"{module}.py::test_{n}" for module in modules for n in range(2)]
+    chosen = chosen_by(phase, {**tests("unit", *"abcd"), **tests("testbed", *"xy")})
+    groups = ["a", "x", "b", "c", "y", "d"]
+    assert chosen == [f"{group}.py::test_{number}" for group in groups for number in range(2)]
+
+
+def test_tests_with_a_fixture_of_their_folder_run_together(tmp_path: Path) -> None:
+    conftest = """
+        import pytest
+
+        @pytest.fixture(scope="package")
+        def service():
+            with open("starts", "a") as file:
+                file.write(".")
+    """
+    uses = "def test_it(service): pass"
+    alone = "def test_it(): pass"
+    modules = {
+        "conftest": conftest,
+        "test_a": uses,
+        "test_b": alone,
+        "test_c": f"import pytest, subprocess\n@pytest.mark.local\n{alone}",
+        "test_d": uses,
+    }
+    ended = run_suite(tmp_path, {f"folder/{name}": source for name, source in modules.items()})
+    assert ended.code == 0, ended.output
+    assert ended.last_line == "4 passed, 0 failed, 0 skipped"
+    plan = json.loads(next((tmp_path / "cache" / "test-runs").glob("*/plan.json")).read_text())
+    assert [planned["group"].rpartition("/")[2] for planned in plan.values()] == [
+        "folder",
+        "test_b.py",
+        "test_c.py",
+        "folder",
+    ]
