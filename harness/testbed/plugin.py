@@ -30,6 +30,7 @@ from shared_pathways_service.testing.testbed.deployed_service import OUR_SERVER_
 from shared_pathways_service.testing.testbed.description import Description
 from shared_pathways_service.testing.testbed.launching import launch
 
+_NAMESPACE = pytest.StashKey[Namespace]()
 #: Kinds of a service on the testbed: images of this project, and the stand-ins for Google's.
 IMAGES = {"ours": OUR_SERVER_IMAGE, "googles": DEFAULT_SERVER_IMAGE}
 
@@ -66,10 +67,14 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    made = item.funcargs.get("namespace") if isinstance(item, pytest.Function) else None
-    if report.failed and report.when == "call" and isinstance(made, Namespace):
-        with contextlib.suppress(Exception):  # the test's own failure counts
-            report.sections.append((f"namespace {made.name}", made.diagnostics()))
+    made = item.stash.get(_NAMESPACE, None)
+    if report.failed and report.when != "teardown" and made is not None:
+        try:
+            shown = made.diagnostics()
+        except Exception as error:  # noqa: BLE001 - the test's own failure counts
+            shown = f"it could not be read: {error!r}"
+        # (Before what was captured, of which some keep the last lines only.)
+        report.sections.insert(0, (f"namespace {made.name}", shown))
     return report
 
 
@@ -97,9 +102,10 @@ def own_testbed(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Te
 
 
 @pytest.fixture
-def namespace(testbed: Testbed) -> Iterator[Namespace]:
+def namespace(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of the test's own, with one node that has no TPUs."""
     with new_namespace(testbed) as made:
+        request.node.stash[_NAMESPACE] = made
         yield made
 
 

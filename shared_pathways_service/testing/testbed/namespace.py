@@ -170,8 +170,10 @@ class Namespace:
                     f"node {node['metadata']['name']}: Ready={[c['status'] for c in ready]}, "
                     f"taints {[t['key'] for t in node['spec'].get('taints', ())]}"
                 )
-        for job in self.items("batch/v1/jobs"):
-            lines.append(f"job {job['metadata']['name']}: {job.get('status')}")
+        lines += [
+            f"job {job['metadata']['name']}: {job.get('status')}"
+            for job in self.items("batch/v1/jobs")
+        ]
         for pod in self.items("pods"):
             name, status = pod["metadata"]["name"], pod.get("status", {})
             where = pod["spec"].get("nodeName", "no node")
