@@ -334,8 +334,8 @@ def elastic(rounds: int) -> Rounds:
 def connect(rounds: int) -> Rounds:
     """connect() to a running service, to the start of a Python process that imports JAX.
 
-    (Both read many modules. To a process that imports few, connect() takes twice as long on a
-    machine whose memory is busy as on a quiet one.)
+    (Both read many modules. Compared with a process that imports few, connect() takes twice as long
+    while the machine's memory is busy.)
     """
     from shared_pathways_service import isc_pathways
 
