@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from harness.deadlines import deadline, wait_until
 from harness.processes import ServerProcess, run_async
-from harness.programs import noting_logs
+from harness.programs import noting_logs, status
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.embedded.discovery import find
-from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
 
@@ -35,14 +33,6 @@ def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerPr
             process.stop()
 
 
-def status(wait_s: float = 0.0) -> dict[str, Any]:
-    """What `sps status --json` prints."""
-    try:
-        return read_status(Settings.load(), wait_s=wait_s)
-    finally:
-        gc.collect()  # gRPC's poller thread ends with the last of its objects
-
-
 def shut_down() -> None:
     """Ends the service, whoever started it."""
 
@@ -58,10 +48,6 @@ def shut_down() -> None:
 
 def free_slices() -> int:
     return sum(item["tenant"] is None for item in status()["slices"])
-
-
-def pids(role: str) -> list[int]:
-    return [process["pid"] for process in status()["processes"] if process["role"] == role]
 
 
 def journal() -> list[Entry]:

@@ -8,7 +8,7 @@ import signal
 
 import psutil
 
-from harness.embedded import status
+from harness.programs import status
 
 __all__ = ["HOST", "kill_host"]
 

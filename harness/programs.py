@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import queue
@@ -17,9 +18,7 @@ from typing import Any
 
 from harness.deadlines import deadline
 from harness.processes import REPOSITORY
-from shared_pathways_service.operations.service_readers.embedded.embedded_reader import (
-    EmbeddedReader,
-)
+from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
 from shared_pathways_service.runtime.settings import Settings
 
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
@@ -203,18 +202,20 @@ def sps_failing(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def status() -> dict[str, Any]:
-    """Returns the service's part of what `sps status --json` prints.
+def status(wait_s: float = 0.0) -> dict[str, Any]:
+    """Returns the service's part of what `sps status --json` prints, read in this process.
 
-    It is read in this process: tests that wait for something ask again and again.
+    Args:
+      wait_s: Seconds to wait for the service and all its slices.
     """
-    data = json.loads(json.dumps(EmbeddedReader(Settings.load()).status(None, wait_s=0.0)))
-    assert isinstance(data, dict)
-    return data
+    try:
+        return read_status(Settings.load(), wait_s=wait_s)
+    finally:
+        gc.collect()  # gRPC's poller thread ends with the last of its objects
 
 
 def pids(role: str, **fields: Any) -> list[int]:
-    """Process ids of the service's processes of a role (`sps status --json`)."""
+    """Process ids of the service's processes of a role, whose entries have these fields."""
     return [
         entry["pid"]
         for entry in status()["processes"]

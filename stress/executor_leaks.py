@@ -31,9 +31,8 @@ from unittest import mock
 import psutil
 
 from harness.deadlines import wait_until
-from harness.embedded import status
 from harness.own_service import own_directories
-from harness.programs import Program, program, service
+from harness.programs import Program, program, service, status
 from harness.results import measured, write_result
 from shared_pathways_service.runtime.settings import Settings
 from stress.growth import Growth, Held, growth

@@ -16,9 +16,8 @@ from typing import Any
 import psutil
 
 from harness.deadlines import wait_until
-from harness.embedded import status
 from harness.own_service import own_directories
-from harness.programs import Program, program, service
+from harness.programs import Program, program, service, status
 from stress.executor_kills.client import CLIENT
 
 __all__ = ["AT", "VICTIMS", "Round", "Rounds", "running"]

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from harness.deadlines import wait_until
-from harness.embedded import embedded, nothing_left, status
-from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json
+from harness.embedded import embedded, nothing_left
+from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, status
 from shared_pathways_service.operations.slice_marks import MarkedSlice
 from tests.cli.support import HOLDER
 

@@ -13,9 +13,9 @@ import grpc.aio
 import pytest
 
 from harness.deadlines import wait_until
-from harness.embedded import embedded, nothing_left, status
+from harness.embedded import embedded, nothing_left
 from harness.processes import run_async
-from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, sps_running
+from harness.programs import DEADLINE_S, program, sps, sps_failing, sps_json, sps_running, status
 from harness.signals import interrupt
 from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.errors import InvalidRequestError, VersionSkew

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from harness.embedded import KIND, embedded, eventually, nothing_left, status
-from harness.programs import DEADLINE_S, program, sps, sps_running
+from harness.embedded import KIND, embedded, eventually, nothing_left
+from harness.programs import DEADLINE_S, program, sps, sps_running, status
 from shared_pathways_service.cli.options.cluster_options import Place
 from shared_pathways_service.cli.verification import (
     CHECKS,

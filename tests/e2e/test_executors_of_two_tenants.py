@@ -10,9 +10,9 @@ import grpc
 import psutil
 import pytest
 
-from harness.embedded import embedded, status
+from harness.embedded import embedded
 from harness.processes import DEADLINE_S
-from harness.programs import program
+from harness.programs import program, status
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol import executors_pb2_grpc
 from shared_pathways_service.protocol.auth import bearer

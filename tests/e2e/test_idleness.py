@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.deadlines import wait_until
-from harness.embedded import embedded, nothing_left, status
-from harness.programs import program
+from harness.embedded import embedded, nothing_left
+from harness.programs import program, status
 
 pytestmark = [pytest.mark.heavy, pytest.mark.race]
 

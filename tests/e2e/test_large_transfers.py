@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.embedded import embedded, eventually, nothing_left, pids
-from harness.programs import program
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import pids, program
 
 #: Both as the proxy maps them and as glibc has them, in a place of its own each.
 SOURCE = """

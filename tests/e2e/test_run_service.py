@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left, status
+from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left
 from harness.foreign import environment_without_us
+from harness.programs import status
 from tests.e2e.sps_run import run, start
 
 CREDENTIALS = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"

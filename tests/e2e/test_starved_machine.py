@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.deadlines import deadline
-from harness.embedded import embedded, pids
-from harness.programs import program
+from harness.embedded import embedded
+from harness.programs import pids, program
 
 pytestmark = [pytest.mark.long, pytest.mark.heavy, pytest.mark.race, pytest.mark.real_starts]
 

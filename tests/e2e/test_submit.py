@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 import shared_pathways_service
-from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left, pids, status
+from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left
 from harness.processes import REPOSITORY
-from harness.programs import sps
+from harness.programs import pids, sps, status
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
 from shared_pathways_service.runtime.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.deadlines import wait_until
-from harness.embedded import embedded, nothing_left, status
-from harness.programs import DEADLINE_S, Program, program
+from harness.embedded import embedded, nothing_left
+from harness.programs import DEADLINE_S, Program, program, status
 from shared_pathways_service.errors import ServiceNotFound
 from shared_pathways_service.testing.faults import EmbeddedSlices
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.deadlines import wait_until
-from harness.embedded import embedded, status
+from harness.embedded import embedded
 from harness.processes import REPOSITORY
+from harness.programs import status
 from shared_pathways_service.elastic.checkpoints.files import list_checkpoints
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.testing.faults import EmbeddedSlices

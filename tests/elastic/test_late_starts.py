@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.deadlines import wait_until
-from harness.embedded import embedded, nothing_left, status
-from harness.programs import program
+from harness.embedded import embedded, nothing_left
+from harness.programs import program, status
 from tests.elastic.held_processes import HeldProcesses
 
 pytestmark = pytest.mark.race

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.embedded import embedded, eventually, nothing_left, status
-from harness.programs import program
+from harness.embedded import embedded, eventually, nothing_left
+from harness.programs import program, status
 
 pytestmark = pytest.mark.race
 

@@ -8,17 +8,8 @@ import signal
 import psutil
 import pytest
 
-from harness.embedded import (
-    embedded,
-    eventually,
-    free_slices,
-    journal,
-    nothing_left,
-    pids,
-    shut_down,
-    status,
-)
-from harness.programs import program
+from harness.embedded import embedded, eventually, free_slices, journal, nothing_left, shut_down
+from harness.programs import pids, program, status
 
 pytestmark = pytest.mark.race
 

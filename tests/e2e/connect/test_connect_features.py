@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from harness.embedded import embedded, eventually, journal, nothing_left
 from harness.openmetrics import scrape, value
 from harness.programs import program, sps
-
 
 #: A child that never heard of us finds the proxy, and its token, by the environment.
 CHILD = "import jax; print(len(jax.devices()), float(jax.numpy.arange(4.0).sum()))"

@@ -11,7 +11,6 @@ from harness.deadlines import wait_until
 from harness.embedded import nothing_left
 from harness.programs import Program, program, service, sps_json, status
 
-
 LIMITS = {
     "device_memory_limit_bytes": 20_000_000,
     "host_memory_limit_bytes": 4_000_000,
