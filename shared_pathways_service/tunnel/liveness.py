@@ -21,7 +21,7 @@ class Liveness:
     """Decides from received data; any data proves the far end alive.
 
     While a connection is blocked, pings and pongs wait behind its data, so silence proves nothing.
-    The timeout restarts when data flows again.
+    The timeout restarts when data flows again. It follows the machine while it lasts (`Timeout.s`).
 
     Args:
       ping_s: Seconds between two pings.

@@ -43,11 +43,11 @@ class PumpTimes:
 
     Attributes:
       ping_s: Seconds between two pings.
-      pong: For the answer to a ping, while the connection is not blocked.
-      half_closed: Without a byte from the pod, after the local side has ended its sending. (The
-        port-forward has no half-close, and a dead TCP peer looks the same.)
-      drain: Without a byte read by the local side, after the pod's side has ended.
-      closing: For the far end to receive the remaining data and hang up.
+      pong: Time for the answer to a ping, while the connection is not blocked.
+      half_closed: Time without a byte from the pod, after the local side has ended its sending.
+        (The port-forward has no half-close, and a dead TCP peer looks the same.)
+      drain: Time without a byte read by the local side, after the pod's side has ended.
+      closing: Time for the far end to receive the remaining data and hang up.
     """
 
     ping_s: float = 20.0

@@ -78,14 +78,14 @@ class RelayOptions:
     """Times of a relay.
 
     Attributes:
-      dial: For one dial; longer than a dial's own timeout, whose error is more precise.
-      redial: For all dials of one connection together.
-      pump: For open connections.
+      dial: Time for one dial; longer than a dial's own timeout, whose error is more precise.
+      redial: Time for all dials of one connection together.
+      pump: Times of open connections.
     """
 
     dial: Timeout = timeouts.TUNNEL_DIAL
     redial: Timeout = timeouts.TUNNEL_REDIAL
-    pump: PumpTimes = PumpTimes()
+    pump: PumpTimes = dataclasses.field(default_factory=PumpTimes)
 
 
 class Relay:

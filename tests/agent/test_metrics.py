@@ -245,7 +245,7 @@ def test_a_silent_service_delays_nothing(bench: Bench, monitoring: MakeMonitorin
     answers = threading.Event()
 
     def hang(_method: str) -> None:
-        assert answers.wait(DEADLINE_S)
+        answers.wait(DEADLINE_S)
 
     fake = monitoring(fail=hang)
     try:

@@ -144,7 +144,7 @@ assert "90 to 99" in skew.service and "16 to 25" in skew.client, skew.to_json()
                 address,
             )
         finally:
-            server.stop(None).wait()
+            assert server.stop(None).wait(DEADLINE_S)
 
 
 def test_an_interrupt_without_an_answer_restores_everything(own_directories: Path) -> None:

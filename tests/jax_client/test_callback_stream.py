@@ -55,7 +55,7 @@ class Server(grpc.GenericRpcHandler):
                 self.received.put(raw)
 
     def close(self) -> None:
-        self._server.stop(None).wait()
+        assert self._server.stop(None).wait(DEADLINE_S)
         for _ in self._readers:
             self.sends.put(None)
         for reader in self._readers:
@@ -145,7 +145,7 @@ def test_a_server_without_callbacks_says_why(address: str, own_directories: Path
     server.start()
     with pytest.raises(NotServed, match="older version"):
         opened(address, lambda _: None, lambda: None)
-    server.stop(None).wait()
+    assert server.stop(None).wait(DEADLINE_S)
     pool.shutdown()
 
 

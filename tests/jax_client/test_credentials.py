@@ -13,7 +13,7 @@ from concurrent import futures
 import grpc
 import pytest
 
-from harness.processes import run_async
+from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
 from shared_pathways_service.jax_client import ProxyTarget
@@ -59,7 +59,7 @@ def serving_plaintext(sessions: list[str] | None = None) -> Iterator[str]:
         try:
             yield f"127.0.0.1:{port}"
         finally:
-            server.stop(None).wait()
+            assert server.stop(None).wait(DEADLINE_S)
 
 
 @contextlib.contextmanager

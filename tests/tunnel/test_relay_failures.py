@@ -143,7 +143,11 @@ def test_silence_after_pings_ends_the_connection(rigs: Rigs) -> None:
         assert failure.kind is FailureKind.BROKEN
         assert "ping" in failure.error.cause
 
-    rigs.run(ApiServer(pod_that_waits, autoping=False), test, pump=PumpTimes(ping_s=0.1, pong=Timeout(0.3)))
+    rigs.run(
+        ApiServer(pod_that_waits, autoping=False),
+        test,
+        pump=PumpTimes(ping_s=0.1, pong=Timeout(0.3)),
+    )
 
 
 def test_pongs_keep_a_silent_connection_alive(rigs: Rigs) -> None:
@@ -165,7 +169,9 @@ def test_pongs_keep_a_silent_connection_alive(rigs: Rigs) -> None:
         writer.close()
         assert not rig.failures
 
-    rigs.run(ApiServer(counts, autoping=False), test, pump=PumpTimes(ping_s=0.05, pong=Timeout(60.0)))
+    rigs.run(
+        ApiServer(counts, autoping=False), test, pump=PumpTimes(ping_s=0.05, pong=Timeout(60.0))
+    )
 
 
 def test_a_dead_pod_ends_everything_at_once(rigs: Rigs) -> None:

@@ -40,7 +40,7 @@ class Server:
         self._server.start()
 
     def close(self) -> None:
-        self._server.stop(None).wait()
+        assert self._server.stop(None).wait(DEADLINE_S)
         self._pool.shutdown()
 
     def _echo(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:

@@ -170,7 +170,7 @@ def _silent_call(proxy: LocalProxy) -> tuple[grpc.StatusCode, str]:
     silent = threading.Event()
 
     def requests() -> Iterator[bytes]:
-        assert silent.wait(DEADLINE_S)
+        silent.wait(DEADLINE_S)
         yield from ()
 
     with grpc.insecure_channel(proxy.address) as channel:
