@@ -32,7 +32,7 @@ from shared_pathways_service.protocol.auth import bearer
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
 DEADLINE_S = deadline(60.0)
 #: For the start of a server, which imports JAX: a minute was not enough at a load of 50.
-START_S = 180.0
+START_S = deadline(180.0)
 REPOSITORY = Path(__file__).parents[1]
 KIND = "tpuv6e:2x2"
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from harness.suite.phases import form_of, long_form, unit_form
 from harness.suite.run import Run
 from harness.suite.running import interrupt_all
-from shared_pathways_service.runtime.settings import Settings
+from harness.suite.runs import runs_in
 
 
 def terminated(*_: object) -> None:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, terminated)
     # (A shell lets what it runs in the background ignore it, and so would all that runs here.)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    return Run(form, Settings.load().cache_dir / "test-runs").run()
+    return Run(form, runs_in()).run()
 
 
 if __name__ == "__main__":

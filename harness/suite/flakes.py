@@ -2,6 +2,7 @@
 
 scripts/flakes         lists the failures that are kept in the user's cache directory
 scripts/flakes file    moves them to tests/flakes/, one file per test, for an explanation or a fix
+scripts/flakes runs    lists the runs that are kept, with what failed in each
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import yaml
 
 from harness.results import surroundings
 from harness.suite.records import Failure, TestResult, file_name_of
+from harness.suite.runs import run_lines, runs_in
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["FILED", "PACKAGES", "Flake", "file_kept", "keep", "kept_flakes", "kept_in"]
@@ -146,6 +148,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{entry['failed_at']}  load {entry['load'][0]:<5}  {entry['test']}\n    {path}")
         if not kept_flakes():
             print("no failure is kept")
+    elif list(arguments) == ["runs"]:
+        print(*run_lines(runs_in()), sep="\n")
     else:
         print(__doc__, file=sys.stderr)
         return 2

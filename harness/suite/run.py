@@ -36,7 +36,7 @@ class Run:
 
     def __init__(self, form: Form, directory: Path, options: Sequence[str] = ()) -> None:
         self._form = form
-        now = datetime.datetime.now(datetime.UTC)
+        now, self._began = datetime.datetime.now(datetime.UTC), time.monotonic()
         self.directory = directory / now.strftime("%Y%m%dT%H%M%S.%f")
         self._options = options
         self._results: dict[str, tuple[Phase, TestResult]] = {}
@@ -142,8 +142,7 @@ class Run:
     def _print_end(self) -> None:
         results = [result for _, result in self._results.values()]
         failed = [*self._failed(), *self._problems]
-        skipped = sum(result.outcome == "skipped" for result in results)
-        passed = len(results) - len(self._failed()) - skipped + self._commands_passed
+        passed, skipped = self._counts()
         lines = [
             *totals.time_lines(results),
             *(f"== {phase['name']}: {phase['seconds']:.0f} s" for phase in self._phases),
@@ -155,11 +154,21 @@ class Run:
         ]
         print(*lines, sep="\n", flush=True)
 
+    def _counts(self) -> tuple[int, int]:
+        """Returns how many passed, commands too, and how many were skipped."""
+        results = [result for _, result in self._results.values()]
+        skipped = sum(result.outcome == "skipped" for result in results)
+        return len(results) - len(self._failed()) - skipped + self._commands_passed, skipped
+
     def _keep(self) -> None:
         """Writes what later runs are compared with, and forgets old ones."""
         results = [result for _, result in self._results.values()]
+        passed, skipped = self._counts()
         kept = {
             **self._started,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "passed": passed,
+            "skipped": skipped,
             "phases": self._phases,
             "folders": totals.by_folder(results),
             "slowest": {r.test: round(r.seconds, 1) for r in totals.slowest(results)},

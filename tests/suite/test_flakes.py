@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from harness.results import surroundings
 from harness.suite import flakes
 from harness.suite.records import Failure, TestResult
+from harness.suite.runs import runs_in
 
 TEST = "tests/web/test_page.py::test_a_page[a/b-1 2]"
 
@@ -99,3 +101,28 @@ def test_command_lists_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
         f"2026-11-28T19:00:00+00:00  load 3.5    {TEST}\n    {kept}\n"
     )
     assert flakes.main(["nosuch"]) == 2
+
+
+def test_command_lists_the_runs_that_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flakes.main(["runs"]) == 0
+    assert capsys.readouterr().out == "no run is kept\n"
+    run = {
+        "date": "2026-11-28T01:02:03+00:00",
+        **SURROUNDINGS,
+        "load_at_start": [1.25, 0.5, 0.5],
+        "seconds": 90.0,
+        "phases": [{"name": "mixed", "tests": 7, "seconds": 61.2}, {"name": "gate", "seconds": 20}],
+        "failed": ["a.py::test"],
+        "flaky": ["b.py::test"],
+    }
+    directory = runs_in() / "20261128T010203"
+    directory.mkdir(parents=True)
+    (directory / "run.json").write_text(json.dumps(run))
+    (runs_in() / "20261128T020000").mkdir()  # it has not ended
+    assert flakes.main(["runs"]) == 0
+    totals, *others = capsys.readouterr().out.splitlines()
+    assert totals == (
+        "2026-11-28T01:02  c0ffee  load 1.25  1.5 min  7 tests, 1 failed, 1 passed alone  "
+        "(mixed 61 s, gate 20 s)"
+    )
+    assert others == ["    failed: a.py::test", "    passed alone: b.py::test"]
