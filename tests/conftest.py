@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from harness.deadlines import deadline
 #: detached: what still bears it when the test has ended was left behind.
 MARK = "SPS_TEST_MARK"
 _SHARED = Path("/dev/shm")
+_HAS_PROC = Path("/proc/self/environ").exists()
 #: Seconds that what was told to end may take to do so.
 ENDING_S = deadline(20.0)
 
@@ -47,6 +49,12 @@ for _number, _usual in (
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+
+def pytest_collection_finish() -> None:
+    # What was imported stays. Many tests collect garbage, and each time it would be gone through.
+    gc.collect()
+    gc.freeze()
 
 
 @contextlib.contextmanager
@@ -122,12 +130,22 @@ def _wait_until_empty(look: Callable[[], list[T]]) -> list[T]:
 
 def _marked(mark: str) -> list[psutil.Process]:
     found = []
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
+        if pid == os.getpid() or not _may_have(pid, mark):
+            continue
         with contextlib.suppress(psutil.Error):
-            ours = process.pid != os.getpid() and process.environ().get(MARK) == mark
-            if ours and process.status() != psutil.STATUS_ZOMBIE:
+            process = psutil.Process(pid)
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def _may_have(pid: int, mark: str) -> bool:
+    """Whether a process may have a mark, found out quickly: most have not."""
+    try:
+        return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return not _HAS_PROC
 
 
 def _describe(process: psutil.Process) -> str:
