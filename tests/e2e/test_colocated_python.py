@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psutil
 import pytest
 
 from harness.embedded import embedded, eventually, nothing_left
+from harness.processes import is_gone
 from harness.programs import program, service
 
 CALLS = """
@@ -74,7 +73,7 @@ def test_functions_run_in_a_process_of_the_connection_that_asks_for_it() -> None
         running.expect("done")
         assert running.wait() == 0, running.stderr
         eventually(nothing_left, "all proxies to be gone")
-        assert not Path(f"/proc/{process}").exists()
+        eventually(lambda: is_gone(process), "the process to end with its connection")
 
 
 ON_EXECUTORS = (

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.deadlines import wait_until
 from harness.processes import REPOSITORY
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.jax_client import standalone
@@ -141,9 +142,14 @@ def test_a_slice_goes_and_comes_back(namespace: Namespace, tmp_path: Path) -> No
         fell = "down_event_count=2" in line
         if fell and "good_slice_count=3" in line:
             break
+
+    def since() -> list[str]:
+        return [event.kind for event in read_ledger(tmp_path / "run")][before:]
+
+    # (The resource manager has the slice before the program uses it.)
+    wait_until("the run to go on", lambda: "elastic.restored" in since())
+    assert since().index("elastic.error") < since().index("elastic.restored")
     told = list(read_ledger(tmp_path / "run"))
-    since = [event.kind for event in told[before:]]
-    assert since.index("elastic.error") < since.index("elastic.restored")
     for restored in (event for event in told if event.kind == "elastic.restored"):
         # A rewind of a few steps at most, to the last snapshot; none where it has grown.
         assert restored.data["origin"] in {"initial", "snapshot", "live"}
