@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeAlias
 
 from harness.deadlines import deadline
 from harness.processes import run_async
-from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
 from shared_pathways_service.operations.hotswap import following
 from tests.cluster_state.objects import Object, pod
+from tests.kube.nowhere import NowhereApi
 
 LIMIT_S = deadline(60.0)
 POOL = "cloud.google.com/gke-nodepool"
@@ -38,7 +35,7 @@ def a_pod(crew: str, name: str, where: str, *, ready: bool = True) -> Object:
     return made
 
 
-class Cluster(KubeApi):
+class Cluster(NowhereApi):
     """Pools `a`, `b` and `c` of four nodes, with the higher JobSet on `a` and `b`.
 
     Attributes:
@@ -47,7 +44,7 @@ class Cluster(KubeApi):
     """
 
     def __init__(self) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self.nodes = [node(pool, number) for pool in "abc" for number in range(4)]
         self.pods = [
             a_pod(crew, f"old-{pool}-{number}", f"{pool}-{number}")
@@ -76,20 +73,10 @@ class Cluster(KubeApi):
                 raise AssertionError((method, path))
         return {}
 
-    @contextlib.asynccontextmanager
-    async def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        within_s: float | None = None,
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        async def chunks() -> AsyncIterator[bytes]:
-            while True:
-                kind, found = await self.news[path.rpartition("/")[2]].get()
-                yield json.dumps({"type": kind, "object": found}).encode() + b"\n"
-
-        yield chunks()
+    async def chunks(self, path: str) -> AsyncIterator[bytes]:
+        while True:
+            kind, found = await self.news[path.rpartition("/")[2]].get()
+            yield json.dumps({"type": kind, "object": found}).encode() + b"\n"
 
     def lose(self, pool: str, number: int) -> None:
         """Tells that a node is not ready."""

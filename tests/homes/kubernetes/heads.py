@@ -18,13 +18,12 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.homes.kubernetes.manager_link import ManagerLink
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.grpc_errors import abort
 from tests.cluster_state.services import SERVICE, head
+from tests.kube.nowhere import NowhereApi
 from tests.tunnel.api_server import ApiServer
 
 # (Errors are made anew: one that was raised holds on to where it was.)
@@ -39,11 +38,11 @@ def gone() -> SharedPathwaysError:
     return ApiError("cannot forward: pod not found", status=500)
 
 
-class ScriptedApi(KubeApi):
+class ScriptedApi(NowhereApi):
     """Knows one pod, which is the head, and answers port-forwards by pod."""
 
     def __init__(self, answers: Mapping[str, Callable[[], SharedPathwaysError]]) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._answers = answers
         self.dialled: list[str] = []
 
@@ -56,11 +55,11 @@ class ScriptedApi(KubeApi):
         raise error
 
 
-class MovingApi(KubeApi):
+class MovingApi(NowhereApi):
     """Answers port-forwards one after the other: an error, or with None, the way to a server."""
 
     def __init__(self, *answers: Callable[[], SharedPathwaysError] | None, ways: ApiServer) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._answers = list(answers)
         self._ways = ways
 

@@ -16,11 +16,10 @@ from shared_pathways_service.homes.kubernetes import cluster_jobs
 from shared_pathways_service.homes.kubernetes.job_output import JobOutput
 from shared_pathways_service.homes.own_loop import run_in_own_loop
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.paths import item
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests import names
+from tests.kube.nowhere import NowhereApi
 
 JOB = {
     "metadata": {"name": "train", "uid": "u", "labels": {names.LABEL_KIND: names.KIND_JOB}},
@@ -30,11 +29,11 @@ POD = {"metadata": {"name": "train-0", "uid": "p"}, "status": {"phase": "Running
 ROUNDS = 50
 
 
-class LeavingApi(KubeApi):
+class LeavingApi(NowhereApi):
     """Knows a job, and is away after some answers."""
 
     def __init__(self, answers: int) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._answers = answers
         self.patches: list[str] = []
         self.deleted: list[tuple[str, str]] = []

@@ -11,16 +11,15 @@ import pytest
 
 from shared_pathways_service.homes.kubernetes.deadline import DeadlineKeeper
 from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.tokens import static_token
+from tests.kube.nowhere import NowhereApi
 
 
-class Patched(KubeApi):
+class Patched(NowhereApi):
     """Takes patches of a Job, or refuses them with the errors that are given."""
 
     def __init__(self, *errors: ApiError) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._errors = list(errors)
         self.patches: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
 

@@ -12,10 +12,7 @@ from harness.session_requests import session_request
 from shared_pathways_service.api.checks import Check, Outcome
 from shared_pathways_service.cluster_state.services import read_service
 from shared_pathways_service.homes.kubernetes.link_check import check_link
-from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.permissions import (
     Permission,
@@ -25,17 +22,18 @@ from shared_pathways_service.manifests.permissions import (
 )
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
+from tests.kube.nowhere import NowhereApi
 
 SIDECAR = needed_for_sidecar()
 PODS = permissions("", "pods", "create")
 LINK = LinkInputs(keep_s=600, image="python:3.13-slim")
 
 
-class Cluster(KubeApi):
+class Cluster(NowhereApi):
     """A cluster of a version, which may refuse pods with a sidecar, or all pods."""
 
     def __init__(self, minor: str = "33", *, refuses: str = "") -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._minor = minor
         self._refuses = refuses
         self.tried: list[str] = []

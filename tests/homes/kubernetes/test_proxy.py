@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,46 +13,36 @@ from harness.session_requests import tenant_request
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
-from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.paths import pod_log
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.names import LABEL_SESSION
 from tests.cluster_state.claiming_proxies import V6, proxy, service
 from tests.cluster_state.objects import Object, job
 from tests.cluster_state.objects import running as running_pod
+from tests.kube.nowhere import NowhereApi
 
 KIND = V6
 
 
-class SilentApi(KubeApi):
+class SilentApi(NowhereApi):
     """Has one pod that runs and goes on running; refuses its log."""
 
     def __init__(self) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
 
     async def get(self, path: str, **_: Any) -> dict[str, Any]:
         return {"metadata": {"resourceVersion": "1"}, "items": []}
 
-    @contextlib.asynccontextmanager
-    async def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        within_s: float | None = None,
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    def chunks(self, path: str) -> AsyncIterator[bytes]:
         if path.endswith("/log"):
             raise AccessDenied("not you", verb="get", resource="pods/log")
+        return self._changes(path)
 
-        async def chunks() -> AsyncIterator[bytes]:
-            if path.endswith("/pods"):
-                pod = running_pod()
-                pod["metadata"]["resourceVersion"] = "2"
-                yield json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n"
-            await asyncio.Event().wait()
-
-        yield chunks()
+    async def _changes(self, path: str) -> AsyncIterator[bytes]:
+        if path.endswith("/pods"):
+            pod = running_pod()
+            pod["metadata"]["resourceVersion"] = "2"
+            yield json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n"
+        await asyncio.Event().wait()
 
 
 def test_an_unreadable_log_is_reported() -> None:

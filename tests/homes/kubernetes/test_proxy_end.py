@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -12,19 +11,17 @@ from harness.session_requests import tenant_request
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import ProxyExited
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
-from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.names import LABEL_SESSION
 from tests.cluster_state.claiming_proxies import V6
 from tests.cluster_state.objects import Object, ended, failed, job, running
+from tests.kube.nowhere import NowhereApi
 
 
-class Api(KubeApi):
+class Api(NowhereApi):
     """Reports changes of pods, and then of the Job; then lists the pods that are left."""
 
     def __init__(self, jobs: list[Object], pods: list[Object], left: list[Object]) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._changes = {"jobs": jobs, "pods": pods}
         self._left = left
         self._lists = 0
@@ -41,20 +38,15 @@ class Api(KubeApi):
         items = self._left if self._lists > 1 and path.endswith("/pods") else []
         return {"metadata": {"resourceVersion": "1"}, "items": items}
 
-    @contextlib.asynccontextmanager
-    async def stream(self, path: str, **_: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def chunks(self, path: str) -> AsyncIterator[bytes]:
         resource = path.rpartition("/")[2]
-
-        async def chunks() -> AsyncIterator[bytes]:
-            if resource == "jobs":
-                await self._are_pods_seen.wait()
-            for change in self._changes.get(resource, []):
-                yield json.dumps(change).encode() + b"\n"
-            if resource == "pods":
-                self._are_pods_seen.set()
-            await asyncio.Event().wait()
-
-        yield chunks()
+        if resource == "jobs":
+            await self._are_pods_seen.wait()
+        for change in self._changes.get(resource, []):
+            yield json.dumps(change).encode() + b"\n"
+        if resource == "pods":
+            self._are_pods_seen.set()
+        await asyncio.Event().wait()
 
 
 def test_a_pod_whose_deletion_was_not_seen() -> None:

@@ -11,21 +11,19 @@ import pytest
 from harness.session_requests import with_fields
 from shared_pathways_service.errors import ProxyFailed
 from shared_pathways_service.homes.kubernetes.proxy_objects import create_mounted
-from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.errors import ApiError
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.link_parts import LinkInputs
+from tests.kube.nowhere import NowhereApi
 from tests.manifests.proxy_jobs import GOOGLES
 
 LINKED = with_fields(GOOGLES, link=LinkInputs(keep_s=600, image="python:3.13-slim"))
 
 
-class Cluster(KubeApi):
+class Cluster(NowhereApi):
     """A cluster that has an object of the name already, of this kind."""
 
     def __init__(self, kind: str, *, may_be_own: bool) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self._kind = kind
         self._may_be_own = may_be_own
         self.asked: list[str] = []

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 from harness.processes import run_async
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
-from shared_pathways_service.kube.api import KubeApi
-from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from tests.cluster_state.objects import Object
 from tests.cluster_state.services import OURS, head, worker
+from tests.kube.nowhere import NowhereApi
 
 
 def silent_jobset() -> Object:
@@ -31,11 +28,11 @@ def silent_jobset() -> Object:
     return made
 
 
-class ReadOnlyApi(KubeApi):
+class ReadOnlyApi(NowhereApi):
     """Has the service with one slice ready; tells of the other when it is let."""
 
     def __init__(self) -> None:
-        super().__init__(ClusterAccess(server="http://nowhere", tls=None, tokens=static_token()))
+        super().__init__()
         self.second = asyncio.Event()
 
     async def request(self, method: str, path: str, **_: Any) -> dict[str, Any]:
@@ -43,25 +40,15 @@ class ReadOnlyApi(KubeApi):
         items = [silent_jobset()] if path.endswith("/jobsets") else [head(), worker(0, 0)]
         return {"metadata": {"resourceVersion": "1"}, "items": items}
 
-    @contextlib.asynccontextmanager
-    async def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        within_s: float | None = None,
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        async def chunks() -> AsyncIterator[bytes]:
-            if path.endswith("/log"):
-                return
-            await self.second.wait()
-            if path.endswith("/pods"):
-                pod = worker(1, 0)
-                pod["metadata"]["resourceVersion"] = "2"
-                yield json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n"
-            await asyncio.Event().wait()
-
-        yield chunks()
+    async def chunks(self, path: str) -> AsyncIterator[bytes]:
+        if path.endswith("/log"):
+            return
+        await self.second.wait()
+        if path.endswith("/pods"):
+            pod = worker(1, 0)
+            pod["metadata"]["resourceVersion"] = "2"
+            yield json.dumps({"type": "ADDED", "object": pod}).encode() + b"\n"
+        await asyncio.Event().wait()
 
 
 def test_one_ready_slice_is_not_all_without_the_heads_types() -> None:
