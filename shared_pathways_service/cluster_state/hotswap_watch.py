@@ -126,7 +126,7 @@ class HotswapWatch:
     def disrupted(self, at_s: float) -> None:
         """Records that the caller begins to drain nodes."""
         self.begun()
-        # (Nobody needs to be told of nodes that go after they were drained.)
+        # (A drained node that is removed is no failure.)
         self._nodes_then = set()
         self._mark("disrupted", at_s)
 

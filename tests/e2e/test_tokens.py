@@ -80,8 +80,9 @@ def test_tokens_are_in_their_files_and_nowhere_else() -> None:
             variables = [name for name in places if name.startswith("variables of ")]
             # The service, its resource manager, worker and proxy, the program and its agent.
             assert len(variables) >= 6
-            places["status"] = json.dumps(sps_json("status"))
-            places["events"] = sps("explain", sps_json("status")["proxies"][0]["name"]).stdout
+            told = sps_json("status")
+            places["status"] = json.dumps(told)
+            places["events"] = sps("explain", told["proxies"][0]["name"]).stdout
             places["errors"] = said
             assert not _which_have(tokens, places)
             running.tell("leave")

@@ -276,9 +276,7 @@ def test_tests_with_a_fixture_of_their_folder_run_together(tmp_path: Path) -> No
         import pytest
 
         @pytest.fixture(scope="package")
-        def service():
-            with open("starts", "a") as file:
-                file.write(".")
+        def service(): pass
     """
     uses = "def test_it(service): pass"
     alone = "def test_it(): pass"
