@@ -1,11 +1,12 @@
 """Runs the project's tests, as `scripts/test` does.
 
-usage: python -m harness.suite [--unit | --all | --long]
+usage: python -m harness.suite [--unit | --all | --long | --files PATH...]
   without an option: the layers unit and local
   --unit    the layer unit
   --all     all layers, and the short form of scripts/compat
   --long    what takes hours: property tests with many examples of a new seed, all releases of JAX,
             tests that kill or race ten times
+  --files   all tests of some files and folders
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from harness.suite.phases import form_of, long_form, unit_form
+from harness.suite.phases import files_form, form_of, long_form, unit_form
 from harness.suite.run import Run
 from harness.suite.running import interrupt_all
 from harness.suite.runs import runs_in
@@ -40,6 +42,11 @@ def main(arguments: Sequence[str]) -> int:
             form = unit_form(cores=cores)
         case ["--long"]:
             form = long_form(seed=random.getrandbits(32), cores=cores)
+        case ["--files", *paths] if paths:
+            if absent := [path for path in paths if not Path(path).exists()]:
+                print(f"error: no such file or folder: {' '.join(absent)}", file=sys.stderr)
+                return 2
+            form = files_form(paths, cores=cores)
         case _:
             print(__doc__, file=sys.stderr)
             return 2

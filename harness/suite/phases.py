@@ -6,7 +6,19 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Form", "Phase", "PlannedTest", "chosen_by", "form_of", "long_form", "unit_form"]
+__all__ = [
+    "Form",
+    "Phase",
+    "PlannedTest",
+    "chosen_by",
+    "files_form",
+    "form_of",
+    "long_form",
+    "unit_form",
+]
+
+#: Of all tests.
+_LAYERS = ("unit", "local", "testbed", "long")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,10 +76,12 @@ class Form:
     Attributes:
       phases: In their order.
       commands: What runs after them, and fails the run if it fails.
+      paths: The files and folders whose tests it has; all without any.
     """
 
     phases: Sequence[Phase]
     commands: Sequence[Sequence[str]] = ()
+    paths: Sequence[str] = ()
 
 
 def form_of(*, everything: bool, cores: int) -> Form:
@@ -82,7 +96,7 @@ def form_of(*, everything: bool, cores: int) -> Form:
             Phase(
                 name="mixed",
                 layers=["unit", "local", "testbed"],
-                workers=cores + _computing(cores),
+                workers=_computing(cores) + cores + 1,
                 beside=[*compat, "--prepare"],
             ),
             Phase(name="long", layers=["long"], workers=cores),
@@ -101,9 +115,23 @@ def unit_form(*, cores: int) -> Form:
     return Form(phases=[Phase(name="unit", layers=["unit"], workers=_computing(cores))])
 
 
+def files_form(paths: Sequence[str], *, cores: int) -> Form:
+    """Returns what `--files` runs: the tests of some files and folders, of any layer.
+
+    Args:
+      paths: At least one.
+      cores: Of this machine.
+    """
+    phases = [
+        Phase(name="files", layers=_LAYERS, workers=_computing(cores)),
+        Phase(name="heavy", layers=_LAYERS, heavy=True, workers=1),
+    ]
+    return Form(phases=phases, paths=paths)
+
+
 def _computing(cores: int) -> int:
     """Returns how many tests of the layers unit and local run at once: each waits a little."""
-    return cores + cores // 2
+    return 2 * cores
 
 
 def long_form(*, seed: int, cores: int) -> Form:

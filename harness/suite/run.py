@@ -63,7 +63,7 @@ class Run:
         return 1 if self._problems or self._failed() else 0
 
     def _run_all(self) -> None:
-        plan = collect(self._options, self.directory)
+        plan = collect([*self._options, *self._form.paths], self.directory)
         if plan is None:
             self._problems.append("the tests could not be collected")
             return

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.deadlines import wait_until
@@ -54,6 +54,7 @@ def run_suite(
     root: Path,
     modules: Mapping[str, str],
     *,
+    options: Sequence[str] = (),
     interrupt_at: Path | None = None,
     by: signal.Signals = signal.SIGINT,
 ) -> Ended:
@@ -62,6 +63,7 @@ def run_suite(
     Args:
       root: An empty directory.
       modules: Sources by the name of the module, which may be in a folder.
+      options: Of the runner.
       interrupt_at: The run is ended when this file is there; None: never.
       by: Ctrl-C, or another signal, which the runner alone gets.
     """
@@ -85,7 +87,7 @@ def run_suite(
         "SPS_CACHE_DIR": str(root / "cache"),
     }
     with subprocess.Popen(
-        [sys.executable, "-m", "harness.suite"],
+        [sys.executable, "-m", "harness.suite", *options],
         cwd=root,
         env=environment,
         stdout=subprocess.PIPE,

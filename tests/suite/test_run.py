@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.suite.phases import Form, PlannedTest, chosen_by, form_of, long_form, unit_form
+from harness.suite.phases import (
+    Form,
+    PlannedTest,
+    chosen_by,
+    files_form,
+    form_of,
+    long_form,
+    unit_form,
+)
 from harness.suite.records import read_record
 from harness.suite.run import problems
 from tests.suite.small_suites import run_suite
@@ -117,6 +125,22 @@ def test_flakes_are_kept_and_do_not_fail_the_run(tmp_path: Path) -> None:
     assert "crashed while running" in crash["text"]
     [end] = entries["tests/test_flaky.py::test_of_a_fixture"]["failures"]
     assert end["when"] == "teardown"
+
+
+def test_a_flake_of_chosen_files_does_not_fail_the_run(tmp_path: Path) -> None:
+    """So that the releases of JAX that `scripts/compat` runs have reruns too."""
+    source = FAILS_ONCE + "\n    def test_fails_once(): assert not is_first('failed')\n"
+    modules = {"chosen/test_flaky": source, "test_other": "def test_that_fails(): assert False\n"}
+    ended = run_suite(tmp_path, modules, options=["--files", "tests/chosen"])
+    assert ended.code == 0, ended.output
+    assert ended.last_line == "1 passed, 0 failed, 0 skipped"
+    assert len(ended.kept) == 1
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    ended = run_suite(tmp_path, PASSING, options=["--files", "tests/absent"])
+    assert ended.code == 2
+    assert "tests/absent" in ended.last_line
 
 
 def test_a_failure_in_one_of_the_reruns_fails_the_run(tmp_path: Path) -> None:
@@ -250,6 +274,10 @@ def test_phases_of_each_form() -> None:
     assert sorted(test for tests in everything.values() for test in tests) == sorted(plan)
     assert everything["heavy"] == ["c", "e"]
     assert names(unit_form(cores=2)) == {"unit": ["a", "b"]}
+    assert names(files_form(["tests/x"], cores=2)) == {
+        "files": ["a", "b", "d"],
+        "heavy": ["c", "e"],
+    }
     long = long_form(seed=7, cores=2)
     assert names(long) == {"properties": ["a"]}
     assert "--hypothesis-seed=7" in long.phases[0].options
