@@ -6,6 +6,8 @@ import contextlib
 import socket
 import threading
 
+from shared_pathways_service.runtime.listeners import listen
+
 __all__ = ["ReadyPort"]
 
 #: Seconds until the next connection is accepted after one failed, e.g. without a descriptor.
@@ -25,8 +27,7 @@ class ReadyPort:
     """
 
     def __init__(self, address: str, port: int, *, backlog: int = 128) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, port), family=family, backlog=backlog)
+        self._listener = listen(address, port, backlog=backlog)
         self.port = int(self._listener.getsockname()[1])
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="sps-ready", daemon=True)

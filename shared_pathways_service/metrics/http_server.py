@@ -13,6 +13,7 @@ from shared_pathways_service.metrics.exposition import CONTENT_TYPE_LATEST, rend
 from shared_pathways_service.metrics.families import Family
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol.auth import shows
+from shared_pathways_service.runtime.listeners import listen
 
 __all__ = ["Serving", "serve_metrics"]
 
@@ -51,9 +52,8 @@ async def serve_metrics(
     app.router.add_get("/metrics", answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=timeouts.HTTP_SHUTDOWN.s)
     await runner.setup()
-    site = web.TCPSite(runner, address, port, reuse_port=False)
     try:
-        await site.start()
+        await web.SockSite(runner, listen(address, port)).start()
     except OSError as error:
         await runner.cleanup()
         raise SharedPathwaysError(

@@ -6,6 +6,7 @@
 - `glog`, `terminal`: logs of servers, and output for people
 - `backoff`: pauses between tries to connect again
 - `descriptors`, `allocator`: limits and memory of a process
+- `listeners`: TCP, of both families
 - `last_requests`: the record of what a process was doing when it ended
 - `embedded`: the files of the embedded service
 

@@ -25,6 +25,7 @@ _OTHERS: Final = (
     "patience/timeouts.py",
     "patience/within.py",
     "runtime/allocator.py",
+    "runtime/listeners.py",
     "tunnel/liveness.py",
 )
 _MAIN: Final = f"""\

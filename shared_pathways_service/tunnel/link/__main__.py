@@ -2,10 +2,10 @@
 
 ``python -m shared_pathways_service.tunnel.link --port=29002 --target=HOST:29000 --token_file=FILE``
 
-It needs only the standard library, this folder, `tunnel.liveness`, `runtime.allocator`, and the
-packages they are in. On standard output it prints ``{"link": {"port": …, "accepted": …, …}}`` as
-soon as it listens, and for each later change of the counters, at most once per second. Its log is
-standard error.
+It needs only the standard library, this folder, `tunnel.liveness`, `runtime.allocator`,
+`runtime.listeners`, and the packages they are in. On standard output it prints ``{"link": {"port":
+…, "accepted": …, …}}`` as soon as it listens, and for each later change of the counters, at most
+once per second. Its log is standard error.
 """
 
 from __future__ import annotations

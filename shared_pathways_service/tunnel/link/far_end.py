@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.patience.within import within
+from shared_pathways_service.runtime.listeners import listen
 from shared_pathways_service.tunnel.link.buffer_lookups import BufferLookups
 from shared_pathways_service.tunnel.link.carriers import Carrier, TcpCarrier
 from shared_pathways_service.tunnel.link.early_copies import EarlyCopies
@@ -119,8 +120,10 @@ class FarEnd:
           OSError: The port is taken.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
-        return int(self._server.sockets[0].getsockname()[1])
+        listener = listen(host, port, backlog=_BACKLOG)
+        # (With the backlog of the listener: asyncio calls listen() again.)
+        self._server = await loop.create_server(self._accept, sock=listener, backlog=_BACKLOG)
+        return int(listener.getsockname()[1])
 
     async def close(self, reason: str = "the far end was stopped") -> None:
         """Stops listening, and ends every session.

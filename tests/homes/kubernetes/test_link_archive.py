@@ -28,7 +28,8 @@ def test_it_has_the_far_end_and_nothing_else_of_the_package() -> None:
     files = contents()
     others = {name for name in files if not name.startswith(LINK)}
     packages = {f"{PACKAGE}{name}__init__.py" for name in ("", "patience/", "runtime/", "tunnel/")}
-    used = {f"{PACKAGE}runtime/allocator.py", f"{PACKAGE}tunnel/liveness.py"}
+    used = {f"{PACKAGE}runtime/{name}.py" for name in ("allocator", "listeners")}
+    used.add(f"{PACKAGE}tunnel/liveness.py")
     used |= {f"{PACKAGE}patience/{n}.py" for n in ("factor", "slowness", "timeouts", "within")}
     assert others == {"__main__.py", *used, *packages}
     assert {files[name] for name in packages} == {b""}
