@@ -98,25 +98,32 @@ def _run_on_a_proxy(python: str, name: str) -> str:
     return "wrong" if "AssertionError" in failure else "crashed"
 
 
-def rendered(outcomes: list[Outcome]) -> str:
-    """Returns the table of docs/compatibility.md."""
+def rendered(parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the table of docs/compatibility.md.
+
+    Args:
+      parts: The rows of each outcome with their provenance, by release.
+    """
     rows = [
-        "| release | on the local CPU | there, with the flag | on our proxies |",
-        "|---|---|---|---|",
+        "| release | on the local CPU | there, with the flag | on our proxies | run |",
+        "|---|---|---|---|---|",
     ]
-    for outcome in outcomes:
-        columns = (outcome.here, outcome.here_with_flag, outcome.on_proxy)
-        rows.append(f"| {outcome.release} | " + " | ".join(map(_cell, columns)) + " |")
+    for release, part in parts.items():
+        cells = [_cell(part[name]) for name in ("here", "here_with_flag", "on_proxy")]
+        run = part["provenance"]
+        cells.append(f"{run['date'][:10]}, commit {str(run['commit'])[:10]}")
+        rows.append(f"| {release} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def _cell(results: dict[str, str]) -> str:
+def _cell(results: Mapping[str, str]) -> str:
     faults = [result for result in results.values() if result != "right"]
     kinds = [f"{faults.count(kind)} **{kind}**" for kind in dict.fromkeys(faults)]
     return ", ".join([f"{len(results) - len(faults)} of {len(results)} right", *kinds])
 
 
-def _parts() -> dict[str, dict[str, Any]]:
+def kept() -> dict[str, dict[str, Any]]:
+    """Returns the rows of each outcome with their provenance, by release."""
     parts: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text())["parts"]
     return parts
 
@@ -124,7 +131,7 @@ def _parts() -> dict[str, dict[str, Any]]:
 def load() -> list[Outcome]:
     """Returns the outcomes that were written last."""
     names = [field.name for field in dataclasses.fields(Outcome)]
-    return [Outcome(**{name: part[name] for name in names}) for part in _parts().values()]
+    return [Outcome(**{name: part[name] for name in names}) for part in kept().values()]
 
 
 def write(new: Mapping[str, Mapping[str, Any]]) -> None:
@@ -133,10 +140,10 @@ def write(new: Mapping[str, Mapping[str, Any]]) -> None:
     Args:
       new: The rows of each outcome with their provenance, by release.
     """
-    parts = {**(_parts() if RESULTS.exists() else {}), **new}
+    parts = {**(kept() if RESULTS.exists() else {}), **new}
     ordered = {release: parts[release] for release in sorted(parts, key=release_of)}
     RESULTS.write_text(json.dumps({"parts": ordered}, indent=1) + "\n")
-    TABLE.write(rendered(load()))
+    TABLE.write(rendered(ordered))
 
 
 def main() -> None:
@@ -149,7 +156,7 @@ def main() -> None:
             outcome = run(release, python)
             outcomes[release] = stamped(dataclasses.asdict(outcome), measurement)
         is_as_promised = is_as_promised and outcome.is_as_promised()
-        print(rendered([outcome]).splitlines()[-1], flush=True)
+        print(rendered({release: outcomes[release]}).splitlines()[-1], flush=True)
     if given.write:
         write(outcomes)
     if not is_as_promised:

@@ -26,7 +26,7 @@ _KEPT = ("PIP_", "SSL_", "OPENBLAS_", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 #: Commands that other systems do not have, or that would reveal other Pythons.
 _NOT_EVERYWHERE = ("flock", "nproc", "git", "curl", "pyenv", "lsb_release")
 _NOBODY = 65534
-_STEP_S = 1500
+_STEP_S = 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +157,22 @@ def rows_of(pythons: Sequence[str], *, oldest_only: bool) -> list[Row]:
     return rows
 
 
+def steps_of(tests: Sequence[str] | None) -> dict[str, Sequence[str]]:
+    """Returns the commands of a row by their names.
+
+    Args:
+      tests: Arguments of `scripts/test`, which installs all that `[dev]` asks for; None: without.
+    """
+    demo = ["./scripts/demo"]
+    steps: dict[str, Sequence[str]] = {
+        "demo": demo,
+        "demo at a terminal": ["script", "-qefc", shlex.join(demo), "/dev/null"],
+    }
+    if tests is not None:
+        steps["tests"] = ["./scripts/test", *tests]
+    return steps
+
+
 @measured()
 def main() -> int:
     """Runs the rows, prints their table, and fails if a step failed."""
@@ -166,16 +182,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where the results are kept, as JSON")
     parser.add_argument("--tests", default="--unit", help="arguments of scripts/test")
     given = parser.parse_args()
-    demo = ["./scripts/demo"]
     results = []
     for row in rows_of(given.python, oldest_only=given.oldest):
-        steps = {
-            "demo": demo,
-            "demo at a terminal": ["script", "-qefc", shlex.join(demo), "/dev/null"],
-        }
-        # (Once: as root, CI runs them on the newest Python.)
-        if row.python == given.python[0] and row.user != "root":
-            steps["tests"] = ["./scripts/test", *shlex.split(given.tests)]
+        # (CI runs them as root as well, on the newest Python.)
+        has_tests = row.user != "root" or not given.oldest
+        steps = steps_of(shlex.split(given.tests) if has_tests else None)
         print(f"== {row.python}, {row.user} {row.surroundings}".rstrip(), flush=True)
         results.append(run(row, steps))
         print(table(results[-1:]).splitlines()[-1], flush=True)

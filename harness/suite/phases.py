@@ -149,7 +149,14 @@ def long_form(*, seed: int, cores: int) -> Form:
         options=[f"--hypothesis-seed={seed}", "--timeout=7200"],
         env={"SPS_HYPOTHESIS_PROFILE": "long"},
     )
-    return Form(phases=[properties], commands=[["scripts/compat"], ["scripts/stress", "10"]])
+    long = Phase(name="long", layers=["long"], workers=cores, options=["--timeout=7200"])
+    heavy = Phase(name="heavy", layers=["long"], heavy=True, workers=1, options=["--timeout=7200"])
+    commands = [
+        ["scripts/compat"],
+        ["scripts/stress", "10"],
+        [sys.executable, "-m", "benchmarks.gate", "--prove"],
+    ]
+    return Form(phases=[properties, long, heavy], commands=commands)
 
 
 def chosen_by(phase: Phase, plan: Mapping[str, PlannedTest]) -> list[str]:

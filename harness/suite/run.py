@@ -39,6 +39,7 @@ class Run:
         now, self._began = datetime.datetime.now(datetime.UTC), time.monotonic()
         self.directory = directory / now.strftime("%Y%m%dT%H%M%S.%f")
         self._options = options
+        self._plan: Mapping[str, PlannedTest] = {}
         self._results: dict[str, tuple[Phase, TestResult]] = {}
         #: What failed beside tests, or in a way that no rerun can change.
         self._problems: list[str] = []
@@ -67,14 +68,15 @@ class Run:
         if plan is None:
             self._problems.append("the tests could not be collected")
             return
+        self._plan = plan
         for phase in self._form.phases:
-            self._run_phase(phase, plan)
+            self._run_phase(phase)
         for command in self._form.commands:
             self._run_command(command)
         self._rerun()
 
-    def _run_phase(self, phase: Phase, plan: Mapping[str, PlannedTest]) -> None:
-        tests = dict.fromkeys(chosen_by(phase, plan))
+    def _run_phase(self, phase: Phase) -> None:
+        tests = dict.fromkeys(chosen_by(phase, self._plan))
         if not tests:
             return
         chosen = " ".join(["", *phase.options])
@@ -141,12 +143,14 @@ class Run:
 
     def _print_end(self) -> None:
         results = [result for _, result in self._results.values()]
+        chosen = {t for phase in self._form.phases for t in chosen_by(phase, self._plan)}
         failed = [*self._failed(), *self._problems]
         passed, skipped = self._counts()
         lines = [
             *totals.time_lines(results),
             *(f"== {phase['name']}: {phase['seconds']:.0f} s" for phase in self._phases),
             *totals.skip_lines(results),
+            *totals.left_out_lines(self._plan, chosen),
             *totals.flaky_text(self._flaky),
             *(f"FAILED {what}" for what in failed),
             f"results: {self.directory}",

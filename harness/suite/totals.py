@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.suite.flakes import Flake
+from harness.suite.phases import PlannedTest
 from harness.suite.records import TestResult
 
-__all__ = ["by_folder", "flaky_text", "skip_lines", "slowest", "time_lines"]
+__all__ = ["by_folder", "flaky_text", "left_out_lines", "skip_lines", "slowest", "time_lines"]
 
 #: How many components of a test's folder stand in the table of times; 2 for all others.
 _DEPTHS = {"tests/servers/proxy": 4, "tests/servers": 3, "tests/e2e": 3, "tests/testbed": 3}
 _SLOWEST = 25
+#: What runs a layer that `scripts/test` leaves out.
+_NEEDS = {
+    "testbed": "./scripts/test --all, which needs Go 1.26",
+    "long": "./scripts/test --all",
+}
 
 
 def by_folder(results: Iterable[TestResult]) -> dict[str, dict[str, Any]]:
@@ -60,6 +66,16 @@ def skip_lines(results: Iterable[TestResult]) -> Iterator[str]:
         yield "== skipped"
     for reason, count in reasons.most_common():
         yield f"{count:9}  {reason}"
+
+
+def left_out_lines(plan: Mapping[str, PlannedTest], chosen: Collection[str]) -> Iterator[str]:
+    """Yields a line per layer of which a run leaves tests out, with how to run them."""
+    left_out = Counter(planned.layer for test, planned in plan.items() if test not in chosen)
+    if left_out:
+        yield "== left out"
+    for layer, count in left_out.most_common():
+        how = _NEEDS.get(layer, "./scripts/test")
+        yield f"{count:9}  of the layer {layer}: {how}"
 
 
 def flaky_text(kept: Mapping[Path, Flake]) -> Iterator[str]:

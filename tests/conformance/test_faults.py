@@ -7,7 +7,7 @@ from shared_pathways_service.api.faulty_jax import FAULTY_RELEASES
 
 
 def test_the_table_is_that_of_the_last_run() -> None:
-    assert faults.TABLE.read() == faults.rendered(faults.load())
+    assert faults.TABLE.read() == faults.rendered(faults.kept())
 
 
 def test_faulty_releases_are_right_with_the_flag_and_on_proxies() -> None:

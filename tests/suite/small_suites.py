@@ -68,7 +68,7 @@ def run_suite(
       by: Ctrl-C, or another signal, which the runner alone gets.
     """
     tests = root / "tests"
-    tests.mkdir()
+    tests.mkdir(parents=True)
     (root / "pytest.ini").write_text(_CONFIGURATION)
     (tests / "__init__.py").touch()
     (tests / "conftest.py").write_text(_CONFTEST)

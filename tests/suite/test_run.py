@@ -86,6 +86,20 @@ def test_phases_and_totals(tmp_path: Path) -> None:
     assert not ended.kept
 
 
+def test_what_a_run_leaves_out_is_said(tmp_path: Path) -> None:
+    modules = {
+        **PASSING,
+        "test_long": "import pytest\n\n@pytest.mark.long\ndef test_of_hours(): pass\n",
+    }
+    ended = run_suite(tmp_path, modules)
+    lines = ended.output.splitlines()
+    assert lines[lines.index("== left out") + 1].split(maxsplit=1) == [
+        "1",
+        "of the layer long: ./scripts/test --all",
+    ]
+    assert "== left out" not in run_suite(tmp_path / "b", PASSING).output
+
+
 def test_flakes_are_kept_and_do_not_fail_the_run(tmp_path: Path) -> None:
     source = (
         FAILS_ONCE
@@ -279,7 +293,7 @@ def test_phases_of_each_form() -> None:
         "heavy": ["c", "e"],
     }
     long = long_form(seed=7, cores=2)
-    assert names(long) == {"properties": ["a"]}
+    assert names(long) == {"properties": ["a"], "long": [], "heavy": ["e"]}
     assert "--hypothesis-seed=7" in long.phases[0].options
 
 
