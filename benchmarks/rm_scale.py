@@ -51,8 +51,14 @@ WANTED_S = 0.1
 DISTURBED_S = 0.02
 
 
-async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
-    """Measures one manager with the slices of a shape."""
+async def measure(
+    shape: Shape, rounds: int, beats_s: float
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Measures one manager with the slices of a shape.
+
+    Returns:
+      The row of the result, and the seconds from each trigger to its notice, by kind.
+    """
     with own_directories() as scratch, contextlib.closing(Manager(shape, scratch)) as manager:
         empty = manager.rss()
         began, cpu = time.monotonic(), manager.cpu_s()
@@ -72,7 +78,7 @@ async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
             finally:
                 await tenants.close()
         assert manager.process.poll() is None
-        return {
+        row = {
             "slices": shape.slices,
             "tenants": TENANTS,
             "gang": shape.gang,
@@ -84,6 +90,7 @@ async def measure(shape: Shape, rounds: int, beats_s: float) -> dict[str, Any]:
             "restart": back,
             "latency": {name: _latency(took) for name, took in house.took.items()},
         }
+        return row, {name: [wall for wall, _ in took] for name, took in house.took.items()}
 
 
 async def _rest(manager: Manager, seconds: float) -> dict[str, float]:
@@ -199,15 +206,17 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     results = []
+    repeats: dict[str, list[float]] = {}
     for slices in options.slices:
-        results.append(asyncio.run(measure(Shape.of(slices), options.rounds, options.beats)))
-        results[-1]["load_average"] = os.getloadavg()
+        size, seconds = asyncio.run(measure(Shape.of(slices), options.rounds, options.beats))
+        results.append({**size, "load_average": os.getloadavg()})
+        repeats |= {f"{name}, {slices} slices": took for name, took in seconds.items()}
         print(json.dumps(results[-1]), flush=True)
     for which in ("all", "undisturbed"):
         print(f"\n{which}")
         for row in rows(results, which):
             print("| " + " | ".join(row) + " |")
-    write_result("rm_scale", {"wanted_s": WANTED_S, "sizes": results}, options.out)
+    write_result("rm_scale", {"wanted_s": WANTED_S, "sizes": results}, options.out, repeats)
     if options.picture:
         draw(results, options.picture)
     return exit_code(missed(results))

@@ -1,12 +1,12 @@
 """JAX on a proxy behind a slow line: times in round trips, transfers as a part of the line's rate.
 
-    python -m benchmarks.slow_links [--upload-mb 200] [--steps 200] [--out result.json]
+    python -m benchmarks.slow_links [--upload-mb 200] [--steps 200] [--rounds 3] [--out result.json]
 
 A relay delays and limits the bytes between JAX and a proxy that is started here, without a
 cluster. "plain": JAX's own connections take the line, as with kubectl's port-forward. "link": the
 carriers of a resumable link do, and small host buffers are sent early. "to the first result" is
 what connect() spends on the line itself: from JAX's first look at its devices to the first value
-of a compiled program.
+of a compiled program. In each round all lines take turns; the figures are medians.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import itertools
 import json
 import os
 import socket
+import statistics
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd
 #: Round trips in seconds; bytes per second of 20 Mbit/s.
 ROUND_TRIPS_S = (0.05, 0.15)
 BYTES_PER_S = 20e6 / 8
+#: What the upload's figure is called.
+UPLOAD = "upload, part of the rate"
 
 CLIENT = """
 import json, statistics, sys, time
@@ -204,12 +207,19 @@ async def measure(
     return took
 
 
-def as_ratios(took: dict[str, float], round_trip_s: float, upload: int) -> dict[str, Any]:
+def as_ratios(took: dict[str, float], round_trip_s: float, upload: int) -> dict[str, float]:
     """Returns round trips, and the part of the line's rate that an upload reached."""
     rate = upload / took.pop("upload") / BYTES_PER_S
     took["to the first result"] = took.pop("devices") + took.pop("first result")
-    ratios = {name: round(seconds / round_trip_s, 2) for name, seconds in took.items()}
-    return {"round trips": ratios, "upload, part of the rate": round(rate, 3)}
+    return {name: seconds / round_trip_s for name, seconds in took.items()} | {UPLOAD: rate}
+
+
+def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Returns the median of each figure of one line, as it is kept."""
+    found = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    rate = found.pop(UPLOAD)
+    ratios = {name: round(ratio, 2) for name, ratio in found.items()}
+    return {"round trips": ratios, UPLOAD: round(rate, 3)}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -217,8 +227,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"{'round trips':52}" + "".join(f"{name:>14}" for name in result))
     for name in next(iter(result.values()))["round trips"]:
         print(f"{name:52}" + "".join(f"{r['round trips'][name]:14.2f}" for r in result.values()))
-    parts = (line["upload, part of the rate"] for line in result.values())
-    print(f"{'upload, part of the rate':52}" + "".join(f"{part:14.2f}" for part in parts))
+    print(f"{UPLOAD:52}" + "".join(f"{line[UPLOAD]:14.2f}" for line in result.values()))
 
 
 @measured()
@@ -226,21 +235,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--upload-mb", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     upload = arguments.upload_mb * 1_000_000
-    result: dict[str, Any] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     with own_directories() as scratch:
         proxy = scratch / "proxy"
         flags = (f"--server_socket={proxy}", "--virtual_slices=tpuv6e:2x2")
         with ServerProcess("shared_pathways_service.servers.proxy", flags):
-            for round_trip_s, way in itertools.product(ROUND_TRIPS_S, WAYS):
+            for _, round_trip_s, way in itertools.product(
+                range(arguments.rounds), ROUND_TRIPS_S, WAYS
+            ):
                 took = asyncio.run(measure(way, proxy, round_trip_s, arguments.steps, upload))
                 ratios = as_ratios(took, round_trip_s, upload)
-                result[f"{way} {round_trip_s * 1000:.0f} ms"] = ratios
+                found.setdefault(f"{way} {round_trip_s * 1000:.0f} ms", []).append(ratios)
+    result = {line: medians(rounds) for line, rounds in found.items()}
     show(result)
+    repeats = {
+        f"{name}, {line}": [one[name] for one in rounds]
+        for line, rounds in found.items()
+        for name in rounds[0]
+    }
     parameters = {"steps": arguments.steps, "upload_mb": arguments.upload_mb}
-    write_result("slow_links", parameters | result, arguments.out)
+    write_result("slow_links", parameters | result, arguments.out, repeats)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ reader stalls and a pod sends as fast as it can.
 A line (`--round-trips`, in milliseconds, and `--rates`, in Mbit/s) is a process that delays and
 limits all bytes between the forwarder and the API server, or between the client and the pod
 ("raw"). It models neither loss nor the slow start of TCP. All forwarders take turns on it; ratios
-are of transfers of one round.
+are of transfers of one round. Aim: on each line with a delay, the link moves at least as many bytes
+per second as kubectl (the median of the ratios). Ends with 1 if it does not.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,11 +50,15 @@ from benchmarks.tunnel_pod import (
     up,
 )
 from harness.own_service import ROOT
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 
 FORWARDERS = ("link", "plain", "kubectl", "kr8s", "kubernetes")
 #: Bytes of the upload beside which round trips are measured.
 BESIDE_BYTES = 1_000_000_000
+#: The least ratio of the link's rate to kubectl's, each way of each line with a delay.
+KUBECTL_AIM = 1.0
+#: Megabytes per second of each transfer, by way (``down``, ``up``) and forwarder.
+Rates = dict[str, dict[str, list[float]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +67,11 @@ class Line:
 
     round_trip_s: float
     bytes_per_s: float
+
+    @property
+    def label(self) -> str:
+        """What it is called in results."""
+        return f"{self.round_trip_s * 1e3:g} ms, {self.bytes_per_s * 8 / 1e6:g} Mbit/s"
 
 
 class Rig:
@@ -118,8 +128,10 @@ CASES: tuple[tuple[str, Work, int], ...] = (
 )
 
 
-def measure(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, Any]:
-    """Measures every forwarder in turns; returns medians."""
+def measure(
+    rig: Rig, names: list[str], total: int, rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """Measures every forwarder in turns; returns the figures of all rounds by forwarder."""
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in names}
     with contextlib.ExitStack() as stack:
         started = {
@@ -142,20 +154,25 @@ def measure(rig: Rig, names: list[str], total: int, rounds: int) -> dict[str, An
                 samples[name].setdefault("rtt_p50_beside_upload_us", []).append(
                     took[len(took) // 2]
                 )
+    return samples
+
+
+def medians(samples: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, float]]:
+    """Returns the median of each figure, by forwarder."""
     return {
         name: {label: round(statistics.median(values), 2) for label, values in found.items()}
         for name, found in samples.items()
     }
 
 
-def measure_line(
-    rig: Rig, names: list[str], line: Line, seconds: float, rounds: int
-) -> dict[str, Any]:
+def measure_line(rig: Rig, names: list[str], line: Line, seconds: float, rounds: int) -> Rates:
     """Measures transfers of one connection over a line, of which all take turns.
 
-    The first transfer of each way is given apart, as a link learns the line's rate from it.
+    Returns:
+      The rates of each way, by forwarder. The first transfer is one more than the rounds: a link
+      learns the line's rate from it.
     """
-    samples: dict[str, dict[str, list[float]]] = {"down": {}, "up": {}}
+    samples: Rates = {"down": {}, "up": {}}
     api = urlsplit(rig.testbed.server)
     total = int(line.bytes_per_s * seconds)
     with contextlib.ExitStack() as stack:
@@ -172,31 +189,51 @@ def measure_line(
                 for name, port in ports.items():
                     rate = throughput(work, port, total, 1, None)[0]
                     samples[way].setdefault(name, []).append(rate)
-    return {way: of_line(found, names[0]) for way, found in samples.items()}
+    return samples
 
 
-def of_line(rates: Mapping[str, list[float]], ours: str) -> dict[str, Any]:
-    """Returns medians, and the ratios of ours to each of the others, round by round."""
+def ratios_of(rates: Mapping[str, Sequence[float]], ours: str) -> dict[str, list[float]]:
+    """Returns the ratios of our rates to those of each other forwarder, round by round."""
+    return {
+        name: [mine / theirs for mine, theirs in zip(rates[ours][1:], others[1:], strict=True)]
+        for name, others in rates.items()
+        if name != ours
+    }
+
+
+def of_line(rates: Mapping[str, Sequence[float]], ours: str) -> dict[str, Any]:
+    """Returns medians, and those of the ratios of ours to each of the others."""
     figures: dict[str, Any] = {}
+    ratios = ratios_of(rates, ours)
     for name, (first, *others) in rates.items():
         figures[f"{name}_mb_per_s"] = round(statistics.median(others), 2)
         figures[f"{name}_first_mb_per_s"] = round(first, 2)
-        if name != ours:
-            ratios = [mine / theirs for mine, theirs in zip(rates[ours][1:], others, strict=True)]
-            spread = (statistics.median(ratios), min(ratios), max(ratios))
+        if name in ratios:
+            spread = (statistics.median(ratios[name]), min(ratios[name]), max(ratios[name]))
             figures[f"of_{name}_median_min_max"] = [round(ratio, 3) for ratio in spread]
     return figures
 
 
-def measure_lines(rig: Rig, names: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measures each line that was asked for."""
+def measure_lines(rig: Rig, names: list[str], arguments: argparse.Namespace) -> dict[Line, Rates]:
+    """Measures each line that was asked for; prints its figures."""
     found = {}
     for round_trip_ms, mbit_per_s in itertools.product(arguments.round_trips, arguments.rates):
         line = Line(round_trip_ms / 1000, mbit_per_s * 1e6 / 8)
-        label = f"{round_trip_ms:g} ms, {mbit_per_s:g} Mbit/s"
-        found[label] = measure_line(rig, names, line, arguments.seconds, arguments.rounds)
-        print(label, json.dumps(found[label]), flush=True)
+        found[line] = measure_line(rig, names, line, arguments.seconds, arguments.rounds)
+        figures = {way: of_line(rates, names[0]) for way, rates in found[line].items()}
+        print(line.label, json.dumps(figures), flush=True)
     return found
+
+
+def missed(lines: Mapping[Line, Rates]) -> Iterator[str]:
+    """Yields the ways of lines with a delay on which the link was slower than kubectl."""
+    for line, ways in lines.items():
+        for way, rates in ways.items():
+            if not line.round_trip_s or not {"link", "kubectl"} <= rates.keys():
+                continue
+            ratio = statistics.median(ratios_of(rates, "link")["kubectl"])
+            if ratio < KUBECTL_AIM:
+                yield f"{way}, {line.label}: {ratio:.3f} of kubectl's bytes (aim: {KUBECTL_AIM:g})"
 
 
 def measure_memory(rig: Rig) -> dict[str, float]:
@@ -253,13 +290,32 @@ def main() -> int:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sps-bench-")))
         testbed = stack.enter_context(Testbed.start(report=print))
         rig = Rig(testbed, stack.enter_context(new_namespace(testbed)), scratch)
-        result: dict[str, Any] = {"lines": measure_lines(rig, names, arguments)}
+        lines = measure_lines(rig, names, arguments)
+        repeats = {
+            f"{way} of {names[0]} to {name}, {line.label}": ratios
+            for line, ways in lines.items()
+            for way, rates in ways.items()
+            for name, ratios in ratios_of(rates, names[0]).items()
+        }
+        result: dict[str, Any] = {
+            "lines": {
+                line.label: {way: of_line(rates, names[0]) for way, rates in ways.items()}
+                for line, ways in lines.items()
+            }
+        }
         if not arguments.lines_only:
-            result["forwarders"] = measure(rig, names, total, arguments.rounds)
+            found = measure(rig, names, total, arguments.rounds)
+            repeats |= {
+                f"{label} of {name}": values
+                for name, figures in found.items()
+                for label, values in figures.items()
+            }
+            result["forwarders"] = medians(found)
             result["memory"] = measure_memory(rig)
             show(result)
-    write_result("tunnel", {"megabytes": arguments.megabytes, **result}, arguments.out)
-    return 0
+    result = {"megabytes": arguments.megabytes, "seconds": arguments.seconds, **result}
+    write_result("tunnel", result, arguments.out, repeats)
+    return exit_code(missed(lines))
 
 
 if __name__ == "__main__":

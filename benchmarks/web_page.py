@@ -15,6 +15,7 @@ import shutil
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,12 @@ def value_of(page: Page, expression: str) -> float:
     raise TimeoutError(f"{expression} has no value after {_DEADLINE_S:g} s")
 
 
-def updates(page: Page, script: Script, changed: int, view: str) -> dict[str, float]:
-    """Changes slices several times; returns the seconds that the page worked for a change.
+def updates(page: Page, script: Script, changed: int, view: str) -> dict[str, list[float]]:
+    """Changes slices several times.
 
-    `cpu` is the time of the page's main thread, with all that it did between two changes: a busy
-    machine does not lengthen it.
+    Returns:
+      The seconds that the page worked for each change: `took`, and `cpu`, the time of the page's
+      main thread with all that it did between two changes, which a busy machine does not lengthen.
     """
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -131,9 +133,12 @@ def updates(page: Page, script: Script, changed: int, view: str) -> dict[str, fl
         value_of(page, "window.updates_shown || null")
         took.append(page.evaluate("window.spent") / 1000)
         worked.append(cpu_s(session) - before)
-    times = {
-        "median": statistics.median(took), "worst": max(took), "cpu": statistics.median(worked)
-    }  # fmt: skip
+    return {"took": took, "cpu": worked}
+
+
+def summary(took: Sequence[float], cpu: Sequence[float]) -> dict[str, float]:
+    """Returns what is kept of the seconds of updates."""
+    times = {"median": statistics.median(took), "worst": max(took), "cpu": statistics.median(cpu)}
     return {name: round(seconds, 4) for name, seconds in times.items()}
 
 
@@ -143,7 +148,8 @@ def cpu_s(session: CDPSession) -> float:
     return next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
 
 
-def _run() -> dict[str, Any]:
+def _run() -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Returns the result, and the seconds of each repetition."""
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("error: Chromium is missing. hint: apt-get install chromium")
@@ -167,11 +173,18 @@ def _run() -> dict[str, Any]:
             "first_paint_s": round(statistics.median(paint for paint, _ in paints), 3),
             "all_slices_s": round(statistics.median(complete for _, complete in paints), 3),
         }
+        repeats = {
+            "first_paint_s": [paint for paint, _ in paints],
+            "all_slices_s": [complete for _, complete in paints],
+        }
         for view in ("slices", "tenants", "timeline"):
             for changed in (1, _SLICES):
-                result[f"update_{view}_{changed}_s"] = updates(page, script, changed, view)
+                name = f"update_{view}_{changed}_s"
+                seconds = updates(page, script, changed, view)
+                result[name] = summary(**seconds)
+                repeats[name] = seconds["took"]
         browser.close()
-    return result
+    return result, repeats
 
 
 @measured()
@@ -180,9 +193,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    result = _run()
+    result, repeats = _run()
     print(result)
-    write_result("web_page", result, arguments.out)
+    write_result("web_page", result, arguments.out, repeats)
     late = ["first paint"] if result["first_paint_s"] > _PAINT_AIM_S else []
     slow = (n for n, of in result.items() if "update_" in n and of["median"] > _UPDATE_AIM_S)
     return exit_code([*late, *slow])

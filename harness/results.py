@@ -149,13 +149,14 @@ def stamped(
     Args:
       rows: What is kept, as JSON has it.
       measurement: Of the run.
-      repeats: The values of figures that were measured repeatedly, by name: of them the rounds and
-        the spread are kept, which is the distance of the extremes as a part of the median.
+      repeats: The values of figures that were measured repeatedly, by name: of them the rounds
+        (the fewest of a figure) and the spread are kept, which is the distance of the extremes as
+        a part of the median. Figures without values do not count.
       earlier: The record of an earlier run whose rows are among these; its provenance is kept
         beside that of this run.
     """
     plain = json.loads(json.dumps(dict(rows)))
-    repeats = repeats or {}
+    repeats = {name: values for name, values in (repeats or {}).items() if values}
     spread = {
         name: round((max(values) - min(values)) / abs(statistics.median(values)), 3)
         for name, values in repeats.items()

@@ -38,7 +38,7 @@ from typing import Any
 import psutil
 
 from harness.own_service import ROOT, own_service
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from shared_pathways_service.constants import ENGINES
 from shared_pathways_service.testing.attacks import ATTACKS, Attack
 from stress.attack_controls import Computing
@@ -269,9 +269,14 @@ def _attacked(
 
 def measure(
     engine: str, slices: int, seconds: float, rounds: int, kinds: Sequence[type[Attack]]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Makes these attacks on every server; returns the results by server and attack."""
+) -> tuple[dict[str, dict[str, dict[str, float]]], dict[str, list[float]]]:
+    """Makes these attacks on every server.
+
+    Returns:
+      The results by server and attack, and the shares of all rounds.
+    """
     found: dict[str, dict[str, dict[str, float]]] = {}
+    repeats: dict[str, list[float]] = {}
     with _tenants(engine, slices) as (harmed, harming, addresses, pids):
         harmed.rate(seconds)
         for server in (*AIMED, VICTIMS, EXECUTORS[VICTIMS]):
@@ -291,6 +296,7 @@ def measure(
                     held.append(now)
                     calm.append(harmed.rate(seconds))
                 shares = [2 * rate / sum(calm[i : i + 2]) for i, rate in enumerate(amid)]
+                repeats[f"{kind.name} on {server}"] = shares
                 of_control = [rate / other for rate, other in zip(amid, beside, strict=True)]
                 found[server][kind.name] = {
                     "share": round(statistics.median(shares), 3),
@@ -302,7 +308,7 @@ def measure(
                     "descriptors_after": Held.of(pids[server]).descriptors,
                 }
                 print(f"{server:24}{kind.name:28}{found[server][kind.name]}", flush=True)
-    return found
+    return found, repeats
 
 
 def main() -> int:
@@ -327,7 +333,9 @@ def main() -> int:
 def run_measured(arguments: argparse.Namespace) -> int:
     """Measures as asked, prints and writes; returns the exit code."""
     kinds = [kind for kind in ATTACKS if kind.name in arguments.only]
-    found = measure(arguments.engine, arguments.slices, arguments.seconds, arguments.rounds, kinds)
+    found, repeats = measure(
+        arguments.engine, arguments.slices, arguments.seconds, arguments.rounds, kinds
+    )
     least = min(one["share"] for server in AIMED for one in found.get(server, {}).values())
     fair = min(
         one["share_of_computing"] for server in AIMED for one in found.get(server, {}).values()
@@ -347,8 +355,13 @@ def run_measured(arguments: argparse.Namespace) -> int:
         "least_share_of_computing": fair,
         "attacks": found,
     }
-    write_result("attack", result, arguments.out)
-    return int(least < AIM)
+    write_result("attack", result, arguments.out, repeats)
+    return exit_code(
+        f"{name} on {server}: a share of {one['share']:.3f} (aim: {AIM})"
+        for server in AIMED
+        for name, one in found.get(server, {}).items()
+        if one["share"] < AIM
+    )
 
 
 if __name__ == "__main__":

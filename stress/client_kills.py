@@ -7,7 +7,7 @@ the time that this takes (the median of as many undisturbed clients, run concurr
 connect() to the end of the program; for a client that ended before, another moment is drawn. The
 check looks for Jobs, pods, Secrets, the pods' processes and the resource manager's tenants, and on
 the client's machine for agents, journal entries and sockets. "Clean after" is when the last of them
-was gone.
+was gone. Ends with 1 if something was left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from harness.own_service import ROOT, own_directories
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from harness.testbed.clients import deployed
 from harness.testbed.kills import tenants
 from shared_pathways_service.agent.journal import Journal
@@ -263,7 +263,8 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 @measured()
-def main() -> None:
+def main() -> int:
+    """Parses the arguments, kills, prints; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--clients", type=int, default=4, help="at the same time")
@@ -272,8 +273,9 @@ def main() -> None:
     options = parser.parse_args()
     result = measure(options.kills, options.clients, options.seed)
     show(result)
-    write_result("kills", result, options.out)
+    write_result("client_kills", result, options.out, {"clean_s": result["clean_s"]})
+    return exit_code(f"left of {name}: {', '.join(of)}" for name, of in result["orphans"].items())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -33,9 +33,9 @@ import psutil
 from harness.deadlines import wait_until
 from harness.own_service import own_directories
 from harness.programs import Program, program, service, status
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from shared_pathways_service.runtime.settings import Settings
-from stress.growth import Growth, Held, growth
+from stress.growth import Growth, Held, growth, seconds_of
 
 __all__ = ["ALLOWED", "Lap", "grown", "run"]
 
@@ -281,16 +281,16 @@ def main() -> int:
         print(_line(lap), flush=True)
         if len(laps) >= _LEAST_LAPS:
             result = {"asked": {"losses": asked.losses, "programs": asked.programs}}
-            write_result("executor_leaks", {**result, **_summary(laps)}, asked.out)
+            took = {"lap_s": seconds_of(laps)}
+            write_result("executor_leaks", {**result, **_summary(laps)}, asked.out, took)
 
     run(asked.losses, asked.programs, asked.laps, after_lap, asked.minutes)
     if len(laps) < _LEAST_LAPS:
-        print(f"{len(laps)} laps tell no growth: at least {_LEAST_LAPS} are needed")
-        return 1
+        return exit_code([f"{len(laps)} laps tell no growth: at least {_LEAST_LAPS} are needed"])
     found = grown(laps)
     for name, of in found.items():
         print(f"{name:<32}{of.first:10.1f}{of.last:10.1f}  {'flat' if of.flat else 'grown !'}")
-    return int(not all(of.flat for of in found.values()))
+    return exit_code(f"{name} grew" for name, of in found.items() if not of.flat)
 
 
 def _summary(laps: Sequence[Lap]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from statistics import median
+from typing import Protocol
 
 import psutil
 
-__all__ = ["Growth", "Held", "growth"]
+__all__ = ["Growth", "Held", "Lap", "growth", "seconds_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,20 @@ class Growth:
         """Returns its record."""
         values = {name: round(value, 2) for name, value in dataclasses.asdict(self).items()}
         return {**values, "flat": self.flat}
+
+
+class Lap(Protocol):
+    """A part of a run that does the same as the others."""
+
+    @property
+    def seconds(self) -> float:
+        """From the beginning of the run to the end of this."""
+
+
+def seconds_of(laps: Sequence[Lap]) -> list[float]:
+    """Returns how long each lap took."""
+    ends = [0.0, *(lap.seconds for lap in laps)]
+    return [end - begin for begin, end in itertools.pairwise(ends)]
 
 
 def growth(values: Sequence[float], allowed: float) -> Growth:

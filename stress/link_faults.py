@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.own_service import own_directories
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from harness.testbed.clients import KIND, nothing_left
 from harness.testbed.link_clients import LinkClient, link_client
 from harness.testbed.link_faults import (
@@ -145,9 +145,9 @@ def _service(testbed: Testbed, images: str) -> Iterator[Namespace]:
         yield namespace
 
 
-def measure(options: argparse.Namespace) -> bool:
-    """Commits the faults; returns whether the clients survived all of them."""
-    has_survived = True
+def measure(options: argparse.Namespace) -> list[str]:
+    """Commits the faults; returns those that clients did not survive."""
+    failed = []
     with own_directories(), Testbed.start(cache_dir=CACHE_DIR, report=print) as testbed:
         for images in options.images:
             with _service(testbed, images) as namespace:
@@ -158,10 +158,10 @@ def measure(options: argparse.Namespace) -> bool:
                     except AssertionError as error:
                         notes = getattr(error, "__notes__", [])
                         outcome = {"failed": "\n".join([str(error), *notes])}
-                        has_survived = False
+                        failed.append(f"{images}: {name}")
                     print(f"{images}: {name}: {outcome}", flush=True)
                     _keep(images, name, outcome, options.out)
-    return has_survived
+    return failed
 
 
 def _keep(images: str, name: str, outcome: Mapping[str, Any], out: Path | None) -> None:
@@ -172,7 +172,7 @@ def _keep(images: str, name: str, outcome: Mapping[str, Any], out: Path | None) 
 
 
 @measured()
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--images", nargs="+", choices=IMAGES, default=["ours"])
@@ -180,9 +180,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="of a fault, instead of its own length")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="where the JSON goes")
-    if not measure(parser.parse_args()):
-        sys.exit(1)
+    return exit_code(measure(parser.parse_args()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -29,9 +29,9 @@ from typing import Any
 
 from harness.own_service import ROOT
 from harness.processes import ServerProcess
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.fuzz.witness import counters_of
-from stress.growth import Growth, Held, growth
+from stress.growth import Growth, Held, growth, seconds_of
 
 MB = 1_000_000
 _DEADLINE_S = 120.0
@@ -342,7 +342,7 @@ def run_measured(arguments: argparse.Namespace) -> int:
     def after_lap(lap: Lap) -> None:
         laps.append(lap)
         print(dataclasses.replace(lap, counters={}), flush=True)
-        write_result("marathon", result_of(laps), arguments.out)
+        write_result("marathon", result_of(laps), arguments.out, {"lap_s": seconds_of(laps)})
 
     run(arguments.executions, arguments.gigabytes, arguments.laps, after_lap)
     found = verdict(laps)
@@ -350,7 +350,9 @@ def run_measured(arguments: argparse.Namespace) -> int:
     for side, of in found.items():
         for name, grown in of.items():
             print(side, name, grown.to_json())
-    return 0 if all(g.flat for g in found["proxy"].values()) else 1
+    return exit_code(
+        f"{name} of the proxy grew" for name, g in found["proxy"].items() if not g.flat
+    )
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.network.namespaces import end_with_owner, is_possible, mount_scratch, run_apart
 from harness.own_service import own_directories
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 
 __all__ = ["main_apart"]
 
@@ -24,6 +24,7 @@ def main_apart(
     name: str,
     document: str | None,
     run: Callable[[int, int, Path], dict[str, Any]],
+    samples: Callable[[dict[str, Any]], Mapping[str, Sequence[float]]],
     *,
     unit: str,
     count: int,
@@ -36,6 +37,7 @@ def main_apart(
       document: Its docstring.
       run: Takes the number of units, a seed and a directory. It failed if it raises, or its result
         has ``violations``.
+      samples: Returns the values of figures that a result has repeatedly, by name.
       unit: What is counted, e.g. ``rounds``.
       count: The default number of them.
       each_s: Seconds for one of them, at the most, on average.
@@ -62,5 +64,5 @@ def main_apart(
             finally:
                 if options.logs is not None and not is_good:
                     shutil.copytree(scratch, options.logs, dirs_exist_ok=True)
-        write_result(name, result, options.out)
-    return int(not is_good)
+        write_result(name, result, options.out, samples(result))
+    return exit_code(result.get("violations", ()))

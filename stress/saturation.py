@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.own_service import own_service
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from shared_pathways_service.events import Event
 
 
-def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
-    """Runs the load; returns what happened."""
+def saturate(seconds: float, megabytes: int) -> tuple[dict[str, Any], list[float]]:
+    """Runs the load; returns what happened, and the seconds of each round trip."""
     import numpy as np
 
     from shared_pathways_service import isc_pathways
@@ -37,7 +37,8 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
         if event.kind == "slice.unplaced":
             lost.append(event.reason or "")
 
-    rounds = wrong = 0
+    wrong = 0
+    took: list[float] = []
     with own_service("tpuv6e:2x2=2", spares=1):
         try:
             with (
@@ -49,24 +50,25 @@ def saturate(seconds: float, megabytes: int) -> dict[str, Any]:
 
                 values = np.arange(megabytes * (1 << 20) // 4, dtype=np.float32)
                 started = time.monotonic()
-                while time.monotonic() - started < seconds:
-                    device = jax.devices()[rounds % jax.device_count()]
+                while (began := time.monotonic()) - started < seconds:
+                    device = jax.devices()[len(took) % jax.device_count()]
                     fetched = np.asarray(jax.device_put(values, device))
+                    took.append(time.monotonic() - began)
                     wrong += not np.array_equal(fetched, values)
-                    rounds += 1
                 elapsed = time.monotonic() - started
         finally:
             if lost:
                 show_logs()
-    return {
+    result = {
         "seconds": round(elapsed, 1),
         "megabytes": megabytes,
-        "round_trips": rounds,
+        "round_trips": len(took),
         "wrong": wrong,
         "slices_lost": len(lost),
         "why_lost": lost,
-        "mb_per_s_both_ways": round(2 * rounds * megabytes / elapsed, 1),
+        "mb_per_s_both_ways": round(2 * len(took) * megabytes / elapsed, 1),
     }
+    return result, took
 
 
 @contextlib.contextmanager
@@ -97,10 +99,11 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=800)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    result = saturate(arguments.seconds, arguments.megabytes)
+    result, took = saturate(arguments.seconds, arguments.megabytes)
     print(json.dumps(result, indent=2))
-    write_result("saturation", result, arguments.out)
-    return int(bool(result["wrong"] or result["slices_lost"] or not result["round_trips"]))
+    write_result("saturation", result, arguments.out, {"round_trip_s": took})
+    missed = [f"{name}: {result[name]}" for name in ("wrong", "slices_lost") if result[name]]
+    return exit_code(missed if took else [*missed, "no round trip ended"])
 
 
 if __name__ == "__main__":

@@ -186,7 +186,13 @@ def _distributed_scale(rows: Rows) -> str:
         *("executors", "executes/s", "each", "proxy", "executor", "threads of the proxy"),
         *("open files", "MB"),
     )
-    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines])
+    sizes = rows["scale"]["message_bytes"]
+    below = (
+        f"An executor gets {sizes['commands of an execute']:.0f} bytes for each execute and sends "
+        f"{sizes['reports of an execute']:.0f}; a placement has {sizes['placement']:.0f} bytes for "
+        "each executor."
+    )
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, "", below])
 
 
 def _executor_leaks(rows: Rows) -> str:

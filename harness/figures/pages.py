@@ -71,13 +71,32 @@ def _origin(block: Block, record: Mapping[str, Any], commit: str) -> str:
         versions = provenance["versions"]
         origin = (
             f"Measured on {provenance['date'][:10]} at commit {str(first)[:10]}, with JAX "
-            f"{versions.get('jax')}, {provenance['cores']} cores of {provenance['cpu']}, "
-            f"{provenance['rounds']} rounds; others used {provenance['foreign_cpu']:.0%} of them"
+            f"{versions.get('jax')}, {provenance['cores']} cores of {provenance['cpu']}; "
+            f"{_other_work(provenance)}{_rounds(provenance)}"
         )
     age = history.age(first, block.measures, commit) if first else None
     if age is None:
         return f"{origin}; how many commits ago is not known"
     return f"{origin}; **older than {OLD} commits of what it measures**" if age > OLD else origin
+
+
+def _other_work(provenance: Mapping[str, Any]) -> str:
+    """Returns what else the machine did, as far as that is known."""
+    load, foreign = provenance.get("load_at_start"), provenance.get("foreign_cpu")
+    known = [] if load is None else [f"load {load:.1f} at the start"]
+    if foreign is not None:
+        known.append(f"others used {foreign:.0%} of the processor time")
+    return f"{', '.join(known)}; " if known else ""
+
+
+def _rounds(provenance: Mapping[str, Any]) -> str:
+    """Returns the number of rounds, and the figure that differed most between them."""
+    rounds, spread = provenance["rounds"], provenance["spread"]
+    count = f"{rounds:,} round{'s' if rounds != 1 else ''}"
+    if not spread:
+        return count
+    widest = max(spread, key=lambda name: spread[name])
+    return f"{count}, which differed most in `{widest}`: by {spread[widest]:,.0%} of its median"
 
 
 def place_of(name: str) -> PageText:

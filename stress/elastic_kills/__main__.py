@@ -21,7 +21,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.elastic_kills.kills import measure, show_result
 from stress.elastic_kills.runs import Training
 
@@ -39,10 +39,12 @@ def main() -> int:
         Training(steps=asked.steps),
         asked.seed,
         lambda line: print(line, flush=True),
-        lambda known: write_result("elastic_kills", known, asked.out),
+        lambda known: write_result(
+            "elastic_kills", known, asked.out, {"lost_steps": known["lost_steps"]}
+        ),
     )
     show_result(result)
-    return 1 if result["failed"] else 0
+    return exit_code(run.splitlines()[0] for run in result["failed"])
 
 
 if __name__ == "__main__":

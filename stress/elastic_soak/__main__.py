@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.own_service import own_service
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.growth import Growth, Held, growth
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ HANG_S = {True: (1.5, 2.5), False: (HUNG_AFTER_S + 0.5, HUNG_AFTER_S + 2.0)}
 AFTER_S = (0.0, 1.0)
 #: What this process may hold more in the last quarter than in the first.
 ALLOWED = Held(threads=8, descriptors=4, resident_mb=36.0)
-#: The share of the disruptions after which it is looked for growth.
-WARM_UP = 0.1
+#: The share of the disruptions after which it is looked for growth, and the fewest after that.
+WARM_UP, LEAST_SAMPLES = 0.1, 20
 #: Seconds without progress of a disruption after which the process ends, with its stacks.
 STUCK_S = 900.0
 
@@ -153,13 +153,19 @@ class Record:
         """Writes the record; returns it."""
         result = self._result(soaked)
         name = "elastic_soak_simulated" if self._asked.simulated else "elastic_soak"
-        write_result(name, result, self._asked.out)
+        write_result(name, result, self._asked.out, self._seconds())
         return result
+
+    def _seconds(self) -> dict[str, list[float]]:
+        """Returns the seconds of all disruptions."""
+        recovered = [one.recovered_s for one in self.survivals if one.recovered_s is not None]
+        whole = [one.whole_s for one in self.survivals if one.whole_s is not None]
+        return {"recovered_s": recovered, "whole_s": whole}
 
     def grown(self) -> dict[str, Growth]:
         """Returns the growth of this process; empty for too few samples."""
         warm = self.held[int(len(self.held) * WARM_UP) :]
-        if len(warm) < 4:
+        if len(warm) < LEAST_SAMPLES:
             return {}
         return {
             field.name: growth([getattr(h, field.name) for h in warm], getattr(ALLOWED, field.name))
@@ -264,8 +270,20 @@ def main() -> int:
         result = record.write(soaked)
     faulthandler.cancel_dump_traceback_later()
     show(result)
-    well = result["success_rate"] == 1 and not soaked.error and not soaked.differences.wrong
-    return 0 if well else 1
+    return exit_code(missed(result))
+
+
+def missed(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is not as it must be."""
+    run = result["run"]
+    if result["success_rate"] != 1:
+        yield f"survived {result['survived']} of {result['wanted']} disruptions"
+    if run["error"]:
+        yield f"ended with {run['error']}"
+    yield from run["differences"]["wrong"]
+    for name, grown in result["growth"].items():
+        if not grown["flat"]:
+            yield f"{name} grew from {grown['first']:g} to {grown['last']:g}"
 
 
 if __name__ == "__main__":

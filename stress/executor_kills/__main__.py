@@ -12,6 +12,8 @@ ends when all slices of the service are ready again; at the end nothing may be l
 The result is written after each round; `--add` adds the rounds to those of the file.
 
 Measured: seconds from the kill to the first step on the next slice, whose executors start by then.
+Ends with 1 if there was a fault, or a kill after which that took longer than wanted. (A process
+that is stopped is noticed later, when it has not answered for a while.)
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.executor_kills.rounds import Round, Rounds, play, running
 
-#: The wanted seconds to the first step.
+#: The wanted seconds from a kill to the first step.
 WANTED_S = 3.0
 
 
@@ -121,6 +123,17 @@ def show(result: Mapping[str, Any]) -> None:
         print(f"  {fault}")
 
 
+def missed(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the faults, and the kills after which the first step came later than wanted."""
+    yield from result["faults"]
+    for number, one in enumerate(result["each"]):
+        if not one["victim"].startswith("stopped") and one["step_s"] > result["wanted_s"]:
+            yield (
+                f"round {number}, {one['victim']} during {one['at']}: the first step came after "
+                f"{one['step_s']:.1f} s (wanted: {result['wanted_s']:g} s)"
+            )
+
+
 @measured()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -137,13 +150,14 @@ def main() -> int:
         earlier = json.loads(asked.out.read_text())
 
     def keep(result: dict[str, Any]) -> None:
-        write_result("executor_kills", result, asked.out, earlier=earlier)
+        seconds = {"step_s": [one["step_s"] for one in result["each"]]}
+        write_result("executor_kills", result, asked.out, seconds, earlier=earlier)
 
     before = earlier["result"] if earlier else {}
     result = measure(asked.rounds, asked.seed, asked.minutes, before, keep)
     show(result)
     keep(result)
-    return 1 if result["faults"] else 0
+    return exit_code(missed(result))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.fuzz.campaign import Campaign, started_proxy
 from stress.fuzz.conversation import FuzzError
 from stress.fuzz.rounds import ROUNDS
@@ -51,7 +51,7 @@ def main() -> int:
             finally:
                 witness.close()
         write()
-        return 1 if campaign.findings else 0
+        return exit_code(one["what"][0] for one in campaign.findings)
 
     while campaign.passed_s() < 60 * arguments.minutes:
         try:
@@ -59,7 +59,7 @@ def main() -> int:
         except FuzzError as error:
             campaign.found(error)
     write()
-    return 1 if campaign.findings else 0
+    return exit_code(one["what"][0] for one in campaign.findings)
 
 
 if __name__ == "__main__":

@@ -63,5 +63,17 @@ def run(rounds: int, seed: int, scratch: Path) -> dict[str, Any]:
     }
 
 
+def _samples(result: dict[str, Any]) -> dict[str, list[float]]:
+    return {
+        f"{kind} {name}": values
+        for kind, by_name in result["seconds"].items()
+        for name, values in by_name.items()
+    }
+
+
 if __name__ == "__main__":
-    sys.exit(main_apart("host_partitions", __doc__, run, unit="rounds", count=30, each_s=EACH_S))
+    sys.exit(
+        main_apart(
+            "host_partitions", __doc__, run, _samples, unit="rounds", count=30, each_s=EACH_S
+        )
+    )

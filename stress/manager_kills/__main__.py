@@ -28,7 +28,7 @@ from typing import Any
 
 from harness.own_service import own_directories
 from harness.processes import Service
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.manager_kills.kills import FLAGS, Aim, Kills
 
 AIMS: tuple[Aim, ...] = ("load", "deed", "load", "deed", "return")
@@ -95,9 +95,17 @@ def show(result: Mapping[str, Any]) -> None:
     print(f"faults                {len(result['faults'])} (aim: 0)")
     for fault in result["faults"]:
         print(f"  {fault}")
-    for name in ("away_s", "rest_s"):
-        if seconds := [kill[name] for kill in result["each"] if kill[name] is not None]:
+    for name, seconds in seconds_of(result).items():
+        if seconds:
             print(f"{name:<22}median {statistics.median(seconds):.1f}, worst {max(seconds):.1f}")
+
+
+def seconds_of(result: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Returns the seconds of all kills; those until all rested where that was awaited."""
+    return {
+        name: [kill[name] for kill in result["each"] if kill[name] is not None]
+        for name in ("away_s", "rest_s")
+    }
 
 
 @measured()
@@ -111,8 +119,8 @@ def main() -> int:
     options = parser.parse_args()
     result = measure(options.kills, options.tenants, options.slices, options.seed)
     show(result)
-    write_result("rm_kills", result, options.out)
-    return int(bool(result["faults"]))
+    write_result("manager_kills", result, options.out, seconds_of(result))
+    return exit_code(result["faults"])
 
 
 if __name__ == "__main__":

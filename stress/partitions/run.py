@@ -175,6 +175,7 @@ def _result(history: History, violations: list[str], seed: int, wall_s: float) -
             "median": round(after_s[len(after_s) // 2], 2),
             "most": round(after_s[-1], 2),
         },
+        "each_settled_s": [round(seconds, 2) for seconds in after_s],
         "double_belief_s": {"times": len(double_s), "most": round(max(double_s, default=0.0), 2)},
         "stalls": len(history.stalls),
         "violations": violations,

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.processes import run_async
-from harness.results import measured, write_result
+from harness.results import exit_code, measured, write_result
 from stress.upload_ends.rounds import Load, Outcome, Rounds, rounds_of, unguarded
 from stress.upload_ends.tunnels import ENDINGS
 
@@ -142,13 +142,14 @@ class Kept:
         waits = {"error_s": [one.error_s for each in self.outcomes.values() for one in each]}
         write_result("upload_ends", self.result(), self._out, waits, earlier=self._earlier)
 
-    def is_as_wanted(self) -> bool:
-        """Whether uploads failed together only in the control, if it was played."""
+    def missed(self) -> Iterator[str]:
+        """Yields rounds that crashed, hung or raced, and a control in which no uploads raced."""
         control, guarded = self.outcomes["control"], self.outcomes["guarded"]
-        races = any(one.raced for one in control)
-        return (races or not control) and all(
-            one.end == "errors" and not one.raced for one in guarded
-        )
+        if control and not any(one.raced for one in control):
+            yield "no uploads failed together in the control"
+        for one in guarded:
+            if one.end != "errors" or one.raced:
+                yield str(one)
 
 
 def _together(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -196,7 +197,7 @@ def main() -> int:
         run_async(_play_all(asked, load, kept))
     kept.write()
     show(kept.result())
-    return 0 if kept.is_as_wanted() else 1
+    return exit_code(kept.missed())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Block:
     monkeypatch.setattr(pages, "WRITTEN_AT", tmp_path / "docs" / "figures.txt")
     monkeypatch.setattr(pages, "BLOCKS", {"own": block})
     with results.measured():
-        results.write_result("own", {"ms": 7}, tmp_path / block.source, {"ms": [7, 7]})
+        results.write_result("own", {"ms": 7}, tmp_path / block.source, {"ms": [7, 8], "s": [2, 2]})
     return block
 
 
@@ -82,9 +83,13 @@ def test_a_page_is_written_from_the_result(own: Block, tmp_path: Path) -> None:
     git_is_there()
     pages.write()
     text = (tmp_path / "docs" / "own.md").read_text()
+    unwrapped = " ".join(text.split())
     assert "\nIt takes 7 ms.\n" in text
     assert f"at commit {str(history.head())[:10]}, with JAX " in text
-    assert "2 rounds; others used" in text
+    assert re.search(
+        r"; load \d+\.\d at the start, others used \d+% of the processor time; ", unwrapped
+    )
+    assert "; 2 rounds, which differed most in `ms`: by 13% of its median; " in unwrapped
     assert "older than" not in text
     assert text.endswith("\n<!-- end of figures -->\n\nMore.\n")
     assert list(pages.differences(pages.written_at())) == []
@@ -103,7 +108,27 @@ def test_a_page_that_was_edited_differs(own: Block, tmp_path: Path) -> None:
 def test_an_old_figure_says_so(own: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git_is_there()
     monkeypatch.setattr(history, "age", lambda *_: pages.OLD + 1)
-    assert "**older than 200 commits of what it measures**" in pages.rendered(own, "HEAD")
+    text = " ".join(pages.rendered(own, "HEAD").split())
+    assert "**older than 200 commits of what it measures**" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rounds": 1, "spread": {}}, "; 1 round; "),
+        ({"rounds": 1200, "spread": {}}, "; 1,200 rounds; "),
+        ({"load_at_start": 0.31, "foreign_cpu": None}, "; load 0.3 at the start; 2 rounds, "),
+    ],
+)
+def test_an_origin_has_what_is_known(
+    own: Block, tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
+    git_is_there()
+    path = tmp_path / own.source
+    record = json.loads(path.read_text())
+    record["provenance"] |= changes
+    path.write_text(json.dumps(record))
+    assert words in " ".join(pages.rendered(own, "HEAD").split())
 
 
 def test_a_figure_without_a_result_is_not_cited(own: Block, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -17,6 +18,8 @@ from harness import history, results
 from harness.processor_time import Watch
 
 _ROOT = Path(__file__).resolve().parents[2]
+#: In a program whose exit code is that of its `main`.
+_RETURNS = re.compile(r"sys\.exit\(\s*main\w*\(")
 #: Uses a processor for some time, in a process whose parent ended.
 _ORPHAN = """
 import subprocess, sys
@@ -120,17 +123,62 @@ def test_a_figure_that_misses_its_limit_fails_its_benchmark(
     assert capsys.readouterr().err == "missed its limit: small_program_after\n"
 
 
+def texts(*folders: str) -> dict[str, str]:
+    """Returns the modules of folders of the repository, by path."""
+    return {
+        str(path.relative_to(_ROOT)): path.read_text()
+        for folder in folders
+        for path in (_ROOT / folder).rglob("*.py")
+    }
+
+
 def test_each_benchmark_with_a_limit_can_fail() -> None:
     with_limits = {
-        path.relative_to(_ROOT)
-        for path in (_ROOT / "benchmarks").rglob("*.py")
-        if "write_result(" in (text := path.read_text())
-        and re.search(r"\b(wanted|aim|limit)\b", text, re.IGNORECASE)
+        path: text
+        for path, text in texts("benchmarks").items()
+        if "write_result(" in text and re.search(r"\b(wanted|aim|limit)\b", text, re.IGNORECASE)
     }
-    assert len(with_limits) > 8
-    # The tunnel's aims are about a median of several runs.
-    for path in with_limits - {Path("benchmarks/tunnel.py")}:
-        assert "exit_code(" in (_ROOT / path).read_text(), path
+    assert len(with_limits) > 9
+    assert [path for path, text in with_limits.items() if "exit_code(" not in text] == []
+    assert [path for path, text in with_limits.items() if not _RETURNS.search(text)] == []
+
+
+def test_each_stress_program_can_fail() -> None:
+    modules = texts("stress")
+    keep = {path: text for path, text in modules.items() if "write_result(" in text}
+    assert len(keep) > 9
+    assert [path for path, text in keep.items() if "exit_code(" not in text] == []
+    programs = {
+        path: text
+        for path, text in modules.items()
+        if '"__main__"' in text and re.search(r"(?:write_result|main_apart)\(", text)
+    }
+    assert len(programs) > 11
+    assert [path for path, text in programs.items() if not _RETURNS.search(text)] == []
+
+
+def test_each_program_keeps_the_rounds_and_the_spread_of_its_figures() -> None:
+    without = set()
+    for path, text in texts("benchmarks", "stress").items():
+        for call in ast.walk(ast.parse(text)):
+            if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "write_result":
+                continue
+            if len(call.args) < 4 and not any(each.arg == "repeats" for each in call.keywords):
+                without.add(path)
+    assert without == {
+        # Each fault is committed once, for minutes.
+        "stress/link_faults.py",
+        # It has findings and counts, but no figure that it measures repeatedly.
+        "stress/fuzz/__main__.py",
+    }
+
+
+def test_figures_without_values_have_no_rounds() -> None:
+    with results.measuring() as measurement:
+        repeats = {"s": [1.0, 3.0, 2.0], "ms": [1.5, 1.0], "none": []}
+        provenance = results.stamped({}, measurement, repeats)["provenance"]
+        assert results.stamped({}, measurement, {"none": []})["provenance"]["rounds"] == 1
+    assert (provenance["rounds"], provenance["spread"]) == (2, {"s": 1.0, "ms": 0.4})
 
 
 def test_each_part_of_a_suite_is_checked(tmp_path: Path) -> None:
