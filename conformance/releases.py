@@ -12,7 +12,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +141,13 @@ def _names(python: str) -> dict[str, Sequence[str]]:
     return dict(zip((_JAX, _CALLBACKS), json.loads(told.stdout.splitlines()[-1]), strict=True))
 
 
-def rendered(outcomes: list[Outcome]) -> str:
-    """Returns the table of docs/compatibility.md."""
+def rendered(outcomes: list[Outcome], run: Mapping[str, Any]) -> str:
+    """Returns the table of docs/compatibility.md, with its origin.
+
+    Args:
+      outcomes: Of all pairs.
+      run: The provenance of their run.
+    """
     by_pair = {(o.client, o.service): o for o in outcomes}
     clients = list(dict.fromkeys(o.client for o in outcomes))
     services = list(dict.fromkeys(o.service for o in outcomes))
@@ -153,7 +158,8 @@ def rendered(outcomes: list[Outcome]) -> str:
     for client in clients:
         cells = [_cell(by_pair.get((client, service))) for service in services]
         rows.append(f"| {client} | " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+    day, commit = run["date"][:10], str(run["commit"])[:10]
+    return "\n".join([*rows, "", f"(Run on {day} at commit {commit}.)"])
 
 
 def _cell(outcome: Outcome | None) -> str:
@@ -165,24 +171,17 @@ def _cell(outcome: Outcome | None) -> str:
     return f"{outcome.passed} of {count}" + " **failed**" * bool(outcome.failed)
 
 
-def load() -> list[Outcome]:
-    """Returns the outcomes that were written last."""
-    return [
-        Outcome(**{**entry, "failed": tuple(entry["failed"])})
-        for entry in _rows(json.loads(RESULTS.read_text()))
-    ]
-
-
-def _rows(record: Any) -> list[dict[str, Any]]:
-    """Returns the rows of a record; what was kept before provenance is those alone."""
-    rows: list[dict[str, Any]] = record["result"] if isinstance(record, dict) else record
-    return rows
+def load() -> tuple[list[Outcome], dict[str, Any]]:
+    """Returns the outcomes that were written last, and the provenance of their run."""
+    record = json.loads(RESULTS.read_text())
+    rows = [Outcome(**{**entry, "failed": tuple(entry["failed"])}) for entry in record["result"]]
+    return rows, record["provenance"]
 
 
 def write(outcomes: list[Outcome]) -> None:
     """Keeps the outcomes, and puts their table into the document."""
     write_result("releases", [dataclasses.asdict(o) for o in outcomes], RESULTS)
-    TABLE.write(rendered(outcomes))
+    TABLE.write(rendered(*load()))
 
 
 def parser_of_releases(description: str | None) -> argparse.ArgumentParser:
