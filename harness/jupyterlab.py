@@ -14,7 +14,7 @@ from typing import Self
 
 import psutil
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import REPOSITORY, ServerProcess, is_alive
 
 __all__ = ["JupyterLab"]
@@ -108,5 +108,5 @@ class JupyterLab:
         for _ in range(2):
             self._process.signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_ENDING_S)
+                self._process.wait(deadline(_ENDING_S))
                 return

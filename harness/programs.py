@@ -114,7 +114,7 @@ class Program:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGABRT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
+                self._process.wait(deadline(10.0))
             self.close()
             raise AssertionError(f"did not end in {timeout} s; {self._tail()}") from None
         for reader in self._readers:

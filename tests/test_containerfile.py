@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.manifests.image_names import Image, is_ours, proxy_image_for
 from shared_pathways_service.servers.__main__ import module_of
 from tests.image_tags import default_tag
@@ -31,7 +32,7 @@ def test_the_linter_finds_nothing() -> None:
         [hadolint, "--no-color", str(ROOT / "Containerfile")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline(120.0),
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -87,7 +88,7 @@ def built(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[
         [str(ROOT / "scripts" / "images"), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline(120.0),
         check=False,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )
@@ -127,7 +128,7 @@ def test_one_image_is_two_servers(arguments: list[str], server: str) -> None:
         [sys.executable, "-P", "-m", "shared_pathways_service.servers", *arguments, "--nosuch=1"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline(120.0),
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from harness.deadlines import wait_until
 from shared_pathways_service import elastic
 from shared_pathways_service.events import Event
 from shared_pathways_service.testing.faults import Fault, Plan, SimulatedSlices
@@ -192,10 +192,10 @@ def revive(manager: elastic.Manager, simulated: SimulatedSlices) -> None:
     """Has all slices back, and waits until the manager has noticed."""
     for index in range(SLICES):
         simulated.revive(index)
-    deadline = time.monotonic() + 120
-    while manager.active_slice_indices | manager.available_inactive_slices != {0, 1, 2}:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(
+        "all slices",
+        lambda: manager.active_slice_indices | manager.available_inactive_slices == {0, 1, 2},
+    )
 
 
 def assert_same(one: Any, other: Any, *, exactly: bool = True) -> None:

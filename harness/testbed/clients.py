@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.programs import Program, program
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.constants import DISTRIBUTED_ENGINE, LOCAL_ENGINE
@@ -31,14 +31,14 @@ __all__ = [
 KIND = "tpuv6e:2x2"
 
 #: `connecting(...)` asks for slices of the service in the cluster that KUBECONFIG names.
-PRELUDE = """
+PRELUDE = f"""
 import functools
 heard = []
 def hear(event):
     heard.append(event)
 connecting = functools.partial(
     isc_pathways.connect, context="testbed", namespace=os.environ["TEST_NAMESPACE"],
-    timeout=90, on_event=hear)
+    timeout={deadline(90.0)}, on_event=hear)
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from harness.deadlines import deadline
 from shared_pathways_service.agent.launch import launch_agent
 from tests.agent.fake_agent import COMMAND
 
@@ -21,9 +22,9 @@ def test_old_logs_go_but_for_those_of_living_agents(own_directories: Path) -> No
         os.utime(living, (0, 0))
         second, sock2 = launch_agent(directory / "new.log", COMMAND)
         sock2.close()
-        second.wait(60)
+        second.wait(deadline(60.0))
         left = {path.name for path in directory.glob("*.log")}
         assert "living.log" in left
         assert "old-0.log" not in left
         assert "old-29.log" in left
-    process.wait(60)
+    process.wait(deadline(60.0))

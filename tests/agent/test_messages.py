@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.deadlines import deadline
 from harness.session_requests import session_request
 from shared_pathways_service.agent.launch import launch_agent
 from shared_pathways_service.agent.messages import (
@@ -112,12 +113,12 @@ def test_orders_of_another_version_are_refused(bench: Bench) -> None:
 def test_an_agent_ends_on_invalid_messages(bench: Bench, said: bytes) -> None:
     process, sock = launch_agent(bench.log, COMMAND)
     with sock, process:
-        sock.settimeout(60)
+        sock.settimeout(deadline(60.0))
         sock.sendall(said)
         sock.shutdown(socket.SHUT_WR)
         decoder, heard = Decoder(), []
         while data := sock.recv(1 << 16):
             heard += list(decoder.feed(data))
-        assert process.wait(60) == 0
+        assert process.wait(deadline(60.0)) == 0
     assert heard[0]["type"] == "hello"
     assert bench.home.calls == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from tests.agent.support import Bench, eventually, serve
@@ -172,10 +173,10 @@ def test_waiting_for_an_end() -> None:
             done, _ = await asyncio.wait({waiting}, timeout=0.05)
             assert not done
             process.kill()
-            await asyncio.wait_for(waiting, 60)
+            await asyncio.wait_for(waiting, deadline(60.0))
             # It has ended already, or is another's number by now.
-            await asyncio.wait_for(wait_for_end(identity), 60)
+            await asyncio.wait_for(wait_for_end(identity), deadline(60.0))
             other = Identity(pid=os.getpid(), start="another")
-            await asyncio.wait_for(wait_for_end(other), 60)
+            await asyncio.wait_for(wait_for_end(other), deadline(60.0))
 
         asyncio.run(watch())

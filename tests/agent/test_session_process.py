@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.agent.clean_up import clean_up_sessions
 from shared_pathways_service.agent.client import AgentLost, AgentSession
 from shared_pathways_service.agent.journal import Entry
@@ -287,7 +288,7 @@ def test_an_agent_that_takes_longer_goes_on_by_itself(bench: Bench) -> None:
             assert sum(call.startswith("delete") for call in bench.home.calls) <= 1
         finally:
             agent.kill()
-            session._process.wait(60.0)
+            session._process.wait(deadline(60.0))
 
 
 def test_a_failed_clean_up_does_not_prevent_the_others(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.deadlines import deadline
 from harness.upstream import calls_of, service_file
 from shared_pathways_service.cli import command
 from shared_pathways_service.cli.absl_flags import sps_words
@@ -22,7 +23,7 @@ def module(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", f"shared_pathways_service.{name}", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(60.0),
         check=False,
         cwd=ROOT,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.cli import COMMANDS
 from shared_pathways_service.version import __version__
 
@@ -19,7 +20,7 @@ def sps(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(60.0),
         check=False,
         cwd=Path(__file__).parents[2],
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.cli.commands.manager import events
@@ -39,11 +40,11 @@ def test_each_way_of_asking_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch
 
         monkeypatch.setattr(open_cluster, "opened", opened)
         place, settings = Place(context="c"), Settings.load()
-        async with asyncio.timeout(90.0), manager_of(place, settings) as manager:
+        async with asyncio.timeout(deadline(90.0)), manager_of(place, settings) as manager:
             with pytest.raises(AccessDenied, match="not you"):
                 await manager.ask(manager.stub.GetUsage, pb.GetUsageRequest(), limit=Timeout(600.0))
         with pytest.raises(AccessDenied, match="not you"):
-            async with asyncio.timeout(90.0):
+            async with asyncio.timeout(deadline(90.0)):
                 await events._show(place, pb.GetHistoryRequest(), follow=False, as_json=False)
         await api.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from harness.deadlines import deadline
 from harness.terminals import terminal
 from shared_pathways_service.cli.display.executor_display import (
     executor_place,
@@ -67,7 +68,9 @@ def test_a_closed_output_does_not_change_the_exit_code(
 def test_so_does_its_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shared_pathways_service.cli", "report", str(tmp_path / "no")]
     words = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
-    assert subprocess.run(words, cwd=REPOSITORY, timeout=60, check=False).returncode == 3
+    assert (
+        subprocess.run(words, cwd=REPOSITORY, timeout=deadline(60.0), check=False).returncode == 3
+    )
 
 
 def _shown_executor(usage: pb.ExecutorUsage | None) -> tuple[str, ...]:

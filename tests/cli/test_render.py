@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from harness.deadlines import deadline
 from shared_pathways_service.manifests.pathways_job import render_pathways_job
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def sps(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
         input=given,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(60.0),
         check=False,
         cwd=ROOT,
         encoding="utf-8",

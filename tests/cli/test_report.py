@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from harness.deadlines import deadline
 from shared_pathways_service import cli
 from shared_pathways_service.cli.display import report_png
 
@@ -47,7 +48,7 @@ def sps(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
         env={**os.environ, "PYTHONWARNINGS": "error", **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline(120.0),
         check=False,
         cwd=Path(__file__).parents[2],
     )

@@ -72,7 +72,7 @@ def test_one_slice_is_not_enough_for_all_checks(spares: int) -> None:
 def test_a_failure_has_a_hint_and_skips_the_rest() -> None:
     with embedded(1), program(HOLDER) as other:
         other.expect("holds")
-        done = sps("verify", f"--slices={KIND}=1", "--timeout=30", check=False)
+        done = sps("verify", f"--slices={KIND}=1", f"--timeout={DEADLINE_S}", check=False)
         assert done.returncode == 1
         assert "failed   connect: No tpuv6e:2x2 slice is free (1 wanted)" in done.stderr
         assert "skipped  second tenant: the first tenant could not connect" in done.stderr

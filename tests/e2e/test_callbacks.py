@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.embedded import embedded, eventually, nothing_left
 from harness.programs import program, sps, sps_json
 
@@ -193,8 +194,8 @@ def test_what_a_callback_prints_is_in_the_cell_that_began_it(
     shown = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     client = nbclient.NotebookClient(
         shown,
-        timeout=400,
-        iopub_timeout=400,  # after it, what a cell prints is dropped
+        timeout=int(deadline(400.0)),
+        iopub_timeout=int(deadline(400.0)),  # after it, what a cell prints is dropped
         kernel_name="python3",
         resources={"metadata": {"path": str(own_directories)}},
     )

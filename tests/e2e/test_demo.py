@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.deadlines import deadline
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -17,7 +19,7 @@ def test_demo_trains_on_two_slices_and_leaves_nothing() -> None:
         env={**os.environ, "SPS_ENVIRONMENT": sys.prefix},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=deadline(240.0),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

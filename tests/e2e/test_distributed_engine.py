@@ -17,6 +17,7 @@ pytestmark = pytest.mark.race
 #: A client on two slices of two hosts each. It says when it is on its slices, and stays connected.
 CLIENT = """
 import queue, threading
+from harness.deadlines import deadline
 heard = queue.SimpleQueue()
 with isc_pathways.connect(
     expected_tpu_instances={"tpuv6e:2x4": 2}, on_event=heard.put
@@ -33,19 +34,21 @@ with isc_pathways.connect(
     expected = float((original * original).sum())
 
     def on(devices, x):
-        return jax.device_put(x, NamedSharding(Mesh(np.array(devices), ("chip",)), P("chip")))
+        # Is there when it returns: a loss after that loses it.
+        sharding = NamedSharding(Mesh(np.array(devices), ("chip",)), P("chip"))
+        return jax.device_put(x, sharding).block_until_ready()
 
     def sum_of(x):
         return float(np.asarray(total(x)))
 
     def await_event(kind, index):
         while True:
-            event = heard.get(timeout=150)
+            event = heard.get(timeout=deadline(150))
             if event.kind == kind and event.data.get("virtual_index") == index:
                 return event
 
     def until_right(devices):
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + deadline(120)
         while True:
             try:
                 return sum_of(on(devices, original))
@@ -84,9 +87,10 @@ with isc_pathways.connect(
         sums = [until_right(slices[0]), sum_of(kept), until_right(both)]
         same = (np.asarray(triple(kept)) == original * 3).all()
         say("back", sums=sums, kept=bool(same), lost=error_of(lost), reason=unplaced.reason,
-            failed=failed.get(timeout=150), slice_id=placed.data["slice_id"])
+            failed=failed.get(timeout=deadline(150)), slice_id=placed.data["slice_id"])
         if number + 1 < LOSSES:
             lost, failed = on(slices[0], original), keep_failing(slices[0])
+            say("again")
 say("left")
 """
 
@@ -135,6 +139,7 @@ def test_a_lost_executor_and_a_lost_host_are_replaced_without_a_new_connection()
         assert _executors(_held_by(1)) == others
 
         # A host dies, and its executor with it: a spare takes the place of its whole slice.
+        running.expect("again")
         lost = _held_by(0)
         before = _executors(lost)
         os.kill(pids("worker", slice=lost)[0], signal.SIGKILL)

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.race]
 
 IDLE = """
 import queue
+from harness.deadlines import deadline
 heard = queue.SimpleQueue()
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1},
                           on_event=heard.put) as connection:
@@ -34,7 +35,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1},
     y = compute(jax.device_get).tolist()
     kinds = []
     while "slice.unplaced" not in kinds or kinds[-1] != "slice.placed":
-        kinds.append(heard.get(timeout=150).kind)
+        kinds.append(heard.get(timeout=deadline(150)).kind)
     say("back", y=y, kinds=kinds)
 """
 #: One program that runs for several times as long as a tenant may be idle.

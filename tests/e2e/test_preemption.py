@@ -13,6 +13,7 @@ pytestmark = pytest.mark.race
 #: Computes without end, until its work is lost; and once more when its slice is back.
 LOW = """
 import queue
+from harness.deadlines import deadline
 heard = queue.SimpleQueue()
 told = {"tenant.preempting", "slice.unplaced", "tenant.preempted", "slice.placed"}
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, priority="low-priority-job",
@@ -30,12 +31,12 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, priority="lo
     kinds = []
     def hear_until(enough):
         while not enough():
-            event = heard.get(timeout=150)
+            event = heard.get(timeout=deadline(150))
             if event.kind in told:
                 kinds.append(event.kind)
     hear_until(lambda: "tenant.preempted" in kinds)
     say("waits", state=connection.status().state)
-    connection.wait_until_placed(timeout=150)
+    connection.wait_until_placed(timeout=deadline(150))
     states = [connection.status().state, *(part.state for part in connection.slices)]
     hear_until(lambda: kinds.count("slice.placed") == 2)
     y = None

@@ -12,12 +12,13 @@ pytestmark = pytest.mark.race
 
 NEAR_LIMIT = """
 import queue
+from harness.deadlines import deadline
 received = queue.SimpleQueue()
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1},
                           on_event=received.put) as connection:
     import jax, jax.numpy as jnp
     x = jax.block_until_ready(jax.device_put(jnp.zeros(240_000, jnp.float32)))
-    while (event := received.get(timeout=150)).kind != "proxy.memory_near_limit":
+    while (event := received.get(timeout=deadline(150))).kind != "proxy.memory_near_limit":
         pass
     say("near", name=connection.proxy_job_name, event=event.to_dict())
     wait_for("end")

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.deadlines import deadline
+from harness.deadlines import deadline, wait_until
 from shared_pathways_service.cli.child import (
     FORWARDED,
     CommandError,
@@ -184,10 +184,9 @@ class Terminal:
                 self.shown += os.read(self._master, 4096).decode()
 
     def expect_status(self, status: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while psutil.Process(self.process.pid).status() != status:
-            assert time.monotonic() < deadline, f"never {status}: {self.shown!r}"
-            time.sleep(0.01)
+        wait_until(
+            f"{status}: {self.shown!r}", lambda: psutil.Process(self.process.pid).status() == status
+        )
 
     def foreground(self) -> int:
         return os.tcgetpgrp(self._master)

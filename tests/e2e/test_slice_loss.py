@@ -18,6 +18,7 @@ pytestmark = pytest.mark.race
 #: A client on two slices with an array on each, that hears of losses and tells what it fetches.
 CLIENT = """
 import queue
+from harness.deadlines import deadline
 heard = queue.SimpleQueue()
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": SLICES}, on_event=heard.put,
                           elastic_slices=ELASTIC) as connection:
@@ -26,7 +27,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": SLICES}, on_even
 
     def await_event(kind, index):
         while True:
-            event = heard.get(timeout=80)
+            event = heard.get(timeout=deadline(80))
             if event.kind == kind and event.data.get("virtual_index") == index:
                 return event
 
@@ -194,12 +195,12 @@ waiter = threading.Thread(target=lambda: answers.put(fetch(stuck)))
 waiter.start()
 say("running", other=right(work(other)), answered=not answers.empty())
 # (The proxy answers, whenever the agent reports the loss, and ends some seconds later.)
-say("answered", text=answers.get(timeout=80))
+say("answered", text=answers.get(timeout=deadline(80)))
 waiter.join()
 say("other", ok=right(work(other)))
 await_event("slice.unplaced", 0)
 while True:
-    event = heard.get(timeout=80)
+    event = heard.get(timeout=deadline(80))
     if event.kind == "proxy.exited":
         break
 say("ended")

@@ -21,9 +21,11 @@ SOON_HUNG = ("--beat_interval_s=0.5", "--hung_after_s=10")
 #: Trains on three slices, with one fault after the other. A slice that is down comes back when
 #: a step was done without it: nothing hangs on how long things take.
 TRAINING = """
+from harness.deadlines import deadline
 LONG_S = 3000.0
-connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 3}, queue_timeout=150,
-                                  on_event=lambda event: hint(event))
+connection = isc_pathways.connect(
+    expected_tpu_instances={"tpuv6e:2x2": 3}, queue_timeout=deadline(150),
+    on_event=lambda event: hint(event))
 hint = lambda event: None
 try:
     connection.start()
@@ -64,7 +66,7 @@ try:
         return state
 
     chosen = options(snapshot_period=2, probe_timeout=60.0, poll_interval=0.2, health_every=0,
-                     elastic_timeout_seconds=150.0)
+                     elastic_timeout_seconds=deadline(150))
     with EmbeddedSlices(connection.proxy_job_name) as world, elastic.Manager(
             connection.devices, options=chosen, on_event=tell, console=False,
             reconnect=elastic.reconnect_with(connection)) as manager:

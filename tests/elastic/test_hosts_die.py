@@ -21,6 +21,7 @@ STEPS = 12
 #: Trains three times: undisturbed; waiting for the second slice, whose host is killed; and going on
 #: without it until it is back.
 TRAINING = """
+from harness.deadlines import deadline
 with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 3}) as connection:
     import jax, numpy as np
     from shared_pathways_service import elastic
@@ -42,7 +43,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 3}) as connectio
                 if step == steps:
                     break
                 if kept and step == 6 and attempt.number == 1:
-                    assert is_kept.wait(150)
+                    assert is_kept.wait(deadline(150))
                     say("kill")
                     wait_for("killed")
                 if attempt.slice_count == 2 and step == begun + 2:

@@ -21,7 +21,9 @@ from shared_pathways_service.elastic import manager
 
 #: As its docstrings have it: the function keeps its own state, and asks to be interrupted.
 PROGRAM = """
-connection = isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 3}, queue_timeout=120)
+from harness.deadlines import deadline
+connection = isc_pathways.connect(
+    expected_tpu_instances={"tpuv6e:2x2": 3}, queue_timeout=deadline(120))
 try:
     connection.start()
     IMPORT
@@ -36,7 +38,7 @@ try:
     assert len(elastic.get_slice_to_devices(jax.devices())[0]) == 4
 
     @elastic_manager.elastic_retry(
-        max_retries=20, minimum_slice_count=2, poll_interval=0.2, timeout=120,
+        max_retries=20, minimum_slice_count=2, poll_interval=0.2, timeout=deadline(120),
         pre_callback=lambda: called.append("before"),
         on_elastic_event_callback=lambda: called.append("event"))
     def train(world, name):
@@ -65,7 +67,7 @@ try:
         assert train(world, "done") == "done"
     elastic_manager.close()
     say("result", counts=counts, called=called, wrong=wrong)
-    assert elastic.wait_for_slices(3, poll_interval=0.2, timeout=120) == {0, 1, 2}
+    assert elastic.wait_for_slices(3, poll_interval=0.2, timeout=deadline(120)) == {0, 1, 2}
 finally:
     connection.close()
 say("left")

@@ -12,6 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.errors import CapacityError, SharedPathwaysError, VersionSkew
 from shared_pathways_service.events import Event
@@ -27,6 +28,8 @@ from shared_pathways_service.rmclient import event_stream
 from shared_pathways_service.runtime.backoff import Backoff
 from tests.homes.tenant_events import placed
 from tests.protocol.hearing import HearingStub
+
+DEADLINE_S = deadline(90.0)
 
 
 class DeafManager(pb_grpc.ResourceManagerServicer):
@@ -73,7 +76,7 @@ def test_a_forbidden_watch_fails_with_the_reason_and_is_not_repeated(own_directo
     manager = DeafManager(skew)  # type: ignore[abstract]
 
     async def test() -> None:
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+        async with asyncio.timeout(DEADLINE_S), listened_to(manager, own_directories) as news:
             with pytest.raises(VersionSkew, match="7 to 9") as caught:
                 await news.wait_until_listening()
             assert caught.value.hint == skew.hint
@@ -92,7 +95,7 @@ def test_a_transient_refusal_is_reported(own_directories: Path) -> None:
 
     async def test() -> None:
         listening = listened_to(manager, own_directories, troubles=troubles)
-        async with asyncio.timeout(90.0), listening:
+        async with asyncio.timeout(DEADLINE_S), listening:
             while not troubles:
                 await asyncio.sleep(0.01)
 
@@ -137,7 +140,7 @@ def test_all_tenants_are_watched_only_on_older_managers(
 
     async def test() -> None:
         manager = SilentManager(most)  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories, "t") as news:
+        async with asyncio.timeout(DEADLINE_S), listened_to(manager, own_directories, "t") as news:
             await news.wait_until_listening()
             news.follow("t", lambda told: heard.put_nowait(told.kind))
             manager.tells.set()
@@ -173,7 +176,7 @@ def test_a_refusal_with_a_late_status_is_not_a_watch(own_directories: Path) -> N
     async def test() -> None:
         manager = FullManager()  # type: ignore[abstract]
         listening = listened_to(manager, own_directories, "t", manager.heard, troubles)
-        async with asyncio.timeout(90.0), listening as news:
+        async with asyncio.timeout(DEADLINE_S), listening as news:
             await news.wait_until_listening()
             assert manager.asked == 2
             assert troubles == ["there are calls enough"]
@@ -205,7 +208,7 @@ def test_a_silent_watch_is_not_a_failed_attempt(
 
     async def test() -> None:
         manager = RestlessManager(16)  # type: ignore[abstract]
-        async with asyncio.timeout(60.0), listened_to(manager, own_directories, "t"):
+        async with asyncio.timeout(DEADLINE_S), listened_to(manager, own_directories, "t"):
             await manager.over.wait()
 
     run_async(test())
@@ -236,7 +239,7 @@ def test_an_upgraded_manager_is_asked_for_one_tenant_again(
 ) -> None:
     async def test() -> None:
         manager = UpgradedManager()  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories, "t"):
+        async with asyncio.timeout(DEADLINE_S), listened_to(manager, own_directories, "t"):
             await manager.listened.wait()
         assert manager.asked == [(2, "t"), (1, ""), (2, "t")]
 
@@ -292,7 +295,7 @@ def test_a_tenant_of_a_proxy_being_deleted_is_released(
 
     async def test() -> None:
         manager = LateManager(late)  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+        async with asyncio.timeout(DEADLINE_S), listened_to(manager, own_directories) as news:
             news.follow("t", lambda _news: None)
             await release_slices(None, "n", news, "t", "s")  # type: ignore[arg-type]
         assert manager.released == released
@@ -327,11 +330,11 @@ def test_a_release_works_without_a_permitted_watch(
 
     monkeypatch.setattr(release, "_wait_until_gone", gone)
     # However slow this machine is, each call is answered.
-    monkeypatch.setenv("SPS_PATIENCE", "25")
+    monkeypatch.setenv("SPS_PATIENCE", "10")
 
     async def test() -> None:
         manager = DeafReleaser(VersionSkew("not yours"), happened)  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), listened_to(manager, own_directories) as news:
+        async with asyncio.timeout(DEADLINE_S), listened_to(manager, own_directories) as news:
             with pytest.raises(VersionSkew):
                 await news.wait_until_listening()
             news.follow("t", lambda _news: None)

@@ -38,15 +38,13 @@ ifrt_proxy.get_client = creating
 """
 
 PRELUDE = """
-import gc, os, sys, threading, time
+import functools, gc, os, sys, threading, time
 import numpy as np
+from harness import deadlines
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client import ProxyTarget, attach
 
-def wait_until(true, what):
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
+wait_until = functools.partial(deadlines.wait_until, seconds=30.0)
 
 def snapshot():
     import jax

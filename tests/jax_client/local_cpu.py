@@ -8,7 +8,7 @@ from shared_pathways_service.jax_client import ProxyTarget, standalone
 from tests.jax_client.conftest import Proxy, run_program
 
 #: Both ways lead to the same: attached, and by the environment alone.
-ATTACHED = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)\n"
+ATTACHED = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))\n"
 
 MADE = """
 from jaxlib import xla_client

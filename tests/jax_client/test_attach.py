@@ -21,7 +21,7 @@ def test_jax_imported_inside_the_block_is_on_the_cpu_afterwards(
     run_program(
         PRELUDE
         + """
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 import jax, jax.numpy as jnp
 assert len(jax.devices()) == 8
 attachment.detach()
@@ -51,7 +51,7 @@ assert double(before).tolist() == [0, 2, 4, 6]
 at_first = snapshot()
 
 def cycle(i):
-    attachment = attach(targets[i % 2], timeout=60)
+    attachment = attach(targets[i % 2], timeout=deadline(60))
     assert len(attachment.devices) == (8, 4)[i % 2], attachment.devices
     assert jax.devices() == list(attachment.devices)
     assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
@@ -75,7 +75,7 @@ time.sleep(0.5)  # what gRPC makes once and keeps is made by now; only fewer is 
 had = tasks(), descriptors()
 for i in range(20):
     cycle(i)
-wait_until(lambda: tasks() <= had[0] and descriptors() <= had[1], (had, tasks(), descriptors()))
+wait_until(f"{had} or fewer", lambda: tasks() <= had[0] and descriptors() <= had[1])
 assert [sockets.count(sockets.peer_at(t.address, 1)) for t in targets] == [0, 0]
 now = snapshot()
 for name, value in at_first.items():
@@ -96,18 +96,18 @@ from shared_pathways_service.jax_client.plugin import sockets
 target = ProxyTarget(address=sys.argv[1])
 peer = sockets.peer_at(target.address, 10)
 
-attachment = attach(target, timeout=60)
+attachment = attach(target, timeout=deadline(60))
 mesh = jax.sharding.Mesh(np.array(jax.devices()), "d")
 assert sockets.count(peer) > 0
 attachment.detach()
 # (On a busy machine the client's threads may still be at closing what was shut down.)
-wait_until(lambda: sockets.count(peer) == 0, "sockets left")
+wait_until("the end of sockets", lambda: sockets.count(peer) == 0)
 print("a mesh was held", file=sys.stderr)
 
-attachment = attach(target, timeout=60)
+attachment = attach(target, timeout=deadline(60))
 array = jnp.arange(3.0) + 1
 attachment.detach()
-wait_until(lambda: sockets.count(peer) == 0, "sockets left")
+wait_until("the end of sockets", lambda: sockets.count(peer) == 0)
 try:
     np.asarray(array)
 except jax.errors.JaxRuntimeError as error:
@@ -116,12 +116,12 @@ else:
     raise AssertionError("could be read")
 del array
 
-attachment = attach(target, timeout=60)
+attachment = attach(target, timeout=deadline(60))
 arrays = [jnp.arange(n + 1.0) + 1 for n in range(4)]
 attachment.detach()
 
 try:
-    attachment = attach(target, timeout=60)
+    attachment = attach(target, timeout=deadline(60))
     late = jnp.arange(5.0) + 1
     late / undefined
 except NameError:
@@ -146,9 +146,9 @@ def test_a_second_attachment_is_refused_while_one_is_live(proxies: Proxies) -> N
         + """
 from shared_pathways_service.errors import ConnectionClosed, InvalidRequestError
 target = ProxyTarget(address=sys.argv[1])
-attachment = attach(target, timeout=60)
+attachment = attach(target, timeout=deadline(60))
 try:
-    attach(target, timeout=60)
+    attach(target, timeout=deadline(60))
 except InvalidRequestError as error:
     assert error.field == "connect" and target.address in error.message
 else:
@@ -161,7 +161,7 @@ except ConnectionClosed:
     pass
 else:
     raise AssertionError("still has devices")
-attach(target, timeout=60).detach()
+attach(target, timeout=deadline(60)).detach()
 """,
         proxies[0].address,
     )
@@ -173,7 +173,7 @@ def test_the_callers_credentials_are_restored(proxies: Proxies, before: str | No
         PRELUDE
         + CREATING
         + """
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 import jax
 assert len(jax.devices()) == 8
 assert seen == {"true"}, seen
@@ -193,7 +193,7 @@ def test_local_devices_stay_usable(proxies: Proxies) -> None:
 import jax, jax.numpy as jnp
 target = ProxyTarget(address=sys.argv[1], local_devices=True)
 for attempt in range(2):
-    attachment = attach(target, timeout=60)
+    attachment = attach(target, timeout=deadline(60))
     assert os.environ["JAX_PLATFORMS"] == "proxy,cpu"
     (local,) = jax.devices("cpu")
     here = jax.device_put(jnp.arange(3.0), local)
@@ -228,7 +228,7 @@ assert jax.jit(lambda x: x + 41)(jnp.ones(3)).tolist() == [42] * 3
 stored = set(os.listdir(cache))
 assert stored
 
-attachment = attach(ProxyTarget(address=address), timeout=60)
+attachment = attach(ProxyTarget(address=address), timeout=deadline(60))
 assert "JAX_PLATFORM_NAME" not in os.environ
 assert jnp.ones(3).devices() == {attachment.devices[0]}
 assert jax.jit(lambda x: x + 42)(jnp.ones(3)).tolist() == [43] * 3
@@ -259,7 +259,7 @@ def never():
 
 backend.register_backend_factory("proxy", never, priority=-1)
 had = snapshot()
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 backend.register_backend_factory("proxy", never, priority=-1)
 xla_bridge.register_backend_factory("proxy", never)
 backend.clear_backends()  # even so: the client is the same
@@ -279,7 +279,7 @@ def test_a_forked_child_cannot_end_its_parents_connection(proxies: Proxies) -> N
         PRELUDE
         + """
 import jax.numpy as jnp
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 array = jnp.arange(3.0) + 1
 child = os.fork()
 if not child:

@@ -28,7 +28,7 @@ from shared_pathways_service import errors
 before = jax.device_put(jnp.arange(4.0), jax.devices()[0])
 had = snapshot()
 
-def fails(kind, timeout=30, **target):
+def fails(kind, timeout=deadline(30), **target):
     try:
         attach(ProxyTarget(**target), timeout=timeout)
     except kind as error:
@@ -41,7 +41,7 @@ def fails(kind, timeout=30, **target):
         assert now[name] == value, (name, value, now[name])
     after = jax.device_put(jnp.ones(4), jax.devices()[0])
     assert (before + after).tolist() == [1, 2, 3, 4]
-    wait_until(lambda: not connecting(), "still connecting")
+    wait_until("the end of attempts to connect", lambda: not connecting())
     return caught
 """
 
@@ -72,8 +72,8 @@ secure = fails(errors.CredentialsMismatch, address=open_, insecure_credentials=F
 assert "use_insecure_credentials:false" in secure.hint, secure.to_json()
 
 # After all that it still connects, to both.
-attach(ProxyTarget(address=guarded, token=token), timeout=60).detach()
-attach(ProxyTarget(address=open_), timeout=60).detach()
+attach(ProxyTarget(address=guarded, token=token), timeout=deadline(60)).detach()
+attach(ProxyTarget(address=open_), timeout=deadline(60)).detach()
 """,
         proxies[0].address,
         proxies[1].address,
@@ -99,7 +99,7 @@ else:
     raise AssertionError("attached")
 assert seen == {"true"}, seen
 assert os.environ.get(variable) == before
-wait_until(lambda: not connecting(), "still connecting")
+wait_until("the end of attempts to connect", lambda: not connecting())
 """,
             address,
             env={"IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": before},

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from tests.jax_client.conftest import DEADLINE_S, PRELUDE, REPOSITORY, Proxies, run_program
 
 ATTACHING = """
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 import jax, jax.numpy as jnp
 def like(x):
     return jax.ShapeDtypeStruct(x.shape, x.dtype)

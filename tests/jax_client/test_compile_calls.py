@@ -7,8 +7,8 @@ import pytest
 from shared_pathways_service.jax_client import ProxyTarget
 from tests.jax_client.conftest import PRELUDE, Proxies, run_program
 
-ATTACHING = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)\n"
-STRICTLY = "attachment = attach(ProxyTarget(address=sys.argv[1], strict=True), timeout=60)\n"
+ATTACHING = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))\n"
+STRICTLY = ATTACHING.replace("argv[1]", "argv[1], strict=True")
 PROGRAMS = """
 import threading
 import jax, jax.numpy as jnp, numpy as np
@@ -112,9 +112,9 @@ ON_ANOTHER_THREAD = """
 called, goes_on = threading.Event(), threading.Event()
 def note(_):
     called.set()
-    assert goes_on.wait(60)
+    assert goes_on.wait(deadline(60))
 def end():
-    assert called.wait(60)
+    assert called.wait(deadline(60))
     attachment.detach()
     goes_on.set()  # (It waits for no function.)
 thread = threading.Thread(target=end)
@@ -126,10 +126,10 @@ ON_THE_MAIN_THREAD = """
 called, goes_on, errors = threading.Event(), threading.Event(), []
 def note(_):
     called.set()
-    assert goes_on.wait(60)
+    assert goes_on.wait(deadline(60))
 thread = threading.Thread(target=lambda: errors.append(error_of(lambda: PROGRAM(note)(x))))
 thread.start()
-assert called.wait(60)
+assert called.wait(deadline(60))
 attachment.detach()
 goes_on.set()
 thread.join()
@@ -139,7 +139,7 @@ ENDED = """
 assert told.startswith("UNAVAILABLE: a callback was not answered"), told
 # JAX is on this machine's CPU again, and nothing of the connection is left.
 assert jax.devices()[0].platform == "cpu" and float(jnp.ones(3).sum()) == 3
-wait_until(lambda: not any(t.name.startswith("sps-") for t in threading.enumerate()), "threads")
+wait_until("no threads", lambda: not any(t.name.startswith("sps-") for t in threading.enumerate()))
 """
 
 

@@ -13,6 +13,7 @@ from concurrent import futures
 import grpc
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import DEADLINE_S, run_async
 from shared_pathways_service.agent.probing import probe
 from shared_pathways_service.errors import CredentialsMismatch, ServiceNotReady, from_json
@@ -25,7 +26,7 @@ from shared_pathways_service.protocol.ifrt import proxy_pb2
 from shared_pathways_service.testing.google_images.alts_handshake import serving_alts
 
 #: Seconds: far below the 300 s of a connection's own time-out.
-AT_ONCE_S = 20.0
+AT_ONCE_S = deadline(20.0)
 VARIABLE = "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"
 
 
@@ -161,7 +162,7 @@ def test_a_tunnel_whose_far_end_does_not_listen_is_no_mismatch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # (On a busy machine it hangs up late.)
-    monkeypatch.setenv("SPS_PATIENCE", "20")
+    monkeypatch.setenv("SPS_PATIENCE", "10")
     with hanging_up() as address:
         check_plaintext(address, AT_ONCE_S)
         with pytest.raises(ServiceNotReady, match="does not listen"):

@@ -50,7 +50,7 @@ except TypeError:
 """
 
 
-ATTACHING = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)\n"
+ATTACHING = "attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))\n"
 LEAVING = """
 attachment.detach()
 jax.jit(printing)(7.0).block_until_ready()
@@ -82,7 +82,7 @@ def test_on_other_proxies_callbacks_say_why_not_and_what_instead(proxies: Proxie
 
 
 def test_in_strict_mode_callbacks_are_refused_as_on_googles_proxies(proxies: Proxies) -> None:
-    strict = "attachment = attach(ProxyTarget(address=sys.argv[1], strict=True), timeout=60)\n"
+    strict = ATTACHING.replace("argv[1]", "argv[1], strict=True")
     reason = """
 try:
     jax.jit(printing)(7.0)
@@ -126,7 +126,7 @@ def test_a_function_that_does_not_return_holds_up_the_end_of_a_connection_for_a_
 import os
 os.environ["SPS_PATIENCE"] = "0.05"
 returns = threading.Event()
-program = jax.jit(lambda x: (jax.debug.callback(lambda: returns.wait(60)), x)[1])
+program = jax.jit(lambda x: (jax.debug.callback(lambda: returns.wait(deadline(60))), x)[1])
 program(1.0)
 attachment.detach()
 returns.set()
@@ -149,7 +149,7 @@ def test_what_the_error_recommends_works(proxies: Proxies) -> None:
     done = run_program(
         PRELUDE
         + """
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 import jax, jax.numpy as jnp
 
 @jax.jit
@@ -198,7 +198,7 @@ def test_a_trace_has_what_this_process_asks_of_the_proxy(
     run_program(
         PRELUDE
         + """
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 import glob, gzip, json
 import jax, jax.numpy as jnp
 
@@ -222,7 +222,7 @@ import jax, jax.numpy as jnp
 has_returned, seen = threading.Event(), []
 
 def wait(x):
-    seen.append(bool(has_returned.wait(20)))
+    seen.append(bool(has_returned.wait(deadline(20))))
 
 def fail(x):
     raise ValueError("what it says")

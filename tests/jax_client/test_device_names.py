@@ -68,7 +68,7 @@ def test_names_of_the_proxys_devices_never_mean_the_local_cpu(proxies: Proxies) 
 def test_names_mean_the_proxy_without_local_devices(proxies: Proxies) -> None:
     run_program(
         PRELUDE
-        + "attach(ProxyTarget(address=sys.argv[1], local_devices=False), timeout=60)\n"
+        + "attach(ProxyTarget(address=sys.argv[1], local_devices=False), timeout=deadline(60))\n"
         + NAMES
         + """
 assert jax.config.jax_platforms == "proxy"

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax, jax.numpy as jnp
 from jax.experimental import serialize_executable
 from shared_pathways_service.jax_client.plugin import executables
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 
 def refused(function, *words):
     try:

@@ -30,7 +30,7 @@ ATTACHED = (
     PRELUDE
     + """
 import jax, jax.numpy as jnp
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 sharding = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(jax.devices()), "d"),
                                       jax.sharding.PartitionSpec("d"))
 array = jax.device_put(jnp.arange(16.0), sharding)

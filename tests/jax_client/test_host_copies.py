@@ -18,7 +18,7 @@ import jax, jax.numpy as jnp
 from jax.dlpack import from_dlpack  # before anything of JAX is replaced
 at = jax.devices()[0]
 target = ProxyTarget(address=sys.argv[1], local_devices={local_devices})
-attachment = attach(target, timeout=60)
+attachment = attach(target, timeout=deadline(60))
 
 values = np.arange(8.0)  # of 64 bits, which JAX makes 32 of
 for made in (from_dlpack(values), jnp.from_dlpack(values)):
@@ -69,7 +69,7 @@ def test_arrays_of_tpus_and_in_strict_mode_are_left_to_jax(
         + before
         + f"STRICT = {strict}"
         + """
-attachment = attach(ProxyTarget(address=sys.argv[1], strict=STRICT), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1], strict=STRICT), timeout=deadline(60))
 import jax, jax.numpy as jnp
 x = jnp.arange(8.0)
 
@@ -96,7 +96,8 @@ assert jnp.from_dlpack(values).devices() == {jax.devices("cpu")[0]}
 attachment.detach()
 
 # Without a CPU of its own JAX can place it only there.
-second = attach(ProxyTarget(address=sys.argv[1], local_devices=False, strict=STRICT), timeout=60)
+target = ProxyTarget(address=sys.argv[1], local_devices=False, strict=STRICT)
+second = attach(target, timeout=deadline(60))
 assert jnp.from_dlpack(values).devices() == {jax.devices()[0]}
 second.detach()
 """,

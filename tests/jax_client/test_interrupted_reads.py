@@ -15,11 +15,11 @@ PROGRAM = """
 import faulthandler, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import jax
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 double = jax.jit(lambda x: x * 2)
 value = double(double(jax.device_put(np.ones(16, np.float32))))
 scalar = value[3]
-faulthandler.dump_traceback_later(80, exit=True)
+faulthandler.dump_traceback_later(deadline(80), exit=True)
 
 def interrupt_once():
     main = threading.main_thread().ident
@@ -28,7 +28,7 @@ def interrupt_once():
         while frame is not None and frame.f_code.co_name != "fetched":
             frame = frame.f_back
         return frame is not None
-    wait_until(is_reading, "the main thread to read")
+    wait_until("the main thread to read", is_reading)
     os.kill(os.getpid(), signal.SIGINT)
 
 print("attached", flush=True)

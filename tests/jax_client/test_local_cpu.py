@@ -136,10 +136,10 @@ def test_a_client_created_inside_remains_afterwards(proxies: Proxies) -> None:
 import jax, jax.numpy as jnp
 target = ProxyTarget(address=sys.argv[1])
 before = jax.config.jax_platforms
-attach(target, timeout=60).detach()
+attach(target, timeout=deadline(60)).detach()
 assert not made
 for attempt in range(2):
-    attachment = attach(target, timeout=60)
+    attachment = attach(target, timeout=deadline(60))
     inside = jax.device_put(jnp.ones(2), jax.devices("cpu")[0])
     attachment.detach()
     assert jax.config.jax_platforms == before

@@ -295,10 +295,11 @@ def test_connecting_from_a_program_that_is_on_a_proxy_already(
         """
 import sys
 import jax, jax.numpy as jnp
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client import ProxyTarget, attach
 outer = jnp.arange(4.0) + 1
 assert len(jax.devices()) == 4
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 assert len(jax.devices()) == 8
 attachment.detach()
 assert len(jax.devices()) == 4
@@ -342,7 +343,7 @@ try:
     plugin.connect(nobody, token=None, timeout=1.0, transfer_dir=shared)
 except TimeoutError:
     pass
-wait_until(lambda: not connecting(), "it goes on")
+wait_until("the end of attempts to connect", lambda: not connecting())
 print(len(made), made[0].parent == shared, os.listdir(shared))
 """,
         str(shared),

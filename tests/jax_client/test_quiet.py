@@ -13,7 +13,7 @@ import jax, jax.numpy as jnp
 from jaxlib import utils
 levels, set_level = [], utils.absl_set_min_log_level
 utils.absl_set_min_log_level = lambda level: (levels.append(level), set_level(level))
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 
 calling = jax.ffi.ffi_call("not_registered", jax.ShapeDtypeStruct((4,), jnp.float32))
 try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client.target import UPLOADS_VARIABLE, ProxyTarget
 from tests.jax_client.conftest import PRELUDE, run_program, run_proxy
 
@@ -13,7 +14,7 @@ UPLOADS = """
 import signal
 from harness.signals import suspend
 
-attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=60)
+attachment = attach(ProxyTarget(address=sys.argv[1]), timeout=deadline(60))
 import jax
 device, proxy = jax.devices()[0], int(sys.argv[2])
 jax.device_put(np.ones(2), device).block_until_ready()
@@ -30,7 +31,7 @@ try:
     suspend(proxy)
     thread = threading.Thread(target=upload)
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(deadline(60))
     early = sent.wait(float(sys.argv[3]))
     assert early or len(arrays) < 2, arrays
 finally:
@@ -45,7 +46,7 @@ attachment.detach()
 
 @pytest.mark.parametrize(
     ("own", "wait_s", "expected"),
-    [(None, 0.5, "waited"), ("64", 60.0, "early")],
+    [(None, 0.5, "waited"), ("64", deadline(60.0), "early")],
     ids=["one-at-a-time", "the-users-limit"],
 )
 def test_an_upload_waits_for_the_one_before(

@@ -160,7 +160,7 @@ class ControlPlane:
             },
         )
         context = client_tls(authority=self.authority)
-        with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=deadline(20.0), context=context) as answer:
             text = answer.read()
         return json.loads(text) if text.startswith(b"{") else text.decode()
 
@@ -179,7 +179,7 @@ class ControlPlane:
         request = urllib.request.Request(
             f"{self.etcd_url}/v3/kv/{what}", data=json.dumps(body).encode(), method="POST"
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=deadline(20.0)) as answer:
             return json.load(answer)
 
     def expired_token(self, account: dict[str, Any]) -> str:

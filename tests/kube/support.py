@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from harness.deadlines import deadline
 from shared_pathways_service.kube import paths
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.kubeconfig import access_of_context, read_kubeconfig
@@ -14,7 +15,7 @@ from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests.names import LABEL_SESSION
 from tests.kube.control_plane import ControlPlane
 
-WAIT_S = 90.0
+WAIT_S = deadline(90.0)
 
 
 def secret(name: str, session: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.kube.tokens import Token, TokenSource, static_token
 
@@ -198,7 +199,7 @@ def test_token_that_this_machines_clock_takes_for_expired_is_used() -> None:
         assert await source.header() == "Bearer 2"
         assert issuer.fetched == 2
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), deadline(60.0)))
 
 
 def test_fetch_that_stumbles_is_not_tried_again_at_once() -> None:
@@ -221,7 +222,7 @@ def test_fetch_that_stumbles_is_not_tried_again_at_once() -> None:
         with pytest.raises(OSError, match="no space"):
             await source.header()
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    asyncio.run(asyncio.wait_for(work(), deadline(60.0)))
 
 
 def test_a_slow_fetch_is_reported() -> None:

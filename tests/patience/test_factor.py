@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from harness.deadlines import wait_until
 from harness.patience import patience
-from harness.processes import DEADLINE_S
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Deadline, Timeout, factor, given
 
@@ -200,9 +200,9 @@ def test_a_process_that_was_stopped_measures_it_and_does_not_count_it() -> None:
         assert ask(process, "wait") == "waits"
         time.sleep(0.05)  # (Until it sleeps; it is stopped before or after, all the same.)
         process.send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + DEADLINE_S
-        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < deadline
+        wait_until(
+            "the stop", lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+        )
         time.sleep(2.5)
         process.send_signal(signal.SIGCONT)
         assert process.stdout is not None

@@ -11,6 +11,7 @@ import pytest
 
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.patience.slowness import MOST
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "shared_pathways_service"
@@ -23,10 +24,12 @@ _NO_TIMEOUT = (
     *("_BACKOFF_S", "_KEPT_S", "_AGE_S", "_AFTER_S", "_PER_S", "_HOUR_S"),
 )
 #: Where seconds are something else altogether: the table, what several processes agree on, fields
-#: of objects of Kubernetes, periods of the scheduler's book, and settings of XLA.
-_OTHER_SECONDS = ("constants", "manifests/", "patience/", "scheduling/", "servers/xla/", "testing/")
+#: of objects of Kubernetes, and periods of the scheduler's book.
+_OTHER_SECONDS = ("constants", "manifests/", "patience/", "scheduling/", "testing/")
 #: An assignment to an entry of the table.
 _ASSIGNED = re.compile(r"\btimeouts\.[A-Z_]+(\.seconds)? = ")
+#: The factor that a text sets for other processes, or for its own.
+_FACTOR = re.compile(r"""(?:SPS_PATIENCE["'\]]*\s*[,:=]\s*["']?|\bpatience\()([\d.]+)""")
 #: How tests wait for a longer or a shorter time.
 _SET = "SPS_PATIENCE (harness/patience.py), or pass a Timeout"
 #: Other seconds that are no time-outs, by their module.
@@ -55,6 +58,9 @@ _NOT_TIMEOUTS: Mapping[str, Collection[str]] = {
     "servers/supervisor/proxy_requests": {"_LONGEST_HOLD_S"},  # the limit of an option
     "servers/supervisor/restarts": {"SETTLED_S"},
     "servers/worker/manager_session": {"_LATE_S"},  # logging
+    # XLA's service and its clients in other processes agree on these: jaxlib gets them as numbers.
+    "servers/xla/coordination": {"JOIN_S", "_HEARTBEAT_S", "_SHUTDOWN_S"},
+    "servers/xla/host_platforms": {"_TERMINATE_S"},  # beyond what a user allows a collective
     "session/cloud_metrics": {"SPACING_S", "REPEAT_S"},
     "tunnel/link/link_end": {"_ACK_S", "_ASLEEP_S"},  # gathers messages; a stall
     # Delays that are measured, and what they are measured over.
@@ -128,12 +134,27 @@ def _replaces_timeouts(call: ast.Call) -> bool:
     return any("timeouts" in ast.unparse(argument) for argument in call.args[:1])
 
 
+def too_large_factors(root: Path, folders: Iterable[str]) -> Iterator[str]:
+    """Yields a line for each place that sets a factor which no process measures."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            text = path.read_text()
+            for found in _FACTOR.finditer(text):
+                if float(found[1]) > MOST:
+                    line = text[: found.start()].count("\n") + 1
+                    yield f"{path.relative_to(root)}:{line}: users have a factor of at most {MOST}"
+
+
 def test_every_time_out_of_the_package_is_in_the_table() -> None:
     assert list(timeout_errors(_ROOT, _PACKAGE, _NOT_TIMEOUTS)) == []
 
 
 def test_no_test_replaces_a_time_out() -> None:
     assert list(replaced_timeouts(_ROOT, _USERS)) == []
+
+
+def test_no_test_is_more_patient_than_users() -> None:
+    assert list(too_large_factors(_ROOT, _USERS)) == []
 
 
 def test_every_time_out_is_used() -> None:
@@ -191,3 +212,22 @@ def test_a_replaced_time_out_is_found(source: str, *, is_found: bool, tmp_path: 
     (tmp_path / "tried").mkdir()
     (tmp_path / "tried" / "test_one.py").write_text(source)
     assert bool(list(replaced_timeouts(tmp_path, ["tried"]))) is is_found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('monkeypatch.setenv("SPS_PATIENCE", "', '")'),
+        ('os.environ["SPS_PATIENCE"] = "', '"'),
+        ('env = {"SPS_PATIENCE": "', '"}'),
+        ("command = 'SPS_PATIENCE=", " sps status'"),
+        ("with patience(", "): pass"),
+    ],
+)
+def test_a_factor_that_is_too_large_is_found(before: str, after: str, tmp_path: Path) -> None:
+    (tmp_path / "tried").mkdir()
+    source = tmp_path / "tried" / "test_one.py"
+    for factor, is_found in (("0.01", False), ("10", False), ("10.5", True), ("100", True)):
+        source.write_text(f"\n{before}{factor}{after}\n")
+        found = list(too_large_factors(tmp_path, ["tried"]))
+        assert [line.partition(": ")[0] for line in found] == ["tried/test_one.py:2"] * is_found

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
+
 REPOSITORY = Path(__file__).parents[2]
 PROTOCOL = Path("shared_pathways_service/protocol")
 
@@ -22,7 +24,7 @@ def test_generated_code_is_up_to_date(proto: Path, tmp_path: Path) -> None:
     outputs = ["--python_out"] + (["--grpc_python_out"] if has_service else [])
     command = [sys.executable, "-m", "grpc_tools.protoc", "--proto_path=."]
     command += [f"{output}={tmp_path}" for output in outputs]
-    subprocess.run([*command, str(proto)], cwd=REPOSITORY, check=True, timeout=60)
+    subprocess.run([*command, str(proto)], cwd=REPOSITORY, check=True, timeout=deadline(60.0))
     made = sorted(tmp_path.rglob("*.py"))
     assert len(made) == len(outputs)
     for file in made:

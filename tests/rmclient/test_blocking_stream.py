@@ -92,7 +92,7 @@ def test_it_greets_first_and_says_goodbye_last(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is, its last message is received.
-    monkeypatch.setenv("SPS_PATIENCE", "60")
+    monkeypatch.setenv("SPS_PATIENCE", "10")
     received: list[str] = []
 
     def answer(requests: Iterator[pb.TenantMessage], _: object) -> Iterator[pb.TenantUpdate]:

@@ -6,15 +6,14 @@ import contextlib
 import fcntl
 import struct
 import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psutil
 
-from harness.processes import DEADLINE_S
+from harness.deadlines import wait_until
 from shared_pathways_service.testing.attacks.peer import Peer
 
-__all__ = ["Watched", "deaf", "wait_until"]
+__all__ = ["Watched", "deaf"]
 
 #: Connections and pipes that a server may have made for itself meanwhile.
 _SOME_DESCRIPTORS = 8
@@ -43,10 +42,12 @@ class Watched:
 
     def wait_until_descriptors_are_back(self) -> None:
         """Waits until it has as many as before."""
-        wait_until(
-            lambda: self.descriptors <= self._descriptors + _SOME_DESCRIPTORS,
-            lambda: f"{self._descriptors} descriptors before, {self.descriptors} now",
-        )
+        most = self._descriptors + _SOME_DESCRIPTORS
+        try:
+            wait_until(f"at most {most} descriptors", lambda: self.descriptors <= most)
+        except AssertionError as error:
+            error.add_note(f"{self.descriptors} now")
+            raise
 
 
 @contextlib.contextmanager
@@ -63,18 +64,10 @@ def deaf(address: str, path: str) -> Iterator[Peer]:
             # Some servers take no more before their answers are taken.
             if not peer.finish(peer.open(path)):
                 break
-        wait_until(lambda: _unread(peer) > _HELD, lambda: f"{_unread(peer)} bytes are unread")
+        wait_until(f"more than {_HELD} unread bytes", lambda: _unread(peer) > _HELD)
         yield peer
 
 
 def _unread(peer: Peer) -> int:
     (size,) = struct.unpack("i", fcntl.ioctl(peer, termios.FIONREAD, bytes(4)))
     return int(size)
-
-
-def wait_until(condition: Callable[[], bool], text: Callable[[], str] = str) -> None:
-    """Waits for what nothing tells of."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, text()
-        time.sleep(0.01)

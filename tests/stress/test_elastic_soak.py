@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 
 pytestmark = pytest.mark.race
 
-LIMIT_S = 400.0
+LIMIT_S = deadline(400.0)
 
 
 def soak(out: Path, *arguments: str) -> dict[str, Any]:

@@ -9,14 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.network.namespaces import is_possible
 from harness.network.resets import resets_for
-from harness.processes import DEADLINE_S, REPOSITORY
+from harness.processes import REPOSITORY
 
 pytestmark = [
     pytest.mark.race,
@@ -53,9 +53,9 @@ def test_all_ends_with_a_killed_owner() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as owner:
-        _wait_for(lambda: any("servers.worker" in line for line in _marked(mark)))
+        wait_until("a worker", lambda: any("servers.worker" in line for line in _marked(mark)))
         owner.send_signal(signal.SIGKILL)
-    _wait_for(lambda: not _marked(mark))
+    wait_until("the end of all processes", lambda: not _marked(mark))
 
 
 def _marked(mark: str) -> list[str]:
@@ -68,13 +68,6 @@ def _marked(mark: str) -> list[str]:
         except OSError:
             continue
     return [line for line in found if line]
-
-
-def _wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_reset_is_for_exactly_the_next_byte() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 
 
@@ -28,7 +29,7 @@ def test_no_slice_is_lost_under_load(tmp_path: Path) -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=deadline(240.0),
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.testbed.clients import KIND, client, nothing_left, tenant
 from harness.testbed.kills import served
 from shared_pathways_service.testing.testbed import Namespace, Testbed
@@ -59,7 +60,7 @@ def test_a_tenant_trains_the_example_and_leaves_nothing(namespace: Namespace) ->
     kubeconfig = Path(variables["KUBECONFIG"])
     before = kubeconfig.read_bytes()
     with client(namespace, EXAMPLE) as running:
-        trained = running.expect("trained", timeout=300)
+        trained = running.expect("trained", timeout=deadline(300.0))
         assert running.wait() == 0
     found = re.search(r"held-out accuracy: ([\d.]+)", trained["out"])
     assert found

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.race
 
 WORK = """
 import queue
+from harness.deadlines import deadline
 events = queue.SimpleQueue()
 with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=events.put) as connection:
     import jax, jax.numpy as jnp, numpy as np
@@ -29,7 +30,7 @@ with connecting(expected_tpu_instances={"tpuv6e:2x2": 2}, on_event=events.put) a
             return str(error)
 
     def await_event(kind):
-        while (event := events.get(timeout=80)).kind != kind:
+        while (event := events.get(timeout=deadline(80))).kind != kind:
             pass
         return event
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from harness.deadlines import deadline
+from harness.deadlines import deadline, wait_until
 from harness.processes import run_async
 from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.kube.tls import client_tls
@@ -43,10 +42,7 @@ def echo_pod(namespace: Namespace) -> str:
     namespace.create("pods", pod("echo", echo))
 
     namespace.wait_for_pod("echo", lambda seen: phase(seen) == "Running")
-    deadline = time.monotonic() + DEADLINE_S
-    while "listening" not in namespace.log("echo"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until("the pod's server", lambda: "listening" in namespace.log("echo"))
     return "echo"
 
 

@@ -21,4 +21,4 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def patient_feed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits longer for a service than 5 s, which a busy machine may take for an answer."""
-    monkeypatch.setenv("SPS_PATIENCE", "20")
+    monkeypatch.setenv("SPS_PATIENCE", "10")

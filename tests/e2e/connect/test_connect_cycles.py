@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.embedded import embedded, eventually, nothing_left
 from harness.programs import program
 
@@ -60,7 +61,7 @@ say("last", **usage())
 def test_connections_of_one_process_leave_nothing(cycles: int) -> None:
     with embedded(2), program(SOURCE.replace("CYCLES", str(cycles))) as client:
         first = client.expect("first")
-        last = client.expect("last", timeout=240.0)
+        last = client.expect("last", timeout=deadline(240.0))
         assert client.wait() == 0
         assert first["children"] == last["children"] == []
         assert last["threads"] == first["threads"]

@@ -23,6 +23,7 @@ LIMITS = {
 BEYOND = """
 import time
 import numpy as np
+from harness.deadlines import deadline
 from shared_pathways_service.jax_client.refusal import reason_of
 from shared_pathways_service.jax_client.target import ProxyTarget
 options = json.loads(os.environ["TEST_OPTIONS"])
@@ -46,7 +47,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, proxy_option
         except jax.errors.JaxRuntimeError as error:
             say(name, error=str(error).splitlines()[0])
         held.clear()
-        until, value = time.monotonic() + 60, None
+        until, value = time.monotonic() + deadline(60), None
         while value is None:
             try:
                 value = np.asarray(small + 1).tolist()
@@ -58,7 +59,7 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}, proxy_option
     # Another process of this connection, as far as its being refused: JAX's client only waits.
     target = ProxyTarget(address=os.environ["JAX_BACKEND_TARGET"].removeprefix("grpc://"),
                          token=open(os.environ["SPS_TOKEN_FILE"]).read().strip())
-    say("max_sessions", error=str(reason_of(target, 60)))
+    say("max_sessions", error=str(reason_of(target, deadline(60))))
     say("serving")
     wait_for("leave")
 """

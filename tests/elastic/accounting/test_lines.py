@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.elastic.accounting.console_lines import lines_of
 from shared_pathways_service.events import Event
 from tests.elastic.accounting.telling import Process
@@ -118,7 +119,7 @@ def test_awk_prints_each_change_of_the_number_of_slices(awk: list[str], prefix: 
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=deadline(60.0),
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [

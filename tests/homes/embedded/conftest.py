@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import run_async
 from shared_pathways_service.homes.embedded.discovery import find
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -30,7 +30,9 @@ async def _shut_down() -> None:
         return
     with contextlib.suppress(grpc.RpcError):
         await link.supervisor.Shutdown(
-            pb.ShutdownRequest(reason="the test is over"), metadata=link.metadata, timeout=30
+            pb.ShutdownRequest(reason="the test is over"),
+            metadata=link.metadata,
+            timeout=deadline(30.0),
         )
     supervisor = link.state.supervisor
     await link.close()

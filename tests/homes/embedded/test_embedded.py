@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import KIND, REPOSITORY, run_async
 from harness.session_requests import session_request
 from shared_pathways_service.errors import (
@@ -69,7 +69,7 @@ def test_two_concurrent_starts_get_one_service() -> None:
         assert said[0][0] == said[1][0]
         assert sorted(starter for _, starter in said) == ["0", "1"]
         for process in (first, second):
-            process.communicate("\n", timeout=60)
+            process.communicate("\n", timeout=deadline(60.0))
             assert process.returncode == 0
 
 
@@ -107,14 +107,16 @@ def test_a_join_at_the_last_leave_gets_a_service() -> None:
             # Either the old one, before its end was decided, or a new one that lives.
             if other.state.supervisor != link.state.supervisor:
                 answer = await other.supervisor.GetProcesses(
-                    pb.GetProcessesRequest(), metadata=other.metadata, timeout=30
+                    pb.GetProcessesRequest(), metadata=other.metadata, timeout=deadline(30.0)
                 )
                 assert answer.processes[0].pid == other.state.supervisor.pid
             await other.close()
             await link.close()
 
     async def _end(link: ServiceLink) -> None:
-        await link.supervisor.Shutdown(pb.ShutdownRequest(), metadata=link.metadata, timeout=30)
+        await link.supervisor.Shutdown(
+            pb.ShutdownRequest(), metadata=link.metadata, timeout=deadline(30.0)
+        )
 
     run_async(come_and_go())
 
@@ -131,7 +133,7 @@ async def home() -> AsyncIterator[EmbeddedHome]:
 async def next_of(events: AsyncIterator[Event], *kinds: str) -> list[Event]:
     """Waits for one of each kind, and passes over others; two streams bring them in any order."""
     found: dict[str, Event] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline(60.0)):
         while len(found) < len(kinds):
             event = await anext(events)
             if event.kind in kinds:
@@ -217,7 +219,7 @@ async def _processes() -> pb.GetProcessesResponse:
     assert link is not None
     try:
         return await link.supervisor.GetProcesses(
-            pb.GetProcessesRequest(), metadata=link.metadata, timeout=30
+            pb.GetProcessesRequest(), metadata=link.metadata, timeout=deadline(30.0)
         )
     finally:
         await link.close()

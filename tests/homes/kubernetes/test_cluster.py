@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.journal import Entry, Journal
@@ -241,7 +242,7 @@ def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
             monkeypatch.setenv("SPS_PATIENCE", "0.05")
             limit = Timeout(3600.0)
             cleaning = asyncio.create_task(clean_up(journal, [entry], lambda _: home, limit=limit))
-            async with asyncio.timeout(50.0):
+            async with asyncio.timeout(deadline(50.0)):
                 while caplog.text.count("deleting") < 2:
                     await asyncio.sleep(0.01)
             # The next one is not given up, so that there is no other after it.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service.homes.kubernetes.deadline import DeadlineKeeper
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError
@@ -46,7 +47,7 @@ def test_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> 
         keeper = keep(api)
         slept = time.time() + 1000
         monkeypatch.setattr(time, "time", lambda: slept)
-        body = await asyncio.wait_for(api.patches.get(), 60)
+        body = await asyncio.wait_for(api.patches.get(), deadline(60.0))
         assert body["metadata"] == {"uid": "u"}
         assert body["spec"]["activeDeadlineSeconds"] > 1000
         await keeper.close()
@@ -61,7 +62,7 @@ def test_it_is_extended_at_once_when_asked() -> None:
         keeper.extend_now()
         # Refused, and tried again long before the next regular time, in 2 hours.
         for _ in range(2):
-            await asyncio.wait_for(api.patches.get(), 60)
+            await asyncio.wait_for(api.patches.get(), deadline(60.0))
         await keeper.close()
 
     asyncio.run(work())
@@ -73,8 +74,8 @@ def test_only_the_jobs_end_ends_it() -> None:
         api = Patched(*passing, refusal(404, "NotFound"))
         keeper = keep(api)
         for _ in range(4):
-            await asyncio.wait_for(api.patches.get(), 60)
-        await asyncio.wait_for(asyncio.wait({keeper._task}), 60)
+            await asyncio.wait_for(api.patches.get(), deadline(60.0))
+        await asyncio.wait_for(asyncio.wait({keeper._task}), deadline(60.0))
         assert api.patches.empty()
         await keeper.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from harness.deadlines import deadline
 from harness.patience import patience
 from harness.processes import run_async
 from shared_pathways_service.errors import (
@@ -22,6 +23,7 @@ from shared_pathways_service.homes.base import ignore_event
 from shared_pathways_service.homes.kubernetes import manager_link
 from shared_pathways_service.homes.kubernetes.home import KubernetesHome
 from shared_pathways_service.kube.paths import port_forward
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.relay import (
     FailureKind,
@@ -42,13 +44,15 @@ from tests.homes.kubernetes.heads import (
     until_answered,
 )
 
+DEADLINE_S = deadline(90.0)
+
 
 def test_an_evicted_head_is_abandoned_and_a_refusal_is_reported(own_directories: Path) -> None:
     old, new = (port_forward(SERVICE.namespace, pod) for pod in ("evicted", "head"))
     api = ScriptedApi({old: gone, new: denied})
 
     async def test() -> None:
-        async with asyncio.timeout(90.0), link(api, own_directories, "evicted") as made:
+        async with asyncio.timeout(DEADLINE_S), link(api, own_directories, "evicted") as made:
             with pytest.raises(AccessDenied, match="not you"):
                 await made.wait_until_listening(ignore_event)
         await api.close()
@@ -77,7 +81,7 @@ def test_a_silent_manager_is_reported_and_does_not_fail_the_proxy(
 
     async def test() -> None:
         monkeypatch.setattr(manager_link, "Relay", relay)
-        async with asyncio.timeout(90.0), link(api, own_directories, "head") as made:
+        async with asyncio.timeout(DEADLINE_S), link(api, own_directories, "head") as made:
             waiting = asyncio.create_task(made.wait_until_listening(told.append))
             # The relay has given up a connection, and another one after that.
             assert [await failed.get() for _ in range(2)] == [FailureKind.UNREACHABLE] * 2
@@ -97,7 +101,8 @@ def test_a_forbidden_request_fails_at_once(own_directories: Path) -> None:
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
 
     async def test() -> None:
-        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+        unlistened = link(api, own_directories, "", listening="")
+        async with asyncio.timeout(DEADLINE_S), unlistened as made:
             with pytest.raises(AccessDenied, match="not you"):
                 await made.status()
             # Not only who waited then.
@@ -114,7 +119,8 @@ def test_a_watch_after_a_refusal_fails_likewise(own_directories: Path) -> None:
     api = ScriptedApi({port_forward(SERVICE.namespace, "head"): denied})
 
     async def test() -> None:
-        async with asyncio.timeout(90.0), link(api, own_directories, "", listening="") as made:
+        unlistened = link(api, own_directories, "", listening="")
+        async with asyncio.timeout(DEADLINE_S), unlistened as made:
             with pytest.raises(AccessDenied, match="not you"):
                 await made.status()
             made.listen("ada")
@@ -147,12 +153,13 @@ class DeletingApi(ScriptedApi):
 def test_a_release_does_not_wait_for_an_unreachable_manager(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    monkeypatch.setenv("SPS_PATIENCE", "100")
+    # Without an answer, one call alone would take 40 seconds.
+    monkeypatch.setenv("SPS_PATIENCE", "10")
 
     async def test() -> None:
         api = DeletingApi()
         home = KubernetesHome(namespace=SERVICE.namespace)
-        async with asyncio.timeout(60.0), link(api, own_directories, "head") as made:
+        async with asyncio.timeout(DEADLINE_S), link(api, own_directories, "head") as made:
             home._api, home._manager = api, made
             if when == "before":
                 api.refuses.set()
@@ -161,7 +168,7 @@ def test_a_release_does_not_wait_for_an_unreachable_manager(
             deleting = asyncio.create_task(home.delete_proxy("ada", "u", "s"))
             await api.deleted.wait()
             api.refuses.set()
-            assert await deleting
+            assert await asyncio.wait_for(deleting, timeouts.RELEASE.s / 2)
         await api.close()
 
     run_async(test())
@@ -170,7 +177,7 @@ def test_a_release_does_not_wait_for_an_unreachable_manager(
 def test_a_transient_refusal_does_not_end_an_accepted_watch(own_directories: Path) -> None:
     async def test() -> None:
         manager = Manager()  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, pod):
+        async with asyncio.timeout(DEADLINE_S), serving(manager, own_directories) as (ways, pod):
             api = MovingApi(None, denied, None, ways=ways)
             async with link(api, own_directories, "head", listening="") as made:
                 assert (await made.status()).state == "serving"
@@ -189,7 +196,7 @@ def test_the_current_obstacle_is_reported(own_directories: Path) -> None:
 
     async def test() -> None:
         manager = Manager(full)  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+        async with asyncio.timeout(DEADLINE_S), serving(manager, own_directories) as (ways, _):
             api = MovingApi(gone, None, ways=ways)
             async with link(api, own_directories, "head") as made:
                 waiting = asyncio.create_task(
@@ -207,7 +214,7 @@ def test_the_current_obstacle_is_reported(own_directories: Path) -> None:
 def test_a_reachable_silent_manager_is_not_reported_as_unreachable(own_directories: Path) -> None:
     async def test() -> None:
         manager = Manager()  # type: ignore[abstract]
-        async with asyncio.timeout(90.0), serving(manager, own_directories) as (ways, _):
+        async with asyncio.timeout(DEADLINE_S), serving(manager, own_directories) as (ways, _):
             api = MovingApi(gone, None, ways=ways)
             async with link(api, own_directories, "head") as made:
                 await manager.asked.wait()

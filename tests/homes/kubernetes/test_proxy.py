@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.session_requests import tenant_request
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.events import Event
@@ -61,7 +62,7 @@ def test_an_unreadable_log_is_reported() -> None:
             SilentApi(), "n", tenant_request("j", KIND), made, tell=tell, silent_service=service()
         )
         following = asyncio.create_task(follower.run())
-        await asyncio.wait_for(warned.wait(), 60)
+        await asyncio.wait_for(warned.wait(), deadline(60.0))
         assert not following.done(), "the session goes on without it"
         following.cancel()
         await asyncio.wait({following})
@@ -135,7 +136,7 @@ async def told_of(
     follower = ProxyFollower(api, "n", tenant, made, tell=tell, silent_service=service(slices))
     following = asyncio.create_task(follower.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(deadline(60.0)):
             while [event.kind for event in told[1:]] != list(until):
                 assert [event.kind for event in told[1:]] == list(until)[: len(told[1:])]
                 changed.clear()
@@ -151,7 +152,7 @@ async def place_after_two_looks(api: BusyApi, following: asyncio.Task[list[Event
     for _ in range(2):
         looked = asyncio.create_task(api.looked.wait())
         first = asyncio.FIRST_COMPLETED
-        await asyncio.wait({looked, following}, timeout=60, return_when=first)
+        await asyncio.wait({looked, following}, timeout=deadline(60.0), return_when=first)
         looked.cancel()
         api.looked.clear()
     api.placed.set()

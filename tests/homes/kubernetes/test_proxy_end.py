@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from harness.deadlines import deadline
 from harness.session_requests import tenant_request
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import ProxyExited
@@ -87,7 +88,7 @@ def end_of(api: Api) -> ProxyExited:
         made["metadata"] |= {"resourceVersion": "1", "labels": {LABEL_SESSION: "s"}}
         told: list[Event] = []
         follower = ProxyFollower(api, "n", tenant_request("j", V6), made, tell=told.append)
-        await asyncio.wait_for(follower.run(), 60)
+        await asyncio.wait_for(follower.run(), deadline(60.0))
         return told[-1]
 
     end = asyncio.run(work())

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.kubernetes.preflight import Preflight
@@ -61,7 +62,7 @@ def test_one_ready_slice_is_not_all_without_the_heads_types() -> None:
             told.append(news)
             api.second.set()
 
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(deadline(60.0)):
             found = await Preflight(api, "n", "").wait_until_complete(hear)
         assert not found.service.instances
         assert (found.ready, found.wanted) == (2, 2)

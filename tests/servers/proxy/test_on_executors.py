@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 
 EXPLAINED = tomllib.loads((REPOSITORY / "harness/proxy/on_executors.toml").read_text())
@@ -28,7 +29,7 @@ def test_results_and_limits_are_those_of_the_local_engine() -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
-        timeout=300,
+        timeout=deadline(300.0),
         check=False,
     )
     assert done.returncode == 0, done.stdout

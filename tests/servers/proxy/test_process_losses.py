@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S, ServerProcess
 from harness.proxy.programs import DOUBLE, ENDLESS, sharded_double, sharded_endless
 from harness.proxy.raw import Failed, RawClient, single, split
@@ -84,18 +84,12 @@ def wait_until_busy(proxy: ServerProcess) -> None:
     """Waits until a process that had nothing to do computes."""
     process = psutil.Process(proxy.pid)
     before = sum(process.cpu_times()[:2])
-    deadline = time.monotonic() + DEADLINE_S
-    while sum(process.cpu_times()[:2]) < before + 1.0:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until("a computation", lambda: sum(process.cpu_times()[:2]) >= before + 1.0)
 
 
 def wait_until_recorded(last_requests: Path) -> None:
     """Waits until a proxy has recorded that a program runs."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not read_unfinished(last_requests).running:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until("a record", lambda: read_unfinished(last_requests).running)
 
 
 @pytest.mark.race

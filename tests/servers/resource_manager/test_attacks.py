@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S, KIND, Service, Stream, tenant_hello
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.flags.parsing import parse_flags
@@ -31,7 +32,7 @@ from shared_pathways_service.testing.attacks.kinds import (
     WrongTokens,
 )
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
-from tests.servers.attacking import Watched, wait_until
+from tests.servers.attacking import Watched
 from tests.servers.conftest import MakeService
 
 SERVICE = "/shared_pathways_service.v1.ResourceManager"
@@ -110,7 +111,10 @@ def test_connections_beyond_the_limit_are_closed(make_service: MakeService) -> N
     # Its connection is there already.
     service.status()
     with IdleConnections(target(service), 60) as attack:
-        wait_until(lambda: sum(peer.closed for peer in attack.read()) >= 40)
+        wait_until(
+            "the end of 40 connections",
+            lambda: sum(peer.closed for peer in attack.read()) >= 40,
+        )
         assert service.status()
     with grpc.insecure_channel(service.address) as channel:
         stub = pb_grpc.ResourceManagerStub(channel)
@@ -151,7 +155,7 @@ def test_a_host_has_so_many_calls_and_all_have(make_service: MakeService) -> Non
         assert "one more call of 127.0.0.1" in details
         assert "--max_calls_per_host) is 5" in details
         # Others, of this user's, are not that host.
-        wait_until(lambda: len(service.status().tenants) == 5)
+        wait_until("five tenants", lambda: len(service.status().tenants) == 5)
         watches = [service.watch() for _ in range(8)]
         code, details = _end_of_one(watches)
         assert code is EXHAUSTED
@@ -177,7 +181,9 @@ def test_it_ends_although_a_client_does_not_read(make_service: MakeService) -> N
 
 def _end_of_one(streams: list[Stream]) -> tuple[grpc.StatusCode, str]:
     """Waits until one of them has ended, the others going on."""
-    wait_until(lambda: any(not stream.call.is_active() for stream in streams))
+    wait_until(
+        "the end of a stream", lambda: any(not stream.call.is_active() for stream in streams)
+    )
     (ended,) = (stream for stream in streams if not stream.call.is_active())
     return ended.status()
 

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import (
     KIND,
     VERSIONS,
@@ -232,7 +233,7 @@ def test_random_bytes_end_their_connection_and_nothing_else(make_service: MakeSe
             (socket.AF_INET, tcp) if number % 2 else (socket.AF_UNIX, str(service.socket))
         )
         with socket.socket(family, socket.SOCK_STREAM) as sock:
-            sock.settimeout(30)
+            sock.settimeout(deadline(30.0))
             sock.connect(address)
             data = rng.randbytes(3000)
             # Some look like HTTP/2 to begin with; the last kinds are cut off in the midst.

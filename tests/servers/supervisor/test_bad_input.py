@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from harness.deadlines import deadline
 from shared_pathways_service import errors
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.auth import bearer
@@ -55,13 +56,15 @@ def test_bad_calls_are_refused(client: EmbeddedClient) -> None:
 def test_tokens_and_versions(client: EmbeddedClient) -> None:
     for metadata in ((), bearer("wrong")):
         with pytest.raises(grpc.RpcError) as caught:
-            client.supervisor.GetProcesses(pb.GetProcessesRequest(), metadata=metadata, timeout=30)
+            client.supervisor.GetProcesses(
+                pb.GetProcessesRequest(), metadata=metadata, timeout=deadline(30.0)
+            )
         code, error = refusal(caught.value)
         assert code is grpc.StatusCode.UNAUTHENTICATED
         assert isinstance(error, errors.AccessDenied)
     request = pb.JoinRequest(protocol_min=98, protocol_max=99)
     with pytest.raises(grpc.RpcError) as caught:
-        next(client.supervisor.Join(request, metadata=bearer(client.token), timeout=30))
+        next(client.supervisor.Join(request, metadata=bearer(client.token), timeout=deadline(30.0)))
     code, error = refusal(caught.value)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert isinstance(error, errors.VersionSkew)
@@ -79,7 +82,7 @@ def test_random_bytes_on_every_socket_end_that_connection_only(client: EmbeddedC
     for path in sockets:
         for size in (1, 100, 100_000):
             with socket.socket(socket.AF_UNIX) as dialled:
-                dialled.settimeout(30)
+                dialled.settimeout(deadline(30.0))
                 dialled.connect(str(path))
                 try:
                     dialled.sendall(noise.randbytes(size))

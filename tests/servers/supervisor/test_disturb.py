@@ -11,7 +11,7 @@ import grpc
 import psutil
 import pytest
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import KIND
 from shared_pathways_service import errors
 from shared_pathways_service.protocol import supervisor_pb2 as pb
@@ -169,7 +169,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_disturbed() -> None:
             client.supervisor.DisturbSlice(
                 pb.DisturbSliceRequest(slice="slice-0", kind=KILL),
                 metadata=bearer("wrong"),
-                timeout=60,
+                timeout=deadline(60.0),
             )
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert client.all_identities() == before

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import run_async
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.api.requests import Requester
@@ -103,7 +104,7 @@ class Place:
         return found
 
     async def until(self, state: str) -> JobRecord:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(deadline(60.0)):
             while self.record().state != state:
                 await asyncio.sleep(0.001)
         return self.record()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import REPOSITORY
 from shared_pathways_service.elastic.run_ledger import read_ledger
 from shared_pathways_service.jax_client import standalone
@@ -135,7 +135,7 @@ def test_a_slice_goes_and_comes_back(namespace: Namespace, tmp_path: Path) -> No
     namespace.delete("pods", pods(namespace, "worker")[0]["metadata"]["name"], gracePeriodSeconds=0)
     for line in namespace.testbed.api.lines(
         namespace.path("pods", f"{head['metadata']['name']}/log"),
-        timeout_s=120,
+        timeout_s=deadline(120.0),
         follow="true",
         container="main",
     ):

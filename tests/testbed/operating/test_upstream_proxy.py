@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.foreign import environment_without_us
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
@@ -66,7 +67,7 @@ def test_pathwaysutils_computes_on_upstreams_proxy(namespace: Namespace, tmp_pat
             },
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=deadline(180.0),
             check=False,
         )
     assert done.stdout.splitlines() == ["8 TPU v6 lite [0, 1]", "240.0"], done.stderr

@@ -12,6 +12,7 @@ from typing import IO
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.testbed.pods import container, exit_code, phase, pod
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace
 
@@ -49,7 +50,8 @@ def test_kubectl_forwards_a_port(namespace: Namespace, kubectl: list[str]) -> No
         try:
             assert forward.stdout is not None
             port = _port(forward.stdout)
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+            url = f"http://127.0.0.1:{port}/"
+            with urllib.request.urlopen(url, timeout=deadline(60.0)) as answer:
                 assert b"Directory listing" in answer.read()
         finally:
             forward.terminate()
@@ -98,7 +100,7 @@ def test_kubectl_runs_commands_in_a_container(namespace: Namespace) -> None:
     def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
         asked = [*kubectl, *(["-i"] if given else []), "--", *command]
         return subprocess.run(
-            asked, input=given, capture_output=True, text=True, timeout=120, check=False
+            asked, input=given, capture_output=True, text=True, timeout=deadline(120.0), check=False
         )
 
     done = run("sh", "-c", 'echo "$GREETING"; tr "\\0" " " </proc/1/cmdline; exit 3')

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import REPOSITORY
 from harness.testbed.programs import CACHE_DIR
 from shared_pathways_service.manifests.service_jobset import service_address
@@ -54,7 +55,7 @@ def test_invalid_pools_are_refused_before_the_start() -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(60.0),
         check=False,
     )
     assert done.returncode == 2
@@ -70,7 +71,7 @@ def test_pools_may_be_omitted(tmp_path: Path) -> None:
         env={**os.environ, "SPS_CACHE_DIR": str(tmp_path), "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline(60.0),
         check=False,
     )
     assert done.returncode == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.processes import REPOSITORY, is_alive
 from harness.testbed.pods import container, phase, pod
 from harness.testbed.programs import CACHE_DIR
@@ -104,10 +104,10 @@ def _of(directory: Path) -> list[psutil.Process]:
 
 
 def _still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended within a minute; who is to reap a zombie is not ours to say."""
-    deadline = time.monotonic() + 60
+    """Those that do not end in time; a zombie has ended, although its parent may never reap it."""
+    end = time.monotonic() + deadline(60.0)
     while alive := [p for p in processes if is_alive(p)]:
-        if time.monotonic() > deadline:
+        if time.monotonic() > end:
             break
         time.sleep(0.02)
     return alive

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.testbed.pods import container, phase, pod
 from shared_pathways_service.testing.testbed import ApiRefused, Namespace, Object
 
@@ -91,7 +92,7 @@ def test_vanished_node_takes_its_pods_along(namespace: Namespace) -> None:
     def replaced(pods: Sequence[Object]) -> Object | None:
         return running([p for p in pods if p["metadata"]["uid"] != first["metadata"]["uid"]])
 
-    second = namespace.wait_until("pods", replaced, what="new pod", timeout_s=180)
+    second = namespace.wait_until("pods", replaced, what="new pod", timeout_s=deadline(180.0))
     assert second["spec"]["nodeName"] != node
     namespace.testbed.bring_back(node)
     found = namespace.testbed.api.get(f"/api/v1/nodes/{node}")

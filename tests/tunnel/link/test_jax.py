@@ -69,7 +69,7 @@ def test_jax_computes_the_same_while_carriers_are_cut(
     own_directories: Path, early_from_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is, JAX is recognized and each buffer is looked up.
-    monkeypatch.setenv("SPS_PATIENCE", "100")
+    monkeypatch.setenv("SPS_PATIENCE", "10")
     proxy_socket, near_socket = own_directories / "p", own_directories / "n"
     carriers: list[Carrier] = []
     dialled = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.deadlines import deadline
 from harness.processes import ServerProcess, run_async
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.tunnel.link.far_end import FarEnd
@@ -21,7 +22,7 @@ from tests.tunnel.link.rigs import TOKEN, Way
 # (A fork has read the level of JAX's log already.)
 pytestmark = [pytest.mark.race, pytest.mark.real_starts]
 
-DEADLINE_S = 300.0
+DEADLINE_S = deadline(300.0)
 UPLOADS = 12
 
 #: Begins uploads while the link is lost, and waits for their errors when it has ended.

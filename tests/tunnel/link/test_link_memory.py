@@ -123,6 +123,7 @@ async def exchange(rig: Rig | NearRig, blocks: int = 12) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
+    """Waits until the test's deadline, which `run` sets."""
     while not condition():
         await asyncio.sleep(0.01)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S
 from shared_pathways_service.servers.proxy.execution import in_flight as module
 from shared_pathways_service.servers.proxy.execution.in_flight import InFlight, Pace
@@ -116,9 +116,7 @@ def test_what_waits_for_room_goes_on_when_half_have_settled(
         target=flight.enter, args=(waiting, 0, Pace(0.0)), kwargs={"waits": True}, daemon=True
     )
     thread.start()
-    deadline = time.monotonic() + DEADLINE_S
-    while flight._enough_left < 0:
-        assert time.monotonic() < deadline
+    wait_until("the operation that waits", lambda: flight._enough_left >= 0)
     assert flight._enough_left == 2
     flight.leave(started[0])
     # There is room, which it does not take yet.

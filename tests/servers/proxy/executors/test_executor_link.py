@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S
 from shared_pathways_service.protocol import executors_pb2 as pb
 from shared_pathways_service.protocol.chunks import Chunk, parsed_chunk, serialized_chunk
@@ -273,9 +273,7 @@ def test_the_flusher_ends_also_while_it_flushes() -> None:
     assert is_flushing.wait(DEADLINE_S)
     closing = threading.Thread(target=flusher.close)
     closing.start()
-    deadline = time.monotonic() + DEADLINE_S
-    while flusher._due.empty():
-        assert time.monotonic() < deadline
+    wait_until("what is due at the end", lambda: not flusher._due.empty())
     may_end.set()
     closing.join(DEADLINE_S)
     assert not closing.is_alive()

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from harness.deadlines import wait_until
+from harness.deadlines import deadline, wait_until
 from harness.proxy.programs import DOUBLE, sharded_double
 from harness.proxy.raw import F32, Failed, RawClient, single, split
 from shared_pathways_service.protocol.ifrt import core_pb2, proxy_pb2
@@ -241,7 +241,7 @@ def test_programs_in_compilation_count_as_handles(
     compile_now = proxy.engine.compiler.compile
 
     def compile_later(*arguments: Any) -> Program:
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(deadline(60.0))
         return compile_now(*arguments)
 
     monkeypatch.setattr(proxy.engine.compiler, "compile", compile_later)

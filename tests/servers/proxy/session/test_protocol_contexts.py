@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.deadlines import deadline
 from harness.proxy.programs import DOUBLE, compile_options
 from harness.proxy.raw import F32, Failed, RawClient, single
 from shared_pathways_service.protocol.ifrt import proxy_pb2
@@ -32,7 +33,7 @@ class Told:
         context = context or next(self.contexts)
         self.sent[context] += 1
         pending = client.begin(kind, context=context, **fields)
-        metadata = pending.future.result(60).response_metadata
+        metadata = pending.future.result(deadline(60.0)).response_metadata
         if not metadata.status.code:
             self.numbers.append(metadata.seq_num)
             self.back.update(metadata.destroyed_user_context_ids)

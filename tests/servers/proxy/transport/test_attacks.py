@@ -16,6 +16,7 @@ import jaxlib.version
 import numpy as np
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S, KIND, ServerProcess
 from harness.proxy.raw import RawClient, single
 from shared_pathways_service.api.jax_releases import newest_served
@@ -25,7 +26,7 @@ from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.testing.attacks import ATTACKS, Attack, Target
 from shared_pathways_service.testing.attacks.kinds import IdleConnections, OpenStreams
 from shared_pathways_service.testing.attacks.peer import ENDED, Peer
-from tests.servers.attacking import Watched, wait_until
+from tests.servers.attacking import Watched
 from tests.servers.proxy.conftest import MODULE, LocalProxy, MakeClient, MakeProxy
 
 TOKEN = "s3cret-of-the-tenant"
@@ -193,10 +194,10 @@ def test_calls_beyond_the_limit_are_refused(make_proxy: MakeProxy, connect: Make
                 attack.press()
                 return _code(channel) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
-            wait_until(is_refused)
+            wait_until("the refusal of a call", is_refused)
             # Who is in, stays in.
             victim.call("get_default_device_assignment", num_replicas=1, num_partitions=1)
-        wait_until(lambda: _code(channel) is grpc.StatusCode.OK)
+        wait_until("a call that succeeds", lambda: _code(channel) is grpc.StatusCode.OK)
 
 
 def _code(channel: grpc.Channel) -> grpc.StatusCode:
@@ -222,7 +223,7 @@ def test_answers_that_are_never_read_are_broken_off(
         said.append(capfd.readouterr().err)
         return "did not read the end of them in 0.3 s" in "".join(said)
 
-    wait_until(is_said)
+    wait_until("the log", is_said)
 
 
 # ---- tokens

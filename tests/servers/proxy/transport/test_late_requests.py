@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.deadlines import wait_until
 from harness.processes import DEADLINE_S
 from harness.proxy.raw import single
 from shared_pathways_service.protocol import ifrt
@@ -21,7 +22,6 @@ from shared_pathways_service.servers.proxy.limits import Limits
 from shared_pathways_service.servers.proxy.session.buffers import count_files
 from shared_pathways_service.servers.proxy.transport.late_requests import LateRequests
 from shared_pathways_service.testing.attacks.peer import DATA, ENDED, Peer
-from tests.servers.attacking import wait_until
 from tests.servers.proxy.conftest import MakeClient, MakeProxy
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -58,18 +58,18 @@ class Late(contextlib.ExitStack):
 def test_as_many_more_may_be_late_as_sessions_may_have() -> None:
     with Late(LateRequests(LONG, expected=lambda: 3, most=2)) as late:
         late.come(7)
-        wait_until(lambda: late.told == [0, 1])
+        wait_until("the second report", lambda: late.told == [0, 1])
         late.come()
-        wait_until(lambda: late.told == [0, 1, 2])
+        wait_until("the third report", lambda: late.told == [0, 1, 2])
         assert "5 newer ones have not arrived" in late.reasons[0]
 
 
 def test_the_last_that_sessions_may_have_are_not_given_up_for_their_time() -> None:
     with Late(LateRequests(0.05, expected=lambda: 1)) as late:
         late.come(2)
-        wait_until(lambda: late.told == [0])
+        wait_until("the first report", lambda: late.told == [0])
         late.come()
-        wait_until(lambda: late.told == [0, 1])
+        wait_until("the second report", lambda: late.told == [0, 1])
         assert "took more than 0.05 s" in late.reasons[0]
 
 
@@ -84,10 +84,10 @@ def test_they_are_where_calls_wait_and_none_gets_through() -> None:
     with Late(LateRequests(0.05, expected=expected, waiting=lambda: waiting)) as late:
         late.come()
         # It asks when the time is over, and in every round from then on.
-        wait_until(lambda: len(asked) > 3)
+        wait_until("more questions", lambda: len(asked) > 3)
         assert late.told == []
         waiting = 1
-        wait_until(lambda: late.told == [0])
+        wait_until("the first report", lambda: late.told == [0])
 
 
 def test_a_call_that_its_client_ends_before_its_request_came_is_no_progress() -> None:
@@ -98,7 +98,7 @@ def test_a_call_that_its_client_ends_before_its_request_came_is_no_progress() ->
             with late.watch.awaited(lambda _reason: None):
                 return late.told == [0]
 
-        wait_until(is_given_up)
+        wait_until("the end of a late request", is_given_up)
 
 
 def test_fewer_are_spared_than_a_pool_has_threads_while_calls_wait() -> None:
@@ -118,12 +118,12 @@ def test_fewer_are_spared_than_a_pool_has_threads_while_calls_wait() -> None:
     watch = LateRequests(0.05, expected=expected, waiting=count_waiting, threads=32)
     with Late(watch) as late:
         late.come(32)
-        wait_until(lambda: len(asked) > 5)
+        wait_until("more questions", lambda: len(asked) > 5)
         assert late.told == []
         waiting = 1
-        wait_until(lambda: len(late.told) >= 2)
+        wait_until("two reports", lambda: len(late.told) >= 2)
         asked.clear()
-        wait_until(lambda: len(asked) > 5)
+        wait_until("more questions", lambda: len(asked) > 5)
         assert late.told == [0, 1]
 
 
@@ -150,7 +150,7 @@ def test_a_stranger_does_not_shut_a_tenant_out_while_it_downloads(
                 stranger.open(VERSION)
             return proxy.transport._plain.waiting > 0
 
-        wait_until(others_wait)
+        wait_until("waiting requests", others_wait)
         deleted = pool.submit(client.unary, "HostBufferDelete", delete)
         deadline = time.monotonic() + DEADLINE_S / 2
         while not deleted.done() and time.monotonic() < deadline:
@@ -205,7 +205,7 @@ def test_requests_are_looked_after_although_a_look_failed(
 
     with Late(LateRequests(0.05, expected=expected)) as late:
         late.come()
-        wait_until(lambda: late.told == [0])
+        wait_until("the first report", lambda: late.told == [0])
     said = capfd.readouterr().err
     assert said.count("for late requests: FileNotFoundError: the directory is gone") == 1
 
