@@ -25,8 +25,8 @@ COMPARED: dict[str, Callable[[Devices], Told]] = {}
 CLIENTS_OWN: dict[str, Told] = {}
 #: Cases that the CPU itself does wrong in the release of JAX that runs this, by function.
 CPU_IS_WRONG: dict[str, set[Any]] = {}
-#: Major and minor.
-JAX_RELEASE = tuple(int(part) for part in jax.__version__.split(".")[:2])
+#: Major, minor and patch.
+JAX_RELEASE = jax.__version_info__[:3]
 
 
 def compared(function: Callable[[Devices], Told]) -> Callable[[Devices], Told]:
