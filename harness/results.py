@@ -54,11 +54,13 @@ class Measurement:
     Attributes:
       began: When.
       load: Of the machine at that time: runnable processes, as a mean over a minute.
+      of: `surroundings` at that time.
       watch: Counts processor time; None where there is no /proc.
     """
 
     began: datetime.datetime
     load: float
+    of: Mapping[str, Any]
     watch: subprocess.Popen[str] | None
 
     @classmethod
@@ -74,7 +76,8 @@ class Measurement:
             )
             assert watch.stdout is not None
             watch.stdout.readline()
-        return cls(datetime.datetime.now(datetime.UTC), os.getloadavg()[0], watch)
+        began = datetime.datetime.now(datetime.UTC)
+        return cls(began, os.getloadavg()[0], surroundings(), watch)
 
     def foreign_cpu(self) -> float | None:
         """Returns the share of the machine's processor time since the start that others used."""
@@ -162,8 +165,12 @@ def stamped(
         for name, values in repeats.items()
         if len(values) > 1 and statistics.median(values)
     }
+    # (What was measured is what was there at the start; a checkout may move on meanwhile.)
+    now = surroundings()
+    moved = now["commit"] != measurement.of["commit"]
     provenance = {
-        **surroundings(),
+        **measurement.of,
+        "changed": measurement.of["changed"] or now["changed"] or moved,
         "date": measurement.began.isoformat(timespec="seconds"),
         "load_at_start": round(measurement.load, 2),
         "foreign_cpu": measurement.foreign_cpu(),

@@ -181,6 +181,17 @@ def test_figures_without_values_have_no_rounds() -> None:
     assert (provenance["rounds"], provenance["spread"]) == (2, {"s": 1.0, "ms": 0.4})
 
 
+def test_a_checkout_that_moves_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "head", lambda: "a" * 40)
+    monkeypatch.setattr(history, "is_changed", lambda: False)
+    with results.measuring() as measurement:
+        assert results.stamped({}, measurement)["provenance"]["changed"] is False
+        monkeypatch.setattr(history, "head", lambda: "b" * 40)
+        provenance = results.stamped({}, measurement)["provenance"]
+    assert provenance["commit"] == "a" * 40
+    assert provenance["changed"] is True
+
+
 def test_each_part_of_a_suite_is_checked(tmp_path: Path) -> None:
     with results.measuring() as measurement:
         parts = {name: results.stamped({"proxy": 3}, measurement) for name in ("a", "b")}
