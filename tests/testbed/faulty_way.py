@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
+from harness.deadlines import deadline
 from shared_pathways_service.constants import LOOPBACK
 from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.testing.testbed import Testbed
@@ -157,7 +158,7 @@ def faulty_way(testbed: Testbed, judge: Judge, *, host: str = LOOPBACK) -> Itera
     thread = threading.Thread(target=loop.run_until_complete, args=(way.run(ready, stop),))
     thread.start()
     try:
-        yield ready.result(30)
+        yield ready.result(deadline(30.0))
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()

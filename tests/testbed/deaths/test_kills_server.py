@@ -14,13 +14,15 @@ from shared_pathways_service.testing.testbed import DeployedService, Testbed
 
 pytestmark = pytest.mark.race
 
-CLOSES = """
+LEAVES = """
 connection = connecting(expected_tpu_instances={"tpuv6e:2x2": 1}).start()
 say("connected", name=connection.proxy_job_name)
 wait_for("leave")
-CLOSE
+LEAVE
 """
 CLOSE = "connection.close()"
+#: Without closing. The exit waits for the agent, in vain.
+END = 'os.environ["SPS_PATIENCE"] = "0.2"'
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +36,10 @@ def test_agents_delete_when_the_api_server_is_back(
     service: DeployedService, own_testbed: Testbed
 ) -> None:
     with (
-        client(service.namespace, CLOSES.replace("CLOSE", CLOSE)) as closing,
-        client(service.namespace, CLOSES.replace("CLOSE", "")) as ending,
+        client(service.namespace, LEAVES.replace("LEAVE", CLOSE)) as closing,
+        client(service.namespace, LEAVES.replace("LEAVE", END)) as ending,
     ):
-        names = {running.expect("connected")["name"] for running in (closing, ending)}
+        name, left = (running.expect("connected")["name"] for running in (closing, ending))
         own_testbed.kill_api_server()
         for running in (closing, ending):
             running.tell("leave")
@@ -45,11 +47,15 @@ def test_agents_delete_when_the_api_server_is_back(
         assert ending.wait() == 0
         assert "not confirmed deleted" in "".join(ending.stderr)
         # Who closes waits for as long as a deletion has, or they want.
+        wait_until(
+            "the deletion to be begun",
+            lambda: any(entry.name == name and entry.state == "delete" for entry in journal()),
+        )
         closing.signal(signal.SIGINT)
         assert closing.wait() == -signal.SIGINT
-        left = journal()
-        assert {entry.name for entry in left} == names
-        assert all(entry.agent.is_alive() and not entry.owner.is_alive() for entry in left)
+        entries = journal()
+        assert {entry.name for entry in entries} == {name, left}
+        assert all(entry.agent.is_alive() and not entry.owner.is_alive() for entry in entries)
         own_testbed.start_api_server()
         wait_until("the agents to be done", lambda: not journal())
         all_free(service)

@@ -33,6 +33,9 @@ while (work := sys.stdin.readline().strip()) in ("idle", "transfer"):
     try:
         with connection() as c:
             x = serve(c)
+            if work == "transfer":
+                wait_for("begin")
+                say("begun", sum=float(np.asarray(x + 1).sum()))
             while work == "transfer":
                 np.asarray(x + 1)
             wait_for("leave")
@@ -43,6 +46,8 @@ while (work := sys.stdin.readline().strip()) in ("idle", "transfer"):
 if work == "never close":
     serve(c := connection().start())
     wait_for("leave")
+    # Its exit waits for the agent, in vain.
+    os.environ["SPS_PATIENCE"] = "0.2"
 say("done")
 """
 
@@ -72,6 +77,9 @@ def test_an_api_server_that_is_killed_and_comes_back(own_testbed: Testbed) -> No
         transferring.expect("serving")
         name = closing.expect("serving")["name"]
         left = exiting.expect("serving")["name"]
+        # Last, as its transfers take a core until one fails.
+        transferring.tell("begin")
+        assert transferring.expect("begun")["sum"] == 2.0 * (1 << 22)
         own_testbed.kill_api_server()
         for each in (idle, transferring, closing, exiting):
             assert each.expect("tunnel.broken")["reason"]

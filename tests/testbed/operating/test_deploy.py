@@ -269,6 +269,15 @@ def test_manual_changes_are_kept_and_tenants_end_on_request(
     assert namespace.items(JOBSETS) == []
 
 
+def wait_for_manager(namespace: Namespace) -> None:
+    """Waits until the resource manager of `pw` serves.
+
+    Before that it does not know SIGTERM, and its end takes its grace period of 30 seconds.
+    """
+    head = DeployedService(namespace, "pw").head["metadata"]["name"]
+    namespace.wait_for_log(head, "Pathways Server serving on")
+
+
 def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     namespace: Namespace,
     place: list[str],
@@ -286,6 +295,7 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     manifest["metadata"]["annotations"] |= {"sps.dev/of-another-release": "7"}
     sent = recorded_spec(manifest)
     old = namespace.create(JOBSETS, manifest)
+    wait_for_manager(namespace)
 
     async def refused(_cluster: Cluster, _what: object) -> Mapping[str, Any]:
         raise ApiError("no room", status=403, reason="Forbidden")
@@ -305,6 +315,7 @@ def test_the_old_service_is_made_again_where_the_new_one_cannot_be(
     assert "the old one was created again" in capsys.readouterr().err
 
     # If that fails too, the printed manifest creates it.
+    wait_for_manager(namespace)
     monkeypatch.setattr(deployment, "create_again", refused)
     old = dict(now)
     with pytest.raises(ApiError, match="no room"):
