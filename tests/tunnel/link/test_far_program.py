@@ -33,6 +33,7 @@ NEEDED = (
     "patience/within.py",
     "runtime/__init__.py",
     "runtime/allocator.py",
+    "runtime/listeners.py",
     "tunnel/__init__.py",
     "tunnel/liveness.py",
 )
