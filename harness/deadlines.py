@@ -20,8 +20,10 @@ _USUAL_S = 0.15
 _WORK = 3_000_000
 #: A test that hangs should end within an hour on any machine.
 _MOST = 4.0
-#: Seconds between two looks.
-_PAUSE_S = 0.01
+#: Seconds between two looks, at least and at most.
+_PAUSES_S = (0.01, 0.25)
+#: How many times longer a pause is than the look before it, which may cost others as much.
+_PAUSE_OF_A_LOOK = 2.0
 
 T = TypeVar("T")
 
@@ -59,8 +61,12 @@ def wait_until(what: str, look: Callable[[], T | None], seconds: float = 180.0) 
       look: Called until it returns something true.
       seconds: As those of `deadline`.
     """
-    end = time.monotonic() + deadline(seconds)
+    began = time.monotonic()
+    end = began + deadline(seconds)
     while not (seen := look()):
-        assert time.monotonic() < end, f"waited {deadline(seconds):.0f} s for {what}"
-        time.sleep(_PAUSE_S)
+        looked = time.monotonic()
+        assert looked < end, f"waited {deadline(seconds):.0f} s for {what}"
+        least, most = _PAUSES_S
+        time.sleep(min(most, max(least, _PAUSE_OF_A_LOOK * (looked - began))))
+        began = time.monotonic()
     return seen

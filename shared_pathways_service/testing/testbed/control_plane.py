@@ -131,13 +131,20 @@ class ControlPlane:
         return (self._etcd, self._api_server, *self._controllers)
 
     async def start(self) -> None:
-        """Starts all programs, and waits until the API server is ready.
+        """Starts etcd and the API server, and waits until it is ready.
 
         Raises:
           TestbedError: A program ended, or the start took too long.
         """
         await self._etcd.start()
         await self.start_api_server()
+
+    async def start_controllers(self) -> None:
+        """Starts what acts on objects, once all resources are defined.
+
+        (Of those that are defined later, the garbage collector learns half a minute later, and
+        until then it deletes nothing of what a deleted JobSet owns.)
+        """
         for controller in self._controllers:
             await controller.start()
 

@@ -80,16 +80,23 @@ class Extensions:
             report=report,
         )
 
-    async def start(self, api: KubeApi) -> None:
-        """Starts them on a ready control plane, and waits until they are ready.
+    async def define(self, api: KubeApi) -> None:
+        """Defines their resources in an API server that is ready.
 
         Raises:
-          TestbedError: A program does not start.
+          TestbedError: One is not established.
         """
         crds = [self._read(f"kwok-{kind}.yaml") for kind in _KWOK_KINDS]
         crds.append(self._read("jobset-crd.yaml"))
         await asyncio.gather(*(api.request("POST", _CRDS, body=one) for [one] in crds))
         await asyncio.gather(*(self._established(api, one["metadata"]["name"]) for [one] in crds))
+
+    async def start(self, api: KubeApi) -> None:
+        """Starts them on a control plane with their resources, and waits until they are ready.
+
+        Raises:
+          TestbedError: A program does not start.
+        """
         await self._kwok.start()
         await self._jobset.start()
         await self._serving(self._jobset, f"http://{LOOPBACK}:{self._health_port}/readyz", _OK)

@@ -97,6 +97,8 @@ class Supervisor:
             await self._enter(stack, self._control_plane.start, self._control_plane.stop)
             config = read_kubeconfig([self._control_plane.kubeconfig])
             api = await stack.enter_async_context(KubeApi(access_of_context(config)))
+            await self._extensions.define(api)
+            await self._control_plane.start_controllers()
             await self._enter(stack, lambda: self._extensions.start(api), self._extensions.stop)
             agent = NodeAgent(api, self._directory / "pods", self._extensions.kubelet_port)
             await self._enter(stack, agent.start, agent.stop)
