@@ -22,6 +22,7 @@ from conformance.maxtext_runs import (
     elastic_run,
     train_directly,
 )
+from shared_pathways_service.api.faulty_jax import FAULTY_RELEASES
 from tests.docs.blocks import DOCS, ROOT, blocks_of
 
 _PAGE = DOCS / "maxtext.md"
@@ -52,9 +53,10 @@ def test_the_page_names_what_other_runs_change() -> None:
 
 def test_the_page_installs_the_release_of_the_script() -> None:
     script = (ROOT / "scripts" / "maxtext").read_text()
-    release = re.search(r"^release=(\S+)$", script, re.MULTILINE)
-    assert release is not None
-    assert f"'maxtext[tpu]=={release[1]}'" in _PAGE.read_text()
+    release, jax, flax = re.findall(r"^(?:release|jax|flax)=(\S+)", script, re.MULTILINE)
+    installed = f"'maxtext[tpu]=={release}' jax=={jax} jaxlib=={jax} flax=={flax}\n"
+    assert installed in _PAGE.read_text()
+    assert jax not in FAULTY_RELEASES
 
 
 def _kept(name: str) -> dict[str, Any]:
