@@ -96,7 +96,7 @@ def form_of(*, everything: bool, cores: int) -> Form:
             Phase(
                 name="mixed",
                 layers=["unit", "local", "testbed"],
-                workers=_computing(cores) + cores + 1,
+                workers=_computing(cores) + cores,
                 beside=[*compat, "--prepare"],
             ),
             Phase(name="long", layers=["long"], workers=cores),
