@@ -6,6 +6,8 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 
+from harness.layers.plugin import LAYERS
+
 __all__ = [
     "Form",
     "Phase",
@@ -16,9 +18,6 @@ __all__ = [
     "long_form",
     "unit_form",
 ]
-
-#: Of all tests.
-_LAYERS = ("unit", "local", "testbed", "long")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,8 +122,8 @@ def files_form(paths: Sequence[str], *, cores: int) -> Form:
       cores: Of this machine.
     """
     phases = [
-        Phase(name="files", layers=_LAYERS, workers=_computing(cores)),
-        Phase(name="heavy", layers=_LAYERS, heavy=True, workers=1),
+        Phase(name="files", layers=[*LAYERS], workers=_computing(cores)),
+        Phase(name="heavy", layers=[*LAYERS], heavy=True, workers=1),
     ]
     return Form(phases=phases, paths=paths)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience.assignments import assigned
+
 _ROOT = Path(__file__).resolve().parents[2]
 _THIS = Path(__file__).resolve()
 _FOLDERS = ("tests", "harness")
@@ -62,7 +64,9 @@ def literal_deadlines(
 def _found_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign):
-            yield from ((node.lineno, name) for name in _assigned(node))
+            for name, value in assigned(node):
+                if _DEADLINE.search(name) and _is_long(value):
+                    yield node.lineno, name
         elif isinstance(node, ast.Call):
             function = ast.unparse(node.func)
             for timeout in filter(_is_long, _timeouts_of(node, function)):
@@ -71,17 +75,6 @@ def _found_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
             for found in _IN_TEXT.finditer(node.value):
                 if float(found[1]) >= _LEAST_S:
                     yield node.lineno, found[0]
-
-
-def _assigned(node: ast.Assign | ast.AnnAssign) -> Iterator[str]:
-    """Yields the names of deadlines that are assigned a number."""
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    pairs: list[tuple[ast.expr, ast.expr | None]] = [(target, node.value)]
-    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-        pairs = list(zip(target.elts, node.value.elts, strict=False))
-    for name, value in pairs:
-        if isinstance(name, ast.Name) and _DEADLINE.search(name.id) and _is_long(value):
-            yield name.id
 
 
 def _timeouts_of(call: ast.Call, function: str) -> Iterator[ast.expr]:
@@ -93,7 +86,7 @@ def _timeouts_of(call: ast.Call, function: str) -> Iterator[ast.expr]:
         yield call.args[-1]
 
 
-def _is_long(value: ast.expr | None) -> bool:
+def _is_long(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp):
         return _is_long(value.left) and _is_long(value.right)
     if not isinstance(value, ast.Constant) or isinstance(value.value, bool):

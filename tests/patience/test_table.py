@@ -12,6 +12,7 @@ import pytest
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.patience.slowness import MOST
+from tests.patience.assignments import assigned
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGE = "shared_pathways_service"
@@ -94,14 +95,7 @@ def timeout_errors(root: Path, package: str, known: Mapping[str, Collection[str]
 def _numbers_of(tree: ast.Module) -> Iterator[str]:
     """Yields the names of the module's constants that are numbers."""
     for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = list(zip(target.elts, node.value.elts, strict=True))
-            for name, value in pairs:
-                if isinstance(name, ast.Name) and _is_number(value):
-                    yield name.id
+        yield from (name for name, value in assigned(node) if _is_number(value))
 
 
 def _is_number(value: ast.expr) -> bool:
