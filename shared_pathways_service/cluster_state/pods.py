@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from shared_pathways_service.cluster_state.timestamps import seconds_of
+
 __all__ = ["PodState", "Trouble", "condition", "exit_code_of", "pod_state"]
 
 
@@ -37,6 +39,8 @@ class PodState:
       exit_code: The exit code of its container, as in `exit_code_of`; None if it has not ended.
       container: The container that prevents it from being ready; empty without a status.
       message: The termination message, mostly the end of the container's log.
+      settles_in_s: Seconds until a container that crashed right after its last start has run for
+        long enough to be ready; 0 for others.
     """
 
     name: str = ""
@@ -49,6 +53,7 @@ class PodState:
     exit_code: int | None = None
     message: str = ""
     container: str = ""
+    settles_in_s: float = 0.0
 
     def __str__(self) -> str:
         state = f"{self.name}: {self.reason or 'ready'}"
@@ -76,6 +81,9 @@ _CONFIG_REASONS: Final = ("CreateContainerConfigError", "CreateContainerError", 
 #: Disruptions (the pod condition DisruptionTarget) that are caused by the node.
 _NODE_REASONS: Final = ("DeletionByTaintManager", "DeletionByPodGC")
 _SIGNALS: Final = range(128 + 1, 128 + 65)
+#: Seconds after a start within which a crash is one of the start. A container without a readiness
+#: probe is ready for that short time, again after each restart.
+_SETTLED_S: Final = 10.0
 #: Lines of a crashed container's log that fit into one message.
 _LAST_LINES: Final = 3
 _LAST_CHARACTERS: Final = 400
@@ -98,12 +106,21 @@ def exit_code_of(terminated: Mapping[str, Any]) -> int | None:
     return 128 - int(code) if code in _SIGNALS else int(code)
 
 
-def pod_state(pod: Mapping[str, Any], container: str) -> PodState:
-    """Returns the state of a pod and of a container, which may be a sidecar, too."""
+def pod_state(pod: Mapping[str, Any], container: str, *, now: float | None = None) -> PodState:
+    """Returns the state of a pod and of a container, which may be a sidecar, too.
+
+    Args:
+      pod: The pod.
+      container: The name of the container.
+      now: Seconds since 1970: a container that crashed right after its last start is not ready
+        before it has run for a while. None: it is ready at once.
+    """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     ready = condition(pod, "Ready").get("status") == "True"
     status = _container_status(pod, container)
     found = _trouble(pod, status)
+    if ready and found.trouble is Trouble.NONE and now is not None:
+        found = _unsettled(status, now) or found
     return dataclasses.replace(
         found,
         name=str(metadata.get("name", "")),
@@ -165,6 +182,9 @@ def _failed(pod: Mapping[str, Any]) -> PodState | None:
     status = pod.get("status") or {}
     if status.get("phase") not in ("Failed", "Unknown"):
         return None
+    if _is_deleted(pod) and not status.get("reason"):
+        # It failed because it was deleted.
+        return None
     reason = str(status.get("reason") or "it failed")
     why = _sentence(reason, status.get("message"))
     return PodState(trouble=Trouble.CRASHED, reason=why, final=True)
@@ -188,15 +208,36 @@ def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> Po
     if reason in _CONFIG_REASONS:
         return PodState(trouble=Trouble.CONFIG, reason=_sentence(reason, message), final=True)
     if reason == "CrashLoopBackOff":
-        last = (status.get("lastState") or {}).get("terminated") or {}
-        restarts = status.get("restartCount") or 0
-        return PodState(
-            trouble=Trouble.CRASHED,
-            reason=f"it crashes repeatedly ({restarts} restarts): {_ended_how(last)}",
-            exit_code=exit_code_of(last),
-            message=str(last.get("message") or ""),
-        )
+        return _crashing(status)
     return PodState(trouble=Trouble.STARTING, reason=_sentence("it is being started", message))
+
+
+def _crashing(status: Mapping[str, Any], settles_in_s: float = 0.0) -> PodState:
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    restarts = status.get("restartCount") or 0
+    return PodState(
+        trouble=Trouble.CRASHED,
+        reason=f"it crashes repeatedly ({restarts} restarts): {_ended_how(last)}",
+        exit_code=exit_code_of(last),
+        message=str(last.get("message") or ""),
+        settles_in_s=settles_in_s,
+    )
+
+
+def _unsettled(status: Mapping[str, Any], now: float) -> PodState | None:
+    """Describes a container that runs, but crashed right after its last start."""
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    exit_code = exit_code_of(last)
+    if not exit_code or (exit_code < 0 and last.get("reason") != "OOMKilled"):
+        # (Whoever ends it by a signal need not do so again.)
+        return None
+    began, ended = seconds_of(last.get("startedAt")), seconds_of(last.get("finishedAt"))
+    runs_since = seconds_of(((status.get("state") or {}).get("running") or {}).get("startedAt"))
+    if began is None or ended is None or runs_since is None or ended - began > _SETTLED_S:
+        return None
+    # (A negative age shows that our clock is slow, and says nothing.)
+    age_s = now - runs_since
+    return _crashing(status, _SETTLED_S - age_s) if 0 <= age_s < _SETTLED_S else None
 
 
 def _unscheduled(pod: Mapping[str, Any]) -> PodState | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from shared_pathways_service.cluster_state.pods import condition
+from shared_pathways_service.cluster_state.timestamps import seconds_of
 from shared_pathways_service.errors import SlicesTaken
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.lifetime import deadline_ahead_s, extension_interval_s
@@ -68,7 +68,7 @@ def known_proxy(job: Mapping[str, Any]) -> KnownProxy:
     status, spec = job.get("status") or {}, job.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     pid = str(annotations.get(names.ANNOTATION_CREATED_BY_PID) or "")
-    deadline, began = spec.get("activeDeadlineSeconds"), _seconds(status.get("startTime"))
+    deadline, began = spec.get("activeDeadlineSeconds"), seconds_of(status.get("startTime"))
     return KnownProxy(
         holder=holder_of(job),
         uid=str(metadata.get("uid") or ""),
@@ -154,12 +154,5 @@ def _state(job: Mapping[str, Any]) -> str:
 def _number(text: object) -> float | None:
     try:
         return float(str(text))
-    except ValueError:
-        return None
-
-
-def _seconds(stamp: object) -> float | None:
-    try:
-        return datetime.datetime.fromisoformat(str(stamp)).timestamp()
     except ValueError:
         return None

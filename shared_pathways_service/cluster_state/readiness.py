@@ -57,6 +57,8 @@ class ServiceReadiness:
       has_missing_pods: Whether pods are missing: events may say why.
       slices: Every slice that the service should have.
       known_error: An explanation of the end of a crashed pod's log; None: there is none.
+      changes_in_s: Seconds until a pod may be ready without an event (`PodState.settles_in_s`);
+        None: there is none.
     """
 
     service: Service
@@ -70,6 +72,7 @@ class ServiceReadiness:
     has_missing_pods: bool = False
     slices: tuple[SlicePods, ...] = ()
     known_error: KnownError | None = None
+    changes_in_s: float | None = None
 
     @property
     def head_ready(self) -> bool:
@@ -145,6 +148,7 @@ def read_readiness(
     pods: Iterable[Mapping[str, Any]],
     manager_log: Iterable[LogEvent] = (),
     *,
+    now: float | None = None,
     last_words: Mapping[str, str] | None = None,
 ) -> ServiceReadiness:
     """Returns the readiness of a service.
@@ -153,24 +157,26 @@ def read_readiness(
       service: The service as its JobSet describes it.
       pods: Its pods (`service_selector`); others are ignored.
       manager_log: Lines of the resource manager's log, oldest first.
+      now: As for `pod_state`.
       last_words: Ends of logs of crashed pods, by UID, if a pod's status has none.
     """
     mine = [p for p in pods if names.labels_of(p).get(names.LABEL_JOBSET) == service.name]
-    messages = last_words or {}
-    head = _head(mine, messages)
+    states = _States(last_words or {}, now)
+    head = _head(mine, states)
     ready: Counter[str] = Counter()
     unready: list[PodState] = [] if head is None or head.ready else [head]
     troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
     has_missing_pods = head is None
     slices: list[SlicePods] = []
     for group in service.workers:
-        found = _group(group, mine, messages)
+        found = _group(group, mine, states)
         ready[group.instance_type] += sum(slice_pods.ready for slice_pods in found.slices)
         slices += found.slices
         unready += found.unready
         troubles += [*map(str, found.unready), *found.missing]
         has_missing_pods = has_missing_pods or bool(found.missing)
     logs = (pod.message for pod in unready if pod.trouble is Trouble.CRASHED)
+    waits = (pod.settles_in_s for pod in unready if pod.settles_in_s)
     return ServiceReadiness(
         service=service,
         head=head,
@@ -183,6 +189,7 @@ def read_readiness(
         has_missing_pods=has_missing_pods,
         slices=tuple(slices),
         known_error=next(filter(None, map(find_known_error, logs)), None),
+        changes_in_s=min(waits, default=None),
     )
 
 
@@ -217,21 +224,31 @@ class _Group:
     missing: Sequence[str]
 
 
-def _head(pods: Iterable[Mapping[str, Any]], messages: Mapping[str, str]) -> PodState | None:
-    heads = _current(pods, names.HEAD_JOB)
-    states = [_state(pod, names.RM_CONTAINER, messages) for pod in heads]
-    return max(states, key=lambda state: state.ready, default=None)
+@dataclasses.dataclass(frozen=True)
+class _States:
+    """Reads states of pods, with the ends of logs that their statuses lack."""
+
+    last_words: Mapping[str, str]
+    now: float | None
+
+    def of(self, pod: Mapping[str, Any], container: str) -> PodState:
+        state = pod_state(pod, container, now=self.now)
+        message = state.message or self.last_words.get(state.uid, "")
+        return dataclasses.replace(state, message=message)
 
 
-def _group(
-    group: WorkerGroup, pods: Iterable[Mapping[str, Any]], messages: Mapping[str, str]
-) -> _Group:
+def _head(pods: Iterable[Mapping[str, Any]], states: _States) -> PodState | None:
+    found = [states.of(pod, names.RM_CONTAINER) for pod in _current(pods, names.HEAD_JOB)]
+    return max(found, key=lambda state: state.ready, default=None)
+
+
+def _group(group: WorkerGroup, pods: Iterable[Mapping[str, Any]], states: _States) -> _Group:
     ready: dict[str, set[str]] = {}
     unready: dict[str, list[PodState]] = {str(index): [] for index in range(group.slices)}
     for pod in _current(pods, group.name):
         labels = names.labels_of(pod)
         index, host = labels.get(names.LABEL_JOB_INDEX, ""), _host_index(pod)
-        state = _state(pod, names.WORKER_CONTAINER, messages)
+        state = states.of(pod, names.WORKER_CONTAINER)
         if state.ready:
             ready.setdefault(index, set()).add(host)
         elif index in unready:
@@ -253,11 +270,6 @@ def _group(
                 f"{absent} of {group.hosts} pods of slice {index} of {group.name} are missing"
             )
     return _Group(slices=slices, unready=blocking, missing=missing)
-
-
-def _state(pod: Mapping[str, Any], container: str, messages: Mapping[str, str]) -> PodState:
-    state = pod_state(pod, container)
-    return dataclasses.replace(state, message=state.message or messages.get(state.uid, ""))
 
 
 def _current(pods: Iterable[Mapping[str, Any]], job: str) -> list[Mapping[str, Any]]:

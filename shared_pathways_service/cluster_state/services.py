@@ -278,11 +278,18 @@ def _is_at(service: Service, address: str) -> bool:
     return host in shorter or host.startswith(f"{full}.")
 
 
-def _ended(jobset: Mapping[str, Any]) -> str:
+def jobset_end(jobset: Mapping[str, Any]) -> str:
+    """Returns how a JobSet ended, e.g. ``has failed: ...``; empty if it has not."""
     for kind, what in (("Completed", "has ended"), ("Failed", "has failed")):
         found = condition(jobset, kind)
         if found.get("status") == "True":
-            return f"its JobSet {what}: {found.get('message') or found.get('reason') or kind}"
+            return f"{what}: {found.get('message') or found.get('reason') or kind}"
+    return ""
+
+
+def _ended(jobset: Mapping[str, Any]) -> str:
+    if how := jobset_end(jobset):
+        return f"its JobSet {how}"
     if (jobset.get("metadata") or {}).get("deletionTimestamp"):
         return "its JobSet is being deleted"
     if (jobset.get("spec") or {}).get("suspend"):

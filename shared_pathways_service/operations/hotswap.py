@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.cluster_state.hotswap_watch import PHASES, Crew, HotswapWatch
+from shared_pathways_service.cluster_state.services import jobset_end
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotFound, ServiceNotReady
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.drain import (
@@ -83,6 +84,8 @@ class Hotswap:
         self._seen_more = asyncio.Event()
         self._nodes_known = asyncio.Event()
         self._failure: Exception | None = None
+        #: The nodes in `closed` for which the API server has confirmed it.
+        self._cordoned: set[str] = set()
         self.seen = seen
         self.closed: list[str] = []
 
@@ -146,6 +149,7 @@ class Hotswap:
         self._report_phases()
         await uncordon(self._api, nodes)
         self.closed = [node for node in self.closed if node not in nodes]
+        self._cordoned.difference_update(nodes)
         await self._wait_for_phase("low_ready", timeout_s)
 
     def report(self, pool: str = "") -> Report:
@@ -167,17 +171,26 @@ class Hotswap:
 
     async def follow_nodes(self) -> None:
         """Observes changes of nodes until it is cancelled."""
-        await self._follow(collection("nodes"), NODE_POOL, self._take_node)
+        of_pools = {"labelSelector": NODE_POOL}
+        await self._follow(collection("nodes"), of_pools, self._take_node)
 
     async def follow_pods(self, namespace: str) -> None:
         """Observes changes of pods until it is cancelled."""
         # A pod names its node, whose pool must be known.
         await self._nodes_known.wait()
         selector = f"{names.LABEL_JOBSET} in ({self._high.name},{self._low.name})"
-        await self._follow(collection("pods", namespace), selector, self._take_pod)
+        of_both = {"labelSelector": selector}
+        await self._follow(collection("pods", namespace), of_both, self._take_pod)
 
-    async def _follow(self, path: str, selector: str, take: Callable[[WatchEvent], object]) -> None:
-        changes = watch(self._api, path, params={"labelSelector": selector})
+    async def follow_jobset(self, namespace: str, name: str) -> None:
+        """Observes changes of a JobSet until it is cancelled: once it has ended, no wait helps."""
+        by_name = {"fieldSelector": f"metadata.name={name}"}
+        await self._follow(collection("jobsets", namespace), by_name, self._take_jobset)
+
+    async def _follow(
+        self, path: str, params: Mapping[str, str], take: Callable[[WatchEvent], object]
+    ) -> None:
+        changes = watch(self._api, path, params=params)
         try:
             async with contextlib.aclosing(changes):
                 async for change in changes:
@@ -199,6 +212,18 @@ class Hotswap:
             gone = change.kind == "DELETED"
             self.seen.take_pod(change.object, time.monotonic(), gone=gone)
 
+    def _take_jobset(self, change: WatchEvent) -> None:
+        if change.kind == "SYNCED":
+            return
+        how = "was deleted" if change.kind == "DELETED" else jobset_end(change.object)
+        if how:
+            name = change.object["metadata"]["name"]
+            raise ServiceNotReady(
+                f"the JobSet {name} {how}",
+                hint=f"`kubectl describe jobset {name}` shows its restarts; `sps hotswap --create` "
+                "creates it again once it is deleted",
+            )
+
     @contextlib.asynccontextmanager
     async def _keeping_broken_pools_empty(self) -> AsyncIterator[None]:
         keeping = asyncio.create_task(self._keep_broken_pools_empty())
@@ -214,7 +239,7 @@ class Hotswap:
                 self._seen_more.clear()
                 # (The news of a node may come later than those of its pods.)
                 for pool in self.seen.broken_pools():
-                    left = [n for n in self.seen.nodes_of(pool) if n not in self.closed]
+                    left = [n for n in self.seen.nodes_of(pool) if n not in self._cordoned]
                     if left:
                         await self._close(left)
                         self._on_cordoned(left)
@@ -225,9 +250,10 @@ class Hotswap:
             self._changed.set()
 
     async def _close(self, nodes: Sequence[str]) -> None:
-        # (If one cannot be cordoned, others may have been.)
-        self.closed += nodes
+        # (If one cannot be cordoned, or the wait ends meanwhile, others may have been.)
+        self.closed += [node for node in nodes if node not in self.closed]
         await cordon(self._api, nodes)
+        self._cordoned.update(nodes)
 
     def _report_phases(self) -> None:
         for phase in self.seen.moments:
@@ -275,6 +301,7 @@ async def following(
     tasks = [
         asyncio.create_task(running.follow_nodes()),
         asyncio.create_task(running.follow_pods(namespace)),
+        *(asyncio.create_task(running.follow_jobset(namespace, name)) for name in (high, low)),
     ]
     try:
         yield running

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from shared_pathways_service.cluster_state.pods import Trouble, exit_code_of, pod_state
@@ -43,6 +45,7 @@ def test_a_pod_that_runs_has_no_trouble() -> None:
         (objects.pod(status=RUNNING, phase="Running"), "node_lost", "does not answer", False),
         (objects.pod(status=RUNNING, ready=True, deleted=True), "deleted", "deleted", True),
         (objects.ended(0, deleted=True), "deleted", "deleted", True),
+        (objects.ended(3, deleted=True), "deleted", "deleted", True),
         (
             objects.pod(
                 phase="Failed", more_status={"reason": "OutOfcpu", "message": "Node has no cpu"}
@@ -55,6 +58,13 @@ def test_a_pod_that_runs_has_no_trouble() -> None:
             objects.pod(phase="Failed", more_status={"reason": "Evicted", "message": "low disk"}),
             "evicted",
             "low disk",
+            True,
+        ),
+        (
+            # (Its end is known before anybody deletes it.)
+            objects.pod(phase="Failed", deleted=True, more_status={"reason": "OutOfcpu"}),
+            "crashed",
+            "OutOfcpu",
             True,
         ),
     ],
@@ -82,6 +92,58 @@ def test_a_crash_loop_shows_its_last_end() -> None:
     assert "4 restarts" in state.reason
     assert "exit code 2" in state.reason
     assert state.message == "usage: ...\n"
+
+
+BEGAN_AGAIN = datetime.datetime(2026, 1, 1, 0, 0, 9, tzinfo=datetime.UTC).timestamp()
+
+
+def restarted(lasted_s: int, exit_code: int, reason: str = "Error") -> Object:
+    """A pod that runs again since `BEGAN_AGAIN`, ready as far as its kubelet knows."""
+    last = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "message": "no bucket\n",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": f"2026-01-01T00:00:{lasted_s:02}Z",
+    }
+    status = {
+        "ready": True,
+        "restartCount": 4,
+        "lastState": {"terminated": last},
+        "state": {"running": {"startedAt": "2026-01-01T00:00:09Z"}},
+    }
+    return objects.pod(ready=True, phase="Running", restarts=True, status=status)
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "exit_code", "reason", "age_s", "settles_in_s"),
+    [
+        (1, 2, "Error", 0.0, 10.0),
+        (10, 2, "Error", 9.5, 0.5),
+        (1, 137, "OOMKilled", 1.0, 9.0),
+        (1, 2, "Error", 10.0, None),
+        (11, 2, "Error", 0.0, None),
+        (1, 0, "Completed", 0.0, None),
+        (1, 137, "Error", 0.0, None),
+        # Our clock is slow.
+        (1, 2, "Error", -0.5, None),
+    ],
+)
+def test_what_crashed_at_its_start_is_ready_only_after_a_while(
+    lasted_s: int, exit_code: int, reason: str, age_s: float, settles_in_s: float | None
+) -> None:
+    pod = restarted(lasted_s, exit_code, reason)
+    state = pod_state(pod, CONTAINER, now=BEGAN_AGAIN + age_s)
+    if settles_in_s is None:
+        assert state.ready
+        assert (state.trouble, state.settles_in_s) == (Trouble.NONE, 0.0)
+    else:
+        assert not state.ready
+        assert (state.trouble, state.settles_in_s) == (Trouble.CRASHED, settles_in_s)
+        assert "4 restarts" in state.reason
+        assert state.message == "no bucket\n"
+        assert not state.final
+    assert pod_state(pod, CONTAINER).ready
 
 
 def test_too_much_memory_is_named() -> None:

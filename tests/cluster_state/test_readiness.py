@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 
 import pytest
 
@@ -194,3 +195,26 @@ def test_a_request_that_the_service_can_meet() -> None:
     check_instances(SERVICE, ("tpuv6e:2x4", "tpuv6e:2x4"))
     check_instances(SERVICE, ())
     check_instances(dataclasses.replace(SERVICE, instances={}), ("tpuv5e:2x2",))
+
+
+def test_a_crash_loop_is_not_ready_between_its_crashes() -> None:
+    message = "The specified bucket does not exist.; Error while initializing persistent cache"
+    last = {
+        "exitCode": 1,
+        "message": message,
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:00:01Z",
+    }
+    status = {**objects.RUNNING, "restartCount": 1, "lastState": {"terminated": last}}
+    looping = worker(1, 0, objects.pod, ready=True, phase="Running", status=status)
+    pods = [head(), *WORKERS[:2], looping, WORKERS[3]]
+    began = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
+
+    found = read_readiness(SERVICE, pods, now=began + 4.0)
+    assert (found.ready, found.changes_in_s) == (1, 6.0)
+    assert found.is_hopeless
+    assert "the bucket of its --gcs_scratch_location does not exist" in found.reason
+
+    found = read_readiness(SERVICE, pods, now=began + 10.0)
+    assert found.complete
+    assert found.changes_in_s is None

@@ -7,9 +7,17 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeAlias
 
+import pytest
+
 from harness.deadlines import deadline
 from harness.processes import run_async
-from shared_pathways_service.manifests.hotswap_jobset import HIGH, LOW, hotswap_jobset
+from shared_pathways_service.errors import ServiceNotReady
+from shared_pathways_service.manifests.hotswap_jobset import (
+    HIGH,
+    LOW,
+    HotswapInputs,
+    hotswap_jobset,
+)
 from shared_pathways_service.operations.hotswap import following
 from tests.cluster_state.objects import Object, pod
 from tests.kube.nowhere import NowhereApi
@@ -35,12 +43,20 @@ def a_pod(crew: str, name: str, where: str, *, ready: bool = True) -> Object:
     return made
 
 
+def a_jobset(inputs: HotswapInputs) -> Object:
+    jobset = hotswap_jobset(inputs)
+    jobset["metadata"] |= {"uid": inputs.name, "resourceVersion": "1"}
+    return jobset
+
+
 class Cluster(NowhereApi):
     """Pools `a`, `b` and `c` of four nodes, with the higher JobSet on `a` and `b`.
 
     Attributes:
       cordoned: The nodes that were cordoned.
       evictions: The names of evicted pods.
+      answers: Cleared while the API server does not answer requests to cordon a node.
+      asked: Set once it has got one.
     """
 
     def __init__(self) -> None:
@@ -51,9 +67,13 @@ class Cluster(NowhereApi):
             for pool, crew in {"a": HIGH.name, "b": HIGH.name, "c": LOW.name}.items()
             for number in range(4)
         ]
-        self.news = {"nodes": asyncio.Queue[_News](), "pods": asyncio.Queue[_News]()}
+        self.jobsets = [a_jobset(inputs) for inputs in (HIGH, LOW)]
+        self.news = {kind: asyncio.Queue[_News]() for kind in ("nodes", "pods", "jobsets")}
         self.cordoned: asyncio.Queue[str] = asyncio.Queue()
         self.evictions: asyncio.Queue[str] = asyncio.Queue()
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked = asyncio.Event()
 
     async def request(self, method: str, path: str, **_: Any) -> dict[str, Any]:
         name = path.rpartition("/")[2]
@@ -61,9 +81,13 @@ class Cluster(NowhereApi):
             case "GET", "nodes" | "pods":
                 items = self.nodes if name == "nodes" else self.pods
                 return {"metadata": {"resourceVersion": "1"}, "items": items}
+            case "GET", "jobsets":
+                return {"metadata": {"resourceVersion": "1"}, "items": self.jobsets}
             case "GET", _:
-                return hotswap_jobset(HIGH if name == HIGH.name else LOW)
+                return next(one for one in self.jobsets if one["metadata"]["name"] == name)
             case "PATCH", _:
+                self.asked.set()
+                await self.answers.wait()
                 self.cordoned.put_nowait(name)
             case "POST", "eviction":
                 evicted = path.split("/")[-2]
@@ -77,6 +101,12 @@ class Cluster(NowhereApi):
         while True:
             kind, found = await self.news[path.rpartition("/")[2]].get()
             yield json.dumps({"type": kind, "object": found}).encode() + b"\n"
+
+    def fail(self, inputs: HotswapInputs) -> None:
+        """Tells that a JobSet failed."""
+        failed = {"type": "Failed", "status": "True", "message": "too many restarts"}
+        jobset = {**a_jobset(inputs), "status": {"conditions": [failed]}}
+        self.news["jobsets"].put_nowait(("MODIFIED", jobset))
 
     def lose(self, pool: str, number: int) -> None:
         """Tells that a node is not ready."""
@@ -137,3 +167,49 @@ def test_the_rest_of_a_broken_pool_is_cordoned_and_kept_empty() -> None:
     assert told == [[f"a-{number}" for number in range(4)]]
     assert phases[:3] == ["disrupted", "lost", "ended"]
     assert {"not_ready", "created", "ready"} <= set(phases)
+
+
+def test_a_pool_is_cordoned_though_the_pods_are_lost_meanwhile() -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        async with (
+            asyncio.timeout(LIMIT_S),
+            following(cluster, "n", HIGH.name, LOW.name) as running,
+        ):
+            await running.wait_until_all_ready(timeout_s=LIMIT_S)
+            lost = asyncio.create_task(running.wait_until_lost(timeout_s=LIMIT_S))
+            await asyncio.sleep(0)  # it counts from here on
+            cluster.answers.clear()
+            cluster.lose("a", 0)
+            await cluster.asked.wait()
+            cluster.end("old-a-0")
+            await lost
+
+            cluster.answers.set()
+            back = asyncio.create_task(running.wait_until_back(timeout_s=LIMIT_S))
+            broken = [f"a-{number}" for number in range(4)]
+            assert sorted([await cluster.cordoned.get() for _ in broken]) == broken
+            assert running.closed == broken
+            back.cancel()
+            await asyncio.gather(back, return_exceptions=True)
+
+    run_async(test())
+
+
+@pytest.mark.parametrize("inputs", [HIGH, LOW])
+def test_a_jobset_that_failed_is_not_waited_for(inputs: HotswapInputs) -> None:
+    async def test() -> None:
+        cluster = Cluster()
+        async with (
+            asyncio.timeout(LIMIT_S),
+            following(cluster, "n", HIGH.name, LOW.name) as running,
+        ):
+            await running.wait_until_all_ready(timeout_s=LIMIT_S)
+            cluster.fail(inputs)
+            with pytest.raises(ServiceNotReady) as caught:
+                await running.wait_until_back(timeout_s=LIMIT_S)
+            assert str(caught.value).startswith(
+                f"the JobSet {inputs.name} has failed: too many restarts"
+            )
+
+    run_async(test())

@@ -293,7 +293,7 @@ class Preflight:
     async def _changes(
         self, view: ServiceView, on_trouble: Callable[[str], object]
     ) -> AsyncGenerator[None, None]:
-        """Applies changes to the view; yields after each."""
+        """Applies changes to the view; yields after each, and when time alone may change it."""
         service = view.service
         queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
 
@@ -321,7 +321,12 @@ class Preflight:
         ]
         try:
             while True:
-                news = await queue.get()
+                try:
+                    async with asyncio.timeout(view.readiness.changes_in_s):
+                        news = await queue.get()
+                except TimeoutError:
+                    yield
+                    continue
                 if isinstance(news, Exception):
                     raise news
                 if view.take(*news):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -57,7 +58,11 @@ class ServiceView:
     def readiness(self) -> ServiceReadiness:
         """The readiness of the service."""
         found = read_readiness(
-            self.service, self._pods.values(), self._manager_log, last_words=self._last_words
+            self.service,
+            self._pods.values(),
+            self._manager_log,
+            now=time.time(),
+            last_words=self._last_words,
         )
         if not (found.has_missing_pods and self._hint):
             return found
