@@ -112,6 +112,20 @@ def _slow_links(rows: Rows) -> str:
     )
 
 
+def _tunnel_lines(rows: Rows) -> str:
+    head = ("line", "way", "link, MB/s", "of kubectl's", "of a plain connection's")
+    lines = []
+    for line, ways in rows["lines"].items():
+        for way, row in ways.items():
+            ratios = [
+                "{:.2f} ({:.2f} to {:.2f})".format(*row[f"of_{other}_median_min_max"])
+                for other in ("kubectl", "plain")
+            ]
+            lines.append(f"| {line} | {way} | {row['link_mb_per_s']:.1f} | {' | '.join(ratios)} |")
+    below = "Ratios are medians of all rounds, with the least and the greatest. The aim is 1."
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, "", below])
+
+
 def _web_page(rows: Rows) -> str:
     one, all_of_them = rows["update_slices_1_s"], rows[f"update_slices_{rows['slices']}_s"]
     return (
@@ -312,6 +326,13 @@ BLOCKS: Mapping[str, Block] = {
         measures=(f"{_PACKAGE}/tunnel", f"{_SERVERS}/proxy"),
         command="benchmarks.slow_links",
         text=_slow_links,
+    ),
+    "tunnel_lines": Block(
+        page="docs/links.md",
+        source="benchmarks/results/tunnel_lines.json",
+        measures=(f"{_PACKAGE}/tunnel",),
+        command="benchmarks.tunnel",
+        text=_tunnel_lines,
     ),
     "web_page": Block(
         page="docs/web_page.md",

@@ -14,10 +14,15 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Lets tests without a limit of their own run longer before pytest ends them."""
-    if config.getoption("timeout", None) is not None:
-        return  # that of the command line holds
-    limit = float(config.getini("timeout") or 0)
+    """Lets tests run longer before pytest ends them, those with a limit of their own too."""
+    usual = config.getoption("timeout", None)
     for item in items:
-        if limit and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(deadline(limit)))
+        own = item.get_closest_marker("timeout")
+        if own is not None:
+            [limit] = own.args
+        elif usual is None:
+            limit = float(config.getini("timeout") or 0)
+        else:
+            continue  # that of the command line holds
+        if limit:
+            item.add_marker(pytest.mark.timeout(deadline(limit)), append=False)

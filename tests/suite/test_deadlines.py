@@ -51,3 +51,9 @@ def test_waiting_ends_with_what_was_seen_or_at_the_deadline() -> None:
     assert deadlines.wait_until("a number", lambda: next(seen)) == 7
     with pytest.raises(AssertionError, match="waited 0 s for nothing"):
         deadlines.wait_until("nothing", lambda: None, seconds=0.0)
+
+
+@pytest.mark.timeout(123)
+def test_a_tests_own_limit_grows_too(request: pytest.FixtureRequest) -> None:
+    limit = request.node.get_closest_marker("timeout")
+    assert limit.args == (deadlines.deadline(123),)
