@@ -112,6 +112,38 @@ def _slow_links(rows: Rows) -> str:
     )
 
 
+#: The forwarders of links, as the page and as the benchmark name them.
+_FORWARDERS = {"link": "link", "plain": "plain connection", "kubectl": "kubectl"}
+
+
+def _tunnel(rows: Rows) -> str:
+    found = [rows["forwarders"][name] for name in _FORWARDERS]
+    lines = []
+    for label, shown in (
+        ("down_1", "one transfer down"),
+        ("up_1", "one transfer up"),
+        ("down_8", "eight down"),
+        ("up_8", "eight up"),
+    ):
+        rates = [row[f"{label}_mb_per_s"] for row in found]
+        parts = [row[f"{label}_mb_per_s"] / row[f"{label}_bound_mb_per_s"] for row in found]
+        cells = (f"{rate:.0f} ({part:.2f})" for rate, part in zip(rates, parts, strict=True))
+        lines.append(f"| {shown}, MB/s (part of the bound) | {' | '.join(cells)} |")
+    for label, shown in (
+        ("rtt_p50_us", "a round trip"),
+        ("rtt_p99_us", "the slowest of a hundred"),
+        ("rtt_p50_beside_upload_us", "a round trip beside an upload of 1 GB"),
+    ):
+        cells = (f"{row[label] / 1e3:.2f}" for row in found)
+        lines.append(f"| {shown}, ms | {' | '.join(cells)} |")
+    below = (
+        "Medians of all rounds. The bound is the rate of a forwarder without any cost, on the same "
+        "two cores."
+    )
+    head = ("", *_FORWARDERS.values())
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, "", below])
+
+
 def _tunnel_lines(rows: Rows) -> str:
     head = ("line", "way", "link, MB/s", "of kubectl's", "of a plain connection's")
     lines = []
@@ -326,6 +358,13 @@ BLOCKS: Mapping[str, Block] = {
         measures=(f"{_PACKAGE}/tunnel", f"{_SERVERS}/proxy"),
         command="benchmarks.slow_links",
         text=_slow_links,
+    ),
+    "tunnel": Block(
+        page="docs/links.md",
+        source="benchmarks/results/tunnel.json",
+        measures=(f"{_PACKAGE}/tunnel",),
+        command="benchmarks.tunnel",
+        text=_tunnel,
     ),
     "tunnel_lines": Block(
         page="docs/links.md",

@@ -16,8 +16,6 @@ _OTHERS = {
     "conformance/results/releases.json": "scripts/compat --write",
     "conformance/results/maxtext.json": "scripts/maxtext",
     "conformance/results/maxtext_distributed.json": "scripts/maxtext --engine distributed",
-    # What it has of forwarders; lines are in `tunnel_lines`.
-    "benchmarks/results/tunnel_link.json": "benchmarks/tunnel.py",
 }
 #: Programs whose results are not kept.
 _NOT_KEPT = {"benchmarks.gate"}

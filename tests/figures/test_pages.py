@@ -48,7 +48,6 @@ def test_a_page_with_results_that_no_block_writes_is_known() -> None:
     by_hand = {
         # Written with its own test, and by the tests of the link.
         ("docs/maxtext.md", "conformance/results/maxtext.json"),
-        ("docs/links.md", "benchmarks/results/tunnel_link.json"),
     }
     for path in (_ROOT / "docs").glob("*.md"):
         page = f"docs/{path.name}"
