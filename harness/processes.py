@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import json
 import os
@@ -28,6 +29,7 @@ from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
+from shared_pathways_service.runtime.processes import Identity, identity_of
 
 #: Generous, for a loaded machine of two cores: tests assert results, never speed.
 DEADLINE_S = deadline(60.0)
@@ -52,6 +54,13 @@ def is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def ended_process() -> Identity:
+    """Returns a process of this machine that has ended."""
+    here = identity_of()
+    boot, _, ticks = here.start.partition("/")
+    return dataclasses.replace(here, start=f"{boot}/{int(ticks) - 1}")
 
 
 def is_gone(pid: int) -> bool:

@@ -1,22 +1,40 @@
-"""The journal: one file per session, written before a proxy is created so that it gets deleted."""
+"""The journal: one file per session, written before a proxy is created so that it gets deleted.
+
+Its directory may be shared by several machines, as home directories often are. An agent touches its
+entry now and then, so that others can see how long it has been silent.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import math
 import os
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.homes.choice import HomeChoice
-from shared_pathways_service.runtime.processes import Identity
+from shared_pathways_service.runtime.processes import Identity, Life
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.link_view import LinkView
 
-__all__ = ["Entry", "Journal", "journal_directory", "journal_entries"]
+__all__ = [
+    "SILENT_S",
+    "TOUCH_INTERVAL_S",
+    "Entry",
+    "Journal",
+    "journal_directory",
+    "journal_entries",
+]
+
+#: Seconds between two touches of an entry, and after which an agent elsewhere has been silent for
+#: so long that its user may strike its entry off.
+TOUCH_INTERVAL_S = 60.0
+SILENT_S = 900.0
 
 _VERSION = 1
 _SUFFIX = ".json"
@@ -59,8 +77,16 @@ class Entry:
 
     @property
     def abandoned(self) -> bool:
-        """Whether both its owner and its agent have ended."""
-        return not self.owner.is_alive() and not self.agent.is_alive()
+        """Whether both its owner and its agent have ended, as far as it can be seen from here.
+
+        Those of other machines that share this directory have not.
+        """
+        return self.owner.has_ended() and self.agent.has_ended()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it belongs to another machine or container, which alone knows if it runs."""
+        return Life.UNKNOWN in (self.owner.life(), self.agent.life())
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -121,6 +147,26 @@ class Journal:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _STALE_AGE_S:
                     path.unlink()
+
+    def touch(self, entry: Entry) -> None:
+        """Shows that the session's agent runs; writes the entry again if it is gone."""
+        try:
+            os.utime(self._path(entry.session))
+        except FileNotFoundError:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.update(entry)
+
+    def silent_s(self, session: str) -> float:
+        """Returns the seconds since the agent of a session last touched its entry; inf: none is.
+
+        The clock is that of the file system, as clocks of machines differ.
+        """
+        try:
+            touched = self._path(session).stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
+        with tempfile.NamedTemporaryFile(dir=self._directory, suffix=_DRAFT) as now:
+            return max(0.0, os.fstat(now.fileno()).st_mtime - touched)
 
     def read(self, session: str) -> Entry | None:
         """Returns the entry of a session; None if it is missing or unreadable."""

@@ -83,6 +83,7 @@ class SessionRunner:
     async def run(self) -> m.Snapshot:
         """Runs the session to its end; returns its last snapshot."""
         loop = asyncio.get_running_loop()
+        touching = asyncio.create_task(self._entry.keep_fresh())
         machine = Session(
             self._start.request, loop.time(), self._start.delete_timeout_s, patience=factor
         )
@@ -92,6 +93,7 @@ class SessionRunner:
                 event = await self._next_event(machine.next_deadline)
                 await self._carry_out(machine, machine.handle(event, loop.time()))
         finally:
+            await self._stop(touching)
             await self._stop(self._follower)
             await self._stop(self._step)
             await self._close_home()

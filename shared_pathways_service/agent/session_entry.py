@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import time
 
-from shared_pathways_service.agent.journal import Entry, Journal
+from shared_pathways_service.agent.journal import TOUCH_INTERVAL_S, Entry, Journal
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.runtime.processes import identity_of
@@ -35,6 +36,16 @@ class SessionEntry:
         except OSError as error:
             # For example a full disk: the existing entry suffices for a deletion.
             _log.warning("the journal of %s is not up to date: %s", snapshot.name, error)
+
+    async def keep_fresh(self) -> None:
+        """Shows other machines that this agent runs, until it is cancelled."""
+        while True:
+            await asyncio.sleep(TOUCH_INTERVAL_S)
+            if self._entry is not None:
+                try:
+                    self._journal.touch(self._entry)
+                except OSError as error:
+                    _log.warning("the journal of %s was not touched: %s", self._entry.name, error)
 
     def write_token(self, token: str) -> str:
         """Writes the session's token to a file beside the entry; returns its path."""

@@ -173,6 +173,7 @@ class JobStatus:
       ended: When it ended; None: it is active.
       exit_code: Exit code of its last attempt, 128 + n for signal n; None: there is none.
       reason: Why it is in this state, in words; may be empty.
+      host: The machine whose embedded service runs it; empty in a cluster, or if it is unknown.
     """
 
     name: str
@@ -188,6 +189,7 @@ class JobStatus:
     ended: str | None
     exit_code: int | None
     reason: str
+    host: str = ""
 
     @property
     def is_active(self) -> bool:

@@ -1,47 +1,92 @@
-"""Identifies processes (an id alone may be reused), and signals exactly one process."""
+"""Identifies processes (an id alone may be reused), and signals exactly one process.
+
+Files that name a process may be in a directory that several machines or containers share. From one
+of them, nothing can be said about a process of another.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import errno
 import functools
+import hashlib
 import os
+import platform
 import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Identity", "identity_of", "identity_of_child", "signal_process"]
+__all__ = [
+    "Identity",
+    "Life",
+    "container_key",
+    "identity_of",
+    "identity_of_child",
+    "signal_process",
+]
 
 #: Errors of a look at a process that say nothing about it.
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
+#: The PID namespace in which a Linux system starts (PROC_PID_INIT_INO); containers have others.
+_FIRST_NAMESPACE: Final = "pid:[4026531836]"
+_MACHINE_IDS: Final = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+
+
+class Life(enum.StrEnum):
+    """What can be said here about a process."""
+
+    RUNS = "runs"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+    """It belongs to another machine, or to a container that this process cannot look into."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Identity:
-    """A process, distinguished from a later one with the same id.
+    """A process, distinguished from a later one with the same id, and from those elsewhere.
 
     Attributes:
       pid: The process id.
       start: When it started, independent of changes of the wall clock where possible (Linux: the
         boot's id and clock ticks since the boot); only for comparison. Empty: it has ended.
+      machine: Its machine, by id and name; empty: the machine has no id.
+      namespace: Its PID namespace (Linux); empty: unknown, as in files of earlier releases.
     """
 
     pid: int
     start: str
+    machine: str = ""
+    namespace: str = ""
 
-    def is_alive(self) -> bool:
-        """Whether it still runs; a process that has ended but is not reaped does not.
+    def life(self) -> Life:
+        """Returns whether it still runs; a process that has ended but is not reaped does not.
 
         Without a free file descriptor, any process with its id counts as this one: callers delete
         what ended processes leave. One that this user may not look at does not: it is another
         user's, with an id that was reused.
         """
+        if not self.start:
+            return Life.ENDED
+        if not self._is_visible():
+            return Life.ENDED if self._is_of_earlier_boot() else Life.UNKNOWN
         try:
-            return bool(self.start) and _runs(self)
+            runs = _runs(self)
         except OSError:
-            return _exists(self.pid)
+            runs = _exists(self.pid)
+        return Life.RUNS if runs else Life.ENDED
+
+    def is_alive(self) -> bool:
+        """Whether it certainly runs."""
+        return self.life() is Life.RUNS
+
+    def has_ended(self) -> bool:
+        """Whether it certainly has ended: only then may others remove what is its own."""
+        return self.life() is Life.ENDED
 
     def to_json(self) -> dict[str, Any]:
         """Returns the identity as plain data."""
@@ -49,8 +94,36 @@ class Identity:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Identity:
-        """Makes the identity from plain data of `to_json`."""
-        return cls(pid=int(data["pid"]), start=str(data["start"]))
+        """Makes the identity from plain data of `to_json`, also of earlier releases."""
+        return cls(
+            pid=int(data["pid"]),
+            start=str(data["start"]),
+            machine=str(data.get("machine", "")),
+            namespace=str(data.get("namespace", "")),
+        )
+
+    def _is_visible(self) -> bool:
+        """Whether processes of its machine and PID namespace can be looked at from here."""
+        if sys.platform != "linux":
+            return self.machine in ("", _machine())
+        return self._boot == _boot_id() and self.namespace in ("", _namespace())
+
+    def _is_of_earlier_boot(self) -> bool:
+        """Whether this machine has restarted since.
+
+        Containers often have the same machine id, and the same name, on several machines.
+        """
+        return (
+            sys.platform == "linux"
+            and self._boot != _boot_id()
+            and bool(self.machine)
+            and self.machine == _machine()
+            and self.namespace == _namespace() == _FIRST_NAMESPACE
+        )
+
+    @property
+    def _boot(self) -> str:
+        return self.start.partition("/")[0]
 
 
 def identity_of(pid: int | None = None) -> Identity:
@@ -64,7 +137,7 @@ def identity_of(pid: int | None = None) -> Identity:
     start = _start_of(pid)
     if start is None:
         raise ProcessLookupError(f"no process {pid}")
-    return Identity(pid=pid, start=start)
+    return Identity(pid=pid, start=start, machine=_machine(), namespace=_namespace())
 
 
 def identity_of_child(pid: int) -> Identity:
@@ -78,6 +151,17 @@ def identity_of_child(pid: int) -> Identity:
         return identity_of(pid)
     except ProcessLookupError:
         return Identity(pid=pid, start="")
+
+
+def container_key() -> str:
+    """Returns a short name for this container among all; empty outside of containers.
+
+    A container here is what has a PID namespace of its own.
+    """
+    namespace = _namespace()
+    if namespace in ("", _FIRST_NAMESPACE):
+        return ""
+    return hashlib.sha256(f"{_boot_id()} {namespace}".encode()).hexdigest()[:8]
 
 
 def signal_process(identity: Identity, sig: signal.Signals) -> bool:
@@ -106,7 +190,12 @@ def signal_process(identity: Identity, sig: signal.Signals) -> bool:
 
 
 def _runs(identity: Identity) -> bool:
-    """Whether a process still runs; raises OSError if the look failed for lack of resources."""
+    """Whether a process here still runs; raises OSError if the look failed for lack of resources.
+
+    (Of another machine or PID namespace, none does, though one may have the same id.)
+    """
+    if identity.namespace not in ("", _namespace()):
+        return False
     return _start_of(identity.pid) == identity.start
 
 
@@ -142,6 +231,26 @@ def _linux_start(pid: int) -> str | None:
 @functools.cache
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+@functools.cache
+def _machine() -> str:
+    for path in _MACHINE_IDS:
+        try:
+            found = Path(path).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeError):
+            continue
+        if found:
+            return f"{found}@{platform.node()}"
+    return "" if sys.platform == "linux" else platform.node()
+
+
+def _namespace() -> str:
+    """Returns this process's PID namespace; empty if it is unknown."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _start_by_psutil(pid: int) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import stat
 import tempfile
@@ -24,6 +25,7 @@ import platformdirs
 
 from shared_pathways_service.constants import COMPILE_CACHE_BYTES, LINK_IMAGE, PROXY_DEADLINE_S
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.runtime.processes import container_key
 from shared_pathways_service.runtime.setting_readers import (
     LogFormat,
     check_patience,
@@ -39,6 +41,8 @@ from shared_pathways_service.runtime.setting_readers import (
 )
 
 __all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
+
+_log = logging.getLogger(__name__)
 
 _APP = "shared-pathways-service"
 
@@ -59,7 +63,7 @@ class Settings:
 
     Attributes:
       runtime_dir: Sockets, state file, locks. Its path is short and lower case, and only its user
-        can access it.
+        can access it. In a container it is a part of the given one, for this container only.
       state_dir: Journal, history, logs.
       cache_dir: Files that can be created again.
       config: The TOML file, which need not exist.
@@ -133,10 +137,7 @@ class Settings:
                 values[name] = read(_variable(name), variables[name])
             elif name in table:
                 values[name] = read(f"profiles.{used}.{name}", table[name])
-        if "state_dir" not in values:
-            values["state_dir"] = _in_home("state_dir", platformdirs.user_state_path)
-        if "cache_dir" not in values:
-            values["cache_dir"] = _in_home("cache_dir", platformdirs.user_cache_path)
+        _fill_in(values)
         if "runtime_dir" not in values:
             values["runtime_dir"] = _default_runtime_dir(environ)
         return cls(**values)
@@ -156,6 +157,9 @@ def private_directory(path: Path, field: str) -> Path:
       AccessDenied: It belongs to another user, or others can access it.
       InvalidRequestError: It cannot be created, or is not a directory.
     """
+    if path.name == _container_part():
+        # Whoever owns the directory above could replace it.
+        private_directory(path.parent, field)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Does not follow a link, whose creator would choose the directory.
@@ -185,7 +189,7 @@ def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:
 
 
 def _runtime_dir(field: str, value: object) -> Path:
-    path = read_path(field, value)
+    path = _of_container(read_path(field, value))
     if problem := _unfit(path):
         raise InvalidRequestError(field, str(path), f"a directory whose path is {problem}")
     return path
@@ -208,6 +212,12 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
 }
 
 
+_HOME_DIRECTORIES: dict[str, Callable[[str], Path]] = {
+    "state_dir": platformdirs.user_state_path,
+    "cache_dir": platformdirs.user_cache_path,
+}
+
+
 def _variable(name: str) -> str:
     return f"SPS_{name.upper()}"
 
@@ -216,20 +226,60 @@ def _variable(name: str) -> str:
 
 
 def _config_file() -> Path:
-    return _in_home("config", platformdirs.user_config_path) / "config.toml"
+    directory = _in_home(platformdirs.user_config_path)
+    # (Not a file in a directory that others could have created.)
+    return Path(os.devnull) if directory is None else directory / "config.toml"
 
 
-def _in_home(name: str, usual: Callable[[str], Path]) -> Path:
-    """Returns one of platformdirs' directories, which depend on the user's home.
+def _fill_in(values: dict[str, Any]) -> None:
+    """Adds platformdirs' directories, or temporary ones that stand in for them.
 
-    Without a home, platformdirs raises, or (older versions) returns a path with a ``~``.
+    A user may have no home, or one that cannot be written: an id without an entry in the system's
+    list of users, as clusters give containers, or a file system that is mounted for reading only.
+    """
+    for name, usual in _HOME_DIRECTORIES.items():
+        if name in values:
+            continue
+        path = _in_home(usual)
+        if path is not None and _can_write(path):
+            values[name] = path
+        else:
+            part = name.removesuffix("_dir")
+            values[name] = Path(tempfile.gettempdir()) / f"sps-{os.getuid()}-{part}"
+            why = f"{path} cannot be written" if path else f"user {os.getuid()} has no home"
+            _tell_of(why, values[name], _variable(name))
+
+
+#: What this process has told its user: one line is enough.
+_told: set[str] = set()
+
+
+def _tell_of(why: str, temporary: Path, variable: str) -> None:
+    if not _told:
+        _told.add(why)
+        _log.warning(
+            "%s: %s is used instead, and may be lost (%s names another directory)",
+            why,
+            temporary,
+            variable,
+        )
+
+
+def _in_home(usual: Callable[[str], Path]) -> Path | None:
+    """Returns one of platformdirs' directories; None: the user has no home.
+
+    Then platformdirs raises, or (older versions) returns a path with a ``~``.
     """
     with contextlib.suppress(RuntimeError):
         if (path := usual(_APP)).is_absolute():
             return path
-    raise InvalidRequestError(
-        _variable(name), None, f"a directory: user {os.getuid()} has no home", hint="set HOME"
-    )
+    return None
+
+
+def _can_write(path: Path) -> bool:
+    """Whether a directory can be written, or created if it does not exist."""
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    return os.access(there, os.W_OK | os.X_OK)
 
 
 def _profile(
@@ -281,15 +331,29 @@ def _default_runtime_dir(environ: Mapping[str, str]) -> Path:
     """
     user = os.getuid()
     of_session = Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
-    if _is_private(of_session) and not _unfit(of_session / _APP):
-        return of_session / _APP
-    name = f"sps-{user}"
-    for parent in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 - checked on use
-        if not _unfit(parent / name):
-            return parent / name
+    wanted = [Path(tempfile.gettempdir()) / f"sps-{user}", Path(f"/tmp/sps-{user}")]  # noqa: S108 - checked on use
+    if _is_private(of_session):
+        wanted.insert(0, of_session / _APP)
+    for path in map(_of_container, wanted):
+        if not _unfit(path):
+            return path
     raise InvalidRequestError(
         "SPS_RUNTIME_DIR", None, "a directory: no default directory has a short path"
     )
+
+
+def _of_container(path: Path) -> Path:
+    """Returns a container's own part of a runtime directory, which others may share with it.
+
+    From a container, the processes of the others cannot be seen, nor be joined by their ids.
+    """
+    own = _container_part()
+    return path if own in ("", path.name) else path / own
+
+
+def _container_part() -> str:
+    key = container_key()
+    return key and f"container-{key}"
 
 
 def _is_private(path: Path) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import shutil
 
+from harness.processes import DEADLINE_S, ended_process
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, identity_of
@@ -73,7 +76,37 @@ def test_the_drafts_of_killed_writers_do_not_stay(bench: Bench) -> None:
 
 
 def test_abandoned_is_what_neither_owner_nor_agent_looks_after() -> None:
-    gone, here = Identity(pid=1, start="gone"), identity_of()
+    gone, here = ended_process(), identity_of()
     assert dataclasses.replace(ENTRY, owner=gone, agent=gone).abandoned
     assert not dataclasses.replace(ENTRY, owner=here, agent=gone).abandoned
     assert not dataclasses.replace(ENTRY, owner=gone, agent=here).abandoned
+
+
+def test_what_belongs_to_another_machine_is_not_abandoned() -> None:
+    gone, there = ended_process(), Identity(pid=1, start="another-boot/1")
+    for owner, agent in ((there, there), (there, gone), (gone, there)):
+        entry = dataclasses.replace(ENTRY, owner=owner, agent=agent)
+        assert entry.is_elsewhere
+        assert not entry.abandoned
+    for owner in (gone, identity_of()):
+        assert not dataclasses.replace(ENTRY, owner=owner, agent=gone).is_elsewhere
+
+
+def test_a_touched_entry_shows_how_long_its_agent_has_been_silent(bench: Bench) -> None:
+    journal = bench.journal
+    assert journal.silent_s(ENTRY.session) == math.inf
+    journal.write(ENTRY)
+    path = bench.journal_directory / f"{ENTRY.session}.json"
+    then = path.stat().st_mtime - 1000.0
+    os.utime(path, (then, then))
+    assert 1000.0 <= journal.silent_s(ENTRY.session) < 1000.0 + DEADLINE_S
+    journal.touch(ENTRY)
+    assert journal.silent_s(ENTRY.session) < DEADLINE_S
+    assert list(bench.journal_directory.iterdir()) == [path]
+
+
+def test_an_entry_that_others_removed_is_written_again(bench: Bench) -> None:
+    bench.journal.write(ENTRY)
+    shutil.rmtree(bench.journal_directory)
+    bench.journal.touch(ENTRY)
+    assert bench.journal.entries() == [ENTRY]

@@ -14,14 +14,14 @@ import pytest
 
 from harness.deadlines import wait_until
 from harness.embedded import embedded, journal, nothing_left
-from harness.processes import REPOSITORY
+from harness.processes import REPOSITORY, ended_process
 from harness.programs import DEADLINE_S, program, sps, sps_failing
 from harness.signals import interrupt
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.jax_client.plugin.plugin import INSECURE_VARIABLE
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
-from shared_pathways_service.runtime.processes import Identity, identity_of
+from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 from tests.cli.support import HOLDER, completed
 
@@ -114,7 +114,7 @@ def test_logs_delete_and_reap() -> None:
 
 
 def test_what_cannot_be_reached_any_more_is_forgotten_on_request(own_directories: Path) -> None:
-    gone = Identity(pid=1, start="gone")
+    gone = ended_process()
     home = HomeChoice(name="kubernetes", options={"namespace": "n", "context": "was-deleted"})
     entry = Entry(session="s", name="lost", home=home, owner=gone, agent=gone, since="")
     Journal(own_directories / "s" / "journal").write(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import signal
@@ -19,6 +20,7 @@ from harness.processes import DEADLINE_S, REPOSITORY
 from shared_pathways_service.runtime import processes
 from shared_pathways_service.runtime.processes import (
     Identity,
+    Life,
     identity_of,
     identity_of_child,
     signal_process,
@@ -193,3 +195,74 @@ def test_a_watch_that_begins_without_a_free_descriptor_reports_the_end() -> None
         print("closed")
     """
     assert run(code) == ["False", "True", "closed"]
+
+
+HERE = "here@me"
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Identity:
+    """Returns this process, on a machine of a known id."""
+    monkeypatch.setattr(processes, "_machine", lambda: HERE)
+    monkeypatch.setattr(processes, "_namespace", lambda: processes._FIRST_NAMESPACE)
+    return identity_of()
+
+
+CONTAINER = "pid:[4026532456]"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("changes", "life"),
+    [
+        ({}, Life.RUNS),
+        ({"start": "{boot}/1"}, Life.ENDED),
+        ({"start": ""}, Life.ENDED),
+        # Whether the machine has another name by now does not matter while it runs.
+        ({"machine": "here@formerly"}, Life.RUNS),
+        # It has restarted since.
+        ({"start": "another-boot/1"}, Life.ENDED),
+        ({"start": "another-boot/1", "machine": "here@formerly"}, Life.UNKNOWN),
+        ({"start": "another-boot/1", "machine": "there@me"}, Life.UNKNOWN),
+        ({"start": "another-boot/1", "machine": ""}, Life.UNKNOWN),
+        ({"start": "another-boot/1", "namespace": CONTAINER}, Life.UNKNOWN),
+        # A container of this machine has an id of its own for the process.
+        ({"namespace": CONTAINER}, Life.UNKNOWN),
+        # From an earlier release.
+        ({"machine": "", "namespace": ""}, Life.RUNS),
+        ({"start": "{boot}/1", "machine": "", "namespace": ""}, Life.ENDED),
+        ({"start": "another-boot/1", "machine": "", "namespace": ""}, Life.UNKNOWN),
+    ],
+)
+def test_nothing_is_said_of_processes_that_cannot_be_seen(
+    machine: Identity, changes: dict[str, str], life: Life
+) -> None:
+    boot = machine.start.partition("/")[0]
+    known = {name: value.format(boot=boot) for name, value in changes.items()}
+    identity = dataclasses.replace(machine, **known)  # type: ignore[arg-type]
+    assert identity.life() is life
+    assert identity.is_alive() is (life is Life.RUNS)
+    assert identity.has_ended() is (life is Life.ENDED)
+    assert Identity.from_json(identity.to_json()) == identity
+
+
+@linux
+def test_in_a_container_a_restart_of_the_machine_cannot_be_told_from_another_one(
+    machine: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_namespace", lambda: CONTAINER)
+    there = dataclasses.replace(machine, start="another-boot/1", namespace=CONTAINER)
+    assert there.life() is Life.UNKNOWN
+
+
+@linux
+def test_no_signal_goes_to_a_process_of_another_container(machine: Identity) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as running:
+        same_number = dataclasses.replace(identity_of(running.pid), namespace=CONTAINER)
+        assert not signal_process(same_number, signal.SIGKILL)
+        assert running.poll() is None
+        running.kill()
+
+
+def test_an_identity_of_an_earlier_release_is_read() -> None:
+    assert Identity.from_json({"pid": 7, "start": "b/1"}) == Identity(pid=7, start="b/1")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.runtime import settings as settings_module
 from shared_pathways_service.runtime.settings import RUNTIME_DIR_LIMIT, Settings, private_directory
 
 CONFIG = """
@@ -149,20 +151,58 @@ def test_the_proxys_token_is_not_taken_for_the_services(config: Path) -> None:
     assert caught.value.field == "profiles.default.token_file"
 
 
-def test_a_user_without_a_home_is_refused_with_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_module, "_told", set())
+
+
+def test_a_user_without_a_home_has_private_directories_and_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, untold: None
+) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", _unknown)
-    for variables, field in (
-        ({}, "SPS_CONFIG"),
-        ({"SPS_CONFIG": "/none.toml"}, "SPS_STATE_DIR"),
-        ({"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "~/s"}, "SPS_STATE_DIR"),
-        ({"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "/s"}, "SPS_CACHE_DIR"),
-    ):
-        with pytest.raises(InvalidRequestError) as caught:
-            Settings.load(environ=variables)
-        assert caught.value.field == field
+    temporary = Path(tempfile.gettempdir())
+    for _ in range(2):
+        settings = Settings.load(environ={})
+        assert settings.state_dir == temporary / f"sps-{os.getuid()}-state"
+        assert settings.cache_dir == temporary / f"sps-{os.getuid()}-cache"
+        # (Nobody else could have put a configuration there.)
+        assert settings.config == Path("/dev/null")
+    [said] = caplog.messages
+    assert said == (
+        f"user {os.getuid()} has no home: {settings.state_dir} is used instead, and may be lost "
+        "(SPS_STATE_DIR names another directory)"
+    )
+
+
+def test_what_a_user_without_a_home_names_is_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, untold: None
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", _unknown)
     everything = {"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "/s", "SPS_CACHE_DIR": "/c"}
     assert Settings.load(environ=everything).state_dir == Path("/s")
+    assert caplog.messages == []
+    with pytest.raises(InvalidRequestError) as caught:
+        Settings.load(environ={"SPS_CONFIG": "/none.toml", "SPS_STATE_DIR": "~/s"})
+    assert caught.value.field == "SPS_STATE_DIR"
+
+
+def test_a_home_that_cannot_be_written_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    untold: None,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    # (Root may write everywhere.)
+    monkeypatch.setattr("os.access", lambda path, _mode: Path(path) != tmp_path)
+    settings = Settings.load(environ={"SPS_CONFIG": "/none.toml"})
+    assert settings.state_dir == Path(tempfile.gettempdir()) / f"sps-{os.getuid()}-state"
+    [said] = caplog.messages
+    assert said.startswith(f"{tmp_path}/.local/state/shared-pathways-service cannot be written: ")
 
 
 def _unknown(number: int) -> object:

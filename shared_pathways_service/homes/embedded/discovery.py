@@ -26,7 +26,11 @@ from shared_pathways_service.rmclient.channels import LOCAL_CHANNEL
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
-from shared_pathways_service.runtime.embedded.state_file import ServiceState, read_state
+from shared_pathways_service.runtime.embedded.state_file import (
+    ServiceState,
+    check_not_elsewhere,
+    read_state,
+)
 from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
@@ -114,11 +118,13 @@ async def find(settings: Settings) -> ServiceLink | None:
 
     Raises:
       AccessDenied: The runtime directory is not private to this user.
+      PreflightError: It has a service of another machine.
     """
     if not settings.runtime_dir.exists():
         return None
     paths = _paths(settings)
     state = read_state(paths)
+    check_not_elsewhere(paths, state)
     if state is None or not state.supervisor.is_alive():
         return None
     token = None
@@ -144,6 +150,7 @@ async def find_or_start(
 
     Raises:
       AccessDenied: The runtime directory is not private to this user.
+      PreflightError: It has a service of another machine.
       ServiceNotReady: A service exists but does not answer, or one cannot be started.
       VersionSkew: The service has no common protocol version with this client.
     """

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import platform
 import threading
 import time
 from collections import Counter
@@ -32,7 +33,7 @@ from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
-from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.job_files import SILENT_S, JobFiles, JobRecord
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
 from shared_pathways_service.runtime.file_failures import explained
@@ -77,7 +78,10 @@ class EmbeddedJobs:
 
     def cancel(self, name: str) -> JobStatus:
         """Ends a job; one that waits for its next service is not started again."""
-        if not self._record(name).is_ended:
+        record = self._record(name)
+        if record.is_elsewhere:
+            self._cancel_elsewhere(record)
+        elif not record.is_ended:
             run_in_own_loop(self._cancel(name))
             self._cancel_orphan(name)
         return self.job(name)
@@ -190,6 +194,21 @@ class EmbeddedJobs:
                 "the service is just starting or ending", hint="try again in a moment"
             ) from None
 
+    def _cancel_elsewhere(self, record: JobRecord) -> None:
+        """Ends a job whose service was on another machine, which has been silent for long."""
+        name, silent_s = record.name, self._files.silent_s(record.name)
+        where = record.host or "another machine"
+        if silent_s < SILENT_S:
+            raise ServiceNotReady(
+                f"the job {name} belongs to the service of {where}, which showed that it runs "
+                f"{silent_s:.0f} s ago",
+                hint=f"run `sps cancel {name}` on {where}",
+            )
+        reason = f"{where} had shown nothing of it for {silent_s / 60:.0f} minutes"
+        self._files.end(
+            dataclasses.replace(record, state="cancelled", reason=reason, ended_at=time.time())
+        )
+
 
 class _Follower:
     """Looks at a job until it has ended, as a `Writer` of its output.
@@ -247,6 +266,7 @@ def _status_of(record: JobRecord) -> JobStatus:
         ended=None if record.ended_at is None else rfc3339(record.ended_at),
         exit_code=record.exit_code,
         reason=reason,
+        host=record.host or ("" if record.is_elsewhere else platform.node()),
     )
 
 

@@ -10,18 +10,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+from shared_pathways_service.constants import NO_LOCKS
+from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.log_directory import cut_log, open_log
 from shared_pathways_service.runtime.embedded.state_file import write_private
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.runtime.processes import Identity
+from shared_pathways_service.runtime.processes import Identity, Life
 
-__all__ = ["JobFiles", "JobRecord"]
+__all__ = ["SILENT_S", "REWRITE_INTERVAL_S", "JobFiles", "JobRecord", "Replaced"]
 
 _VERSION = 1
 #: Limits: ended jobs that are kept, and for how many seconds.
@@ -29,6 +35,16 @@ ENDED_KEPT = 50
 ENDED_KEPT_S = 14 * 86_400.0
 #: Bytes of a long output's older part that are kept.
 OLDER_KEPT = 16 << 20
+
+
+#: Seconds after which its service writes the record of an active job again, and after which a
+#: service elsewhere has been silent for so long that its user may end the job here.
+REWRITE_INTERVAL_S = 60.0
+SILENT_S = 900.0
+
+
+class Replaced(Exception):  # noqa: N818 - what has happened
+    """A job's record is that of another job of the same name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +56,7 @@ class JobRecord:
       uid: Identifies this job among all jobs of its name; its processes are marked with it.
       runtime_dir: The runtime directory of its service.
       supervisor: The process that is responsible for it.
+      host: The name of its machine.
       runner: The process of its last attempt; None: none was started.
       slices: Requested instance types; empty: one slice of the service's first type.
       submitted_at: Seconds since the epoch, as all times here.
@@ -56,6 +73,7 @@ class JobRecord:
     runtime_dir: str
     supervisor: Identity
     submitted_at: float
+    host: str = ""
     runner: Identity | None = None
     attempt: int = 0
     started_at: float | None = None
@@ -70,8 +88,16 @@ class JobRecord:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether its service ended while it was active."""
-        return not self.is_ended and not self.supervisor.is_alive()
+        """Whether its service ended while it was active.
+
+        One of another machine, which shares this directory, has not as far as we can see.
+        """
+        return not self.is_ended and self.supervisor.has_ended()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a service of another machine or container is responsible for it."""
+        return not self.is_ended and self.supervisor.life() is Life.UNKNOWN
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -109,17 +135,43 @@ class JobFiles:
         return self._directory / name / "request.json"
 
     def create(self, record: JobRecord, request: Mapping[str, Any]) -> None:
-        """Creates a job; replaces one of its name that has ended."""
-        self.remove(record.name)
+        """Creates a job; replaces one of its name that has ended.
+
+        Raises:
+          Replaced: Another service has just created one of its name.
+        """
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self._directory / record.name).mkdir(mode=0o700)
-        write_private(self.request(record.name), json.dumps(request).encode())
-        open_log(self.output(record.name)).close()
-        self.write(record)
+        with self._locked():
+            known = self.read(record.name)
+            if known is not None and not known.is_ended and not known.is_orphaned:
+                raise Replaced(record.name)
+            self.remove(record.name)
+            (self._directory / record.name).mkdir(mode=0o700)
+            write_private(self.request(record.name), json.dumps(request).encode())
+            open_log(self.output(record.name)).close()
+            write_private(self._record(record.name), json.dumps(record.to_json()).encode())
 
     def write(self, record: JobRecord) -> None:
-        """Replaces a job's record atomically."""
+        """Replaces a job's record atomically; creates it again if others have removed it.
+
+        Raises:
+          Replaced: It is no longer that of this job, which others took for lost.
+        """
+        known = self.read(record.name)
+        if known is not None and known.uid != record.uid:
+            raise Replaced(record.name)
+        if known is None:
+            self._record(record.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(self._record(record.name), json.dumps(record.to_json()).encode())
+
+    def silent_s(self, name: str) -> float:
+        """Returns the seconds since a job's record was last written.
+
+        The clock is that of the file system, as clocks of machines differ.
+        """
+        touched = self._record(name).stat().st_mtime
+        with tempfile.NamedTemporaryFile(dir=self._directory) as now:
+            return max(0.0, os.fstat(now.fileno()).st_mtime - touched)
 
     def end(self, record: JobRecord) -> None:
         """Writes the record of a job that has ended, and removes its request."""
@@ -163,6 +215,26 @@ class JobFiles:
         """Limits the size of a job's output."""
         with contextlib.suppress(OSError):
             cut_log(self.output(name), OLDER_KEPT)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keeps services of other machines, which may share the directory, from creating jobs.
+
+        Without it, one could remove another's new job in place of an ended one. On a file system
+        that has no locks there is none.
+        """
+        lock = FileLock(self._directory / ".lock", mode=0o600)
+        try:
+            lock.acquire(timeout=timeouts.SERVICE_LOCK.s)
+        except NotImplementedError:
+            pass  # (`filelock` raises it for ENOSYS.)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _record(self, name: str) -> Path:
         return self._directory / name / "job.json"

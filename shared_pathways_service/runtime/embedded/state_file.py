@@ -19,9 +19,17 @@ from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.runtime.processes import Identity, signal_process
+from shared_pathways_service.runtime.processes import Identity, Life, signal_process
 
-__all__ = ["ServiceState", "claim", "kill_children", "read_state", "write_private", "write_state"]
+__all__ = [
+    "ServiceState",
+    "check_not_elsewhere",
+    "claim",
+    "kill_children",
+    "read_state",
+    "write_private",
+    "write_state",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +61,18 @@ class ServiceState:
         """Makes the state from the state file's plain data; ignores fields of newer versions."""
         names = {f.name for f in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in names}
-        values["supervisor"] = Identity(**data["supervisor"])
-        values["children"] = tuple(Identity(**c) for c in data.get("children", ()))
+        values["supervisor"] = Identity.from_json(data["supervisor"])
+        values["children"] = tuple(map(Identity.from_json, data.get("children", ())))
         return cls(**values)
+
+    @property
+    def elsewhere(self) -> str:
+        """The machine that the service belongs to, if it is another one; else empty.
+
+        (State files of earlier releases do not say it, and are taken for this machine's.)
+        """
+        machine = self.supervisor.machine
+        return machine if machine and self.supervisor.life() is Life.UNKNOWN else ""
 
 
 def read_state(paths: RuntimePaths) -> ServiceState | None:
@@ -102,11 +119,29 @@ def claim(paths: RuntimePaths) -> Iterator[None]:
     except Timeout:
         raise _already_running(paths) from None
     try:
-        _clean_up(paths)
-        yield
+        check_not_elsewhere(paths, read_state(paths))
+        try:
+            _clean_up(paths)
+            yield
+        finally:
+            _remove(paths.leftovers())
     finally:
-        _remove(paths.leftovers())
         lock.release()
+
+
+def check_not_elsewhere(paths: RuntimePaths, state: ServiceState | None) -> None:
+    """Refuses a directory with a service of another machine, which may run.
+
+    Raises:
+      PreflightError: It has one.
+    """
+    if state is not None and state.elsewhere:
+        _, _, host = state.elsewhere.partition("@")
+        raise PreflightError(
+            f"{paths.directory} has an embedded service of another machine, {host}",
+            hint="set SPS_RUNTIME_DIR to a directory that is not shared; if that service has "
+            f"ended, remove {paths.state}",
+        )
 
 
 def _already_running(paths: RuntimePaths) -> PreflightError:

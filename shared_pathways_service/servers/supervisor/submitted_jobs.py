@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import platform
 import secrets
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
+
+from filelock import Timeout
 
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.errors import CapacityError, InvalidRequestError, ServiceNotReady
@@ -21,7 +24,12 @@ from shared_pathways_service.events.supervisor import (
     JobSubmitted,
 )
 from shared_pathways_service.protocol import supervisor_pb2 as pb
-from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.job_files import (
+    REWRITE_INTERVAL_S,
+    JobFiles,
+    JobRecord,
+    Replaced,
+)
 from shared_pathways_service.runtime.embedded.job_processes import kill_job_processes
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.glog import glog
@@ -132,9 +140,19 @@ class SubmittedJobs:
             retries=request.retries,
             runtime_dir=str(self._settings.runtime_dir),
             supervisor=identity_of(),
+            host=platform.node(),
             submitted_at=time.time(),
         )
-        if not self._begin(record, lambda: self._files.create(record, request.to_json())):
+        try:
+            is_begun = self._begin(record, lambda: self._files.create(record, request.to_json()))
+        except Replaced:
+            raise NameTaken(f"you have an active job {request.name}, of another machine") from None
+        except Timeout:
+            raise ServiceNotReady(
+                "the services of other machines are just changing the files of your jobs",
+                hint="try again in a moment",
+            ) from None
+        if not is_begun:
             raise ServiceNotReady("the service is ending", hint="start a new service")
         self._files.forget_old()
         self._report(JobSubmitted(tenant=record.name))
@@ -156,11 +174,17 @@ class SubmittedJobs:
                 self._recover(record)
 
     async def keep_house(self) -> None:
-        """Limits the size of outputs until it is cancelled."""
+        """Limits the size of outputs, and shows that jobs are active, until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        written_at = loop.time()
         while True:
             await asyncio.sleep(_HOUSEKEEPING_INTERVAL_S)
             for name in self._active:
                 self._files.keep_small(name)
+            if loop.time() - written_at >= REWRITE_INTERVAL_S:
+                written_at = loop.time()
+                for job in list(self._active.values()):
+                    self._write(job)
 
     async def stop(self) -> None:
         """Ends all processes; their jobs stay active in their files, for a later service."""
@@ -182,7 +206,11 @@ class SubmittedJobs:
 
     def _check_name(self, name: str) -> None:
         known = self._files.read(name)
-        if known is not None and not known.is_ended and known.supervisor.is_alive():
+        if known is not None and known.is_elsewhere:
+            raise NameTaken(
+                f"you have an active job {name} ({known.state}) on another machine, {known.host}"
+            )
+        if known is not None and not known.is_ended and not known.is_orphaned:
             raise NameTaken(f"you have an active job {name} ({known.state})")
         proxy = self._proxies.find(name)
         if proxy is not None and not proxy.is_over:
@@ -214,7 +242,12 @@ class SubmittedJobs:
             retries=record.retries,
         )
         known = dataclasses.replace(
-            record, state=step.state, reason=step.reason, supervisor=identity_of(), runner=None
+            record,
+            state=step.state,
+            reason=step.reason,
+            supervisor=identity_of(),
+            host=platform.node(),
+            runner=None,
         )
         if step.state == "lost":
             self._end(known, step)
@@ -292,10 +325,18 @@ class SubmittedJobs:
 
     def _change(self, job: _Job, **fields: object) -> None:
         job.record = dataclasses.replace(job.record, **fields)  # type: ignore[arg-type]
-        # A full disk must not end a job: its file is then older than its state.
-        with contextlib.suppress(OSError):
-            self._files.write(job.record)
+        self._write(job)
         self._on_change()
+
+    def _write(self, job: _Job) -> None:
+        try:
+            self._files.write(job.record)
+        except OSError as error:
+            # A full disk must not end a job: its file is then older than its state.
+            glog("W", f"the record of the job {job.record.name} is not up to date: {error}")
+        except Replaced:
+            glog("E", f"another job has the name of the job {job.record.name}, which ends")
+            job.ask_end(is_cancelled=True)
 
     def _end(self, record: JobRecord, step: NextStep) -> None:
         ended = dataclasses.replace(
@@ -305,7 +346,7 @@ class SubmittedJobs:
             exit_code=step.exit_code,
             ended_at=time.time(),
         )
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, Replaced):
             self._files.end(ended)
         self._report(
             JobEnded(

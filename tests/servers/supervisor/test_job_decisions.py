@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from harness.processes import DEADLINE_S, ended_process
 from shared_pathways_service.runtime.embedded import job_files, log_directory
-from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord, Replaced
 from shared_pathways_service.runtime.processes import Identity, identity_of
 from shared_pathways_service.servers.supervisor.job_decisions import (
     AttemptEnd,
@@ -92,7 +93,7 @@ def test_a_record_is_read_as_written_and_private(tmp_path: Path) -> None:
     assert not any("hunter2" in path.read_text() for path in kept if path.is_file())
     files.remove("fit")
     assert files.read("fit") is None
-    assert list((tmp_path / "jobs").iterdir()) == []
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == [".lock"]
 
 
 def test_a_record_of_version_1_and_one_of_a_newer_version_are_read(tmp_path: Path) -> None:
@@ -129,9 +130,39 @@ def test_a_record_of_version_1_and_one_of_a_newer_version_are_read(tmp_path: Pat
 
 def test_a_job_is_orphaned_when_its_service_has_ended(tmp_path: Path) -> None:
     assert not record().is_orphaned
-    dead = Identity(pid=os.getpid(), start="earlier")
+    dead = ended_process()
     assert record(supervisor=dead).is_orphaned
     assert not record(supervisor=dead, ended_at=1.0).is_orphaned
+    there = Identity(pid=1, start="another-boot/1")
+    assert not record(supervisor=there).is_orphaned
+    assert record(supervisor=there).is_elsewhere
+    assert not record(supervisor=there, ended_at=1.0).is_elsewhere
+    assert not record(supervisor=dead).is_elsewhere
+
+
+def test_a_record_of_another_job_of_the_name_is_not_overwritten(tmp_path: Path) -> None:
+    files = JobFiles(tmp_path)
+    files.create(record("fit", uid="0a"), {})
+    for write in (files.write, files.end):
+        with pytest.raises(Replaced):
+            write(record("fit", uid="0b", ended_at=1.0))
+    assert [known.uid for known in files.records()] == ["0a"]
+    assert files.request("fit").exists()
+    with pytest.raises(Replaced):
+        files.create(record("fit", uid="0b"), {})
+    files.end(record("fit", uid="0a", ended_at=1.0))
+    files.create(record("fit", uid="0b"), {})
+    assert [known.uid for known in files.records()] == ["0b"]
+
+
+def test_a_record_that_others_removed_is_written_again(tmp_path: Path) -> None:
+    files = JobFiles(tmp_path)
+    known = record("fit")
+    files.create(known, {})
+    shutil.rmtree(tmp_path / "jobs")
+    files.write(known)
+    assert files.records() == [known]
+    assert files.silent_s("fit") < DEADLINE_S
 
 
 def test_old_jobs_and_long_outputs_are_limited(

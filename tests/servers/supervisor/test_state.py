@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import ended_process
 from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.state_file import (
@@ -92,7 +93,7 @@ def test_a_refused_claim_says_how_to_end_the_first(
 
 def test_a_refused_claim_does_not_name_a_service_that_was_killed(paths: RuntimePaths) -> None:
     with claim(paths):
-        killed = dataclasses.replace(state_of(), supervisor=Identity(pid=os.getpid(), start="1"))
+        killed = dataclasses.replace(state_of(), supervisor=ended_process())
         write_state(paths, killed)
         with pytest.raises(PreflightError, match="is just starting or ending"), claim(paths):
             pass
@@ -133,3 +134,31 @@ def test_what_a_killed_service_left_is_taken_down(paths: RuntimePaths) -> None:
             assert innocent.poll() is None
             assert read_state(paths) is None
         assert_clean(paths)
+
+
+def test_a_directory_with_a_service_of_another_machine_is_refused_and_left_as_it_is(
+    paths: RuntimePaths,
+) -> None:
+    there = Identity(pid=os.getpid(), start="another-boot/1", machine="0a1b@far")
+    paths.tenant_token.touch()
+    write_state(paths, dataclasses.replace(state_of(), supervisor=there))
+    with (
+        pytest.raises(PreflightError, match="service of another machine, far") as caught,
+        claim(paths),
+    ):
+        pass
+    assert f"remove {paths.state}" in str(caught.value.hint)
+    assert paths.tenant_token.exists()
+    # (It is not locked afterwards.)
+    paths.state.unlink()
+    with claim(paths):
+        pass
+    assert_clean(paths)
+
+
+def test_a_state_file_of_an_earlier_release_from_before_a_restart_is_removed(
+    paths: RuntimePaths,
+) -> None:
+    write_state(paths, dataclasses.replace(state_of(), supervisor=Identity(pid=1, start="b/1")))
+    with claim(paths):
+        assert read_state(paths) is None

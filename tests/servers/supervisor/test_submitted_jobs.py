@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from harness.deadlines import deadline
-from harness.processes import run_async
+from harness.processes import ended_process, run_async
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.api.requests import Requester
 from shared_pathways_service.errors import InvalidRequestError
@@ -91,8 +91,8 @@ class Place:
         self.runners.put_nowait(runner)
         return runner, None
 
-    def submit(self, **arguments: Any) -> None:
-        request = {"workdir": "/", "environment": {}, "name": "fit", **arguments}
+    def submit(self, name: str = "fit", **arguments: Any) -> None:
+        request = {"workdir": "/", "environment": {}, "name": name, **arguments}
         self.jobs.submit(JobRequest.build(ADA, ["true"], **request))
 
     def is_used(self) -> bool:
@@ -179,7 +179,7 @@ def test_names_and_types_are_checked_before_anything_starts(
 def test_a_later_service_takes_over_what_was_active(
     monkeypatch: pytest.MonkeyPatch, retries: int, had_started: bool, state: str
 ) -> None:
-    dead = Identity(pid=1, start="earlier")
+    dead = ended_process()
 
     async def work(place: Place) -> None:
         record = JobRecord(
@@ -219,11 +219,15 @@ def test_jobs_of_another_service_and_of_a_live_one_are_left_alone(
         other = JobRecord(
             **{**mine.__dict__, "name": "other", "runtime_dir": str(tmp_path)},
         )
-        gone = Identity(pid=1, start="earlier")
-        place.files.create(JobRecord(**{**other.__dict__, "supervisor": gone}), {})
+        place.files.create(JobRecord(**{**other.__dict__, "supervisor": ended_process()}), {})
+        there = Identity(pid=1, start="another-boot/1")
+        elsewhere = {**mine.__dict__, "name": "elsewhere", "supervisor": there, "host": "far"}
+        place.files.create(JobRecord(**elsewhere), {})
         before = place.files.records()
         place.jobs.recover()
         assert place.files.records() == before
+        with pytest.raises(NameTaken, match="on another machine, far"):
+            place.submit("elsewhere")
 
     at_place(monkeypatch, work)
 

@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
-from shared_pathways_service.agent.journal import Entry
+from shared_pathways_service.agent.journal import (
+    SILENT_S,
+    Entry,
+    Journal,
+    journal_directory,
+)
 from shared_pathways_service.agent.request import user_name
 from shared_pathways_service.cli.commands.sessions.reap import why_not_reaped
 from shared_pathways_service.cli.display.output import AsJson, print_aside, print_json, print_line
@@ -83,18 +88,39 @@ def delete(
 
 
 def _forget(settings: Settings, name: str, entry: Entry | None) -> None:
-    if entry is None or not entry.abandoned:
+    if entry is None or (why := _why_not_forgotten(settings, entry)):
         # (A live program or agent would write the entry again.)
-        why = f"process {entry.owner.pid} or its agent still runs" if entry else "there is none"
+        why = why if entry else "there is none"
         raise InvalidRequestError(
             "--forget", name, "a connection of yours whose program has ended", hint=why
         )
     forget_entry(settings, entry)
 
 
+def _why_not_forgotten(settings: Settings, entry: Entry) -> str:
+    if not entry.is_elsewhere:
+        return "" if entry.abandoned else f"process {entry.owner.pid} or its agent still runs"
+    silent_s = Journal(journal_directory(settings)).silent_s(entry.session)
+    if silent_s >= SILENT_S:
+        return ""
+    return f"its agent on {entry.host or 'another machine'} was active {silent_s:.0f} s ago"
+
+
 def _delete_own(settings: Settings, entry: Entry, *, yes: bool) -> bool:
-    if entry.owner.is_alive() and not yes:
-        _confirm(f"{entry.name} is in use by process {entry.owner.pid}, which would lose its work")
+    owner, host = f"process {entry.owner.pid}", entry.host or "another machine"
+    if entry.is_elsewhere:
+        owner += f" on {host}"
+        if entry.home.name == "embedded":
+            raise InvalidRequestError(
+                "NAME",
+                entry.name,
+                "a connection of this machine",
+                message=f"{entry.name} is a connection to the embedded service of {host}",
+                hint=f"run `sps delete {entry.name}` there; if {host} is gone for good, "
+                "--forget strikes it off the list",
+            )
+    if not entry.owner.has_ended() and not yes:
+        _confirm(f"{entry.name} is in use by {owner}, which would lose its work")
     left = clean_up_entries(settings, [entry])
     if left is not None:
         raise left

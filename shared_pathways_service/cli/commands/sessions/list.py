@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -42,8 +41,9 @@ class ListedConnection:
 
     Attributes:
       slices: Slices by instance type; null if the service's first type was requested.
-      state: The session's phase; ``orphaned`` if its agent has ended and its owner has not. For
-        other users' proxies, as in `KnownProxy`; for jobs without a connection, as in `JobStatus`.
+      state: The session's phase, on another machine the last one that it wrote; ``orphaned`` if
+        its agent has ended and its owner has not. For other users' proxies, as in `KnownProxy`; for
+        jobs without a connection, as in `JobStatus`.
       pid: The owner's process, on `host`.
       link: The resumable link to the proxy: `LinkView` with times as RFC 3339; null: it is not
         resumable, was not lost yet, or its agent is on another machine.
@@ -73,7 +73,7 @@ class ListedConnection:
             namespace=entry.namespace or None,
             service=entry.service or None,
             slices=dict(Counter(entry.slices)) or None,
-            state=entry.state if entry.agent.is_alive() else "orphaned",
+            state="orphaned" if entry.agent.has_ended() else entry.state,
             since=entry.since,
             host=entry.host or None,
             pid=entry.owner.pid,
@@ -109,7 +109,7 @@ class ListedConnection:
             slices=dict(job.slices) or None,
             state=job.state,
             since=job.submitted,
-            host=platform.node() if job.home == "embedded" else None,
+            host=job.host or None,
             pid=None,
             user=user_name(),
             link=None,
