@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-from filelock import AsyncFileLock, FileLock, Timeout
+from filelock import AsyncFileLock, Timeout
 
 from shared_pathways_service import constants
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
@@ -26,6 +26,7 @@ from shared_pathways_service.rmclient.channels import LOCAL_CHANNEL
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
+from shared_pathways_service.runtime.embedded.service_lock import ServiceLock
 from shared_pathways_service.runtime.embedded.state_file import (
     ServiceState,
     check_not_elsewhere,
@@ -205,11 +206,13 @@ def _paths(settings: Settings) -> RuntimePaths:
 
 
 def _none_runs(paths: RuntimePaths) -> bool:
+    lock = ServiceLock(paths)
     try:
-        with FileLock(paths.service_lock, mode=0o600, timeout=0):
-            return True
+        lock.acquire(0.0)
     except Timeout:
         return False
+    lock.release()
+    return True
 
 
 def _hung(paths: RuntimePaths) -> ServiceNotReady:

@@ -15,7 +15,7 @@ from typing import cast
 
 import grpc
 import grpc.aio
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from shared_pathways_service.api.job_requests import JobRequest, JobState, JobStatus
 from shared_pathways_service.api.validation import DNS_LABEL_LIMIT, check_dns_label
@@ -36,7 +36,7 @@ from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.job_files import SILENT_S, JobFiles, JobRecord
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
-from shared_pathways_service.runtime.file_failures import explained
+from shared_pathways_service.runtime.embedded.service_lock import ServiceLock
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["EmbeddedJobs"]
@@ -84,7 +84,15 @@ class EmbeddedJobs:
         elif not record.is_ended:
             run_in_own_loop(self._cancel(name))
             self._cancel_orphan(name)
-        return self.job(name)
+        status = self.job(name)
+        if status.is_active and not record.is_ended:
+            raise ServiceNotReady(
+                f"the job {name} still runs: its service, process {record.supervisor.pid}, is not "
+                f"in {self._settings.runtime_dir}",
+                hint=f"run `sps cancel {name}` with the SPS_RUNTIME_DIR of that service "
+                f"({record.runtime_dir}), or end it: `kill {record.supervisor.pid}`",
+            )
+        return status
 
     def delete(self, name: str) -> None:
         """Removes the files of a job."""
@@ -181,18 +189,19 @@ class EmbeddedJobs:
         record = self._files.read(name)
         if record is None or not record.is_orphaned:
             return
-        lock = RuntimePaths(self._settings.runtime_dir).service_lock
-        lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = private_directory(self._settings.runtime_dir, "SPS_RUNTIME_DIR")
+        lock = ServiceLock(RuntimePaths(directory))
         try:
-            with contextlib.ExitStack() as stack:
-                with explained(lock.parent, "SPS_RUNTIME_DIR"):
-                    stack.enter_context(FileLock(lock, mode=0o600, timeout=0))
-                now = time.time()
-                self._files.end(dataclasses.replace(record, state="cancelled", ended_at=now))
+            lock.acquire(0.0)
         except Timeout:
             raise ServiceNotReady(
                 "the service is just starting or ending", hint="try again in a moment"
             ) from None
+        try:
+            now = time.time()
+            self._files.end(dataclasses.replace(record, state="cancelled", ended_at=now))
+        finally:
+            lock.release()
 
     def _cancel_elsewhere(self, record: JobRecord) -> None:
         """Ends a job whose service was on another machine, which has been silent for long."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
-from shared_pathways_service.runtime.file_failures import explained
+from shared_pathways_service.runtime.embedded.service_lock import ServiceLock
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, Life, signal_process
 
@@ -109,22 +109,22 @@ def kill_children(paths: RuntimePaths, pids: Collection[int]) -> int:
 
 
 @contextlib.contextmanager
-def claim(paths: RuntimePaths) -> Iterator[None]:
+def claim(paths: RuntimePaths) -> Iterator[ServiceLock]:
     """Makes this process the only service of the directory for the block, after cleaning up."""
-    # The system releases the lock when this process ends, in any way.
-    lock = FileLock(paths.service_lock, mode=0o600)
+    lock = ServiceLock(paths)
     try:
-        with explained(paths.directory, "SPS_RUNTIME_DIR"):
-            lock.acquire(timeout=timeouts.SERVICE_LOCK.s)
+        lock.acquire(timeouts.SERVICE_LOCK.s)
     except Timeout:
         raise _already_running(paths) from None
     try:
         check_not_elsewhere(paths, read_state(paths))
         try:
             _clean_up(paths)
-            yield
+            yield lock
         finally:
-            _remove(paths.leftovers())
+            # (What is in a directory that replaced ours is another service's.)
+            if not lock.is_lost():
+                _remove(paths.leftovers())
     finally:
         lock.release()
 

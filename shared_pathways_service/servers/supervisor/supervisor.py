@@ -40,6 +40,7 @@ from shared_pathways_service.servers.supervisor.manager_link import ManagerLink
 from shared_pathways_service.servers.supervisor.occupancy import Occupancy
 from shared_pathways_service.servers.supervisor.proxies import Proxies
 from shared_pathways_service.servers.supervisor.service import SupervisorService
+from shared_pathways_service.servers.supervisor.service_directory import ServiceDirectory
 from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
 from shared_pathways_service.servers.supervisor.standby import StandbyPool
 from shared_pathways_service.servers.supervisor.submitted_jobs import SubmittedJobs
@@ -65,6 +66,7 @@ class Supervisor:
         self._paths = RuntimePaths(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"))
         self._address = f"unix:{self._paths.supervisor_socket}"
         self._token = secrets.token_urlsafe(32)
+        self._directory = ServiceDirectory(self._paths, self._token)
         self._loop = asyncio.get_running_loop()
         self._stop_asked = asyncio.Event()
         self._changed = asyncio.Event()
@@ -117,10 +119,7 @@ class Supervisor:
           PreflightError: Another service of this user runs, or this one cannot be started.
         """
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(state_file.claim(self._paths))
-            state_file.write_private(self._paths.token, self._token.encode())
-            tenants = secrets.token_urlsafe(32)
-            state_file.write_private(self._paths.tenant_token, tenants.encode())
+            stack.enter_context(self._directory.claimed())
             self._logs.create()
             stack.callback(self._shared_memory.close)
             self._shared_memory.create()
@@ -133,6 +132,7 @@ class Supervisor:
             stack.push_async_callback(self._jobs.stop)
             self._background.start(self._end_when_idle())
             self._background.start(self._keep_house())
+            self._background.start(self._end_without_directory())
             self._background.start(self._jobs.keep_house())
             self._background.start(self._manager.follow(self._on_event))
             await self._wait_for_resource_manager()
@@ -259,6 +259,10 @@ class Supervisor:
             await asyncio.sleep(_HOUSEKEEPING_INTERVAL_S)
             self._logs.keep_small()
 
+    async def _end_without_directory(self) -> None:
+        what = await self._directory.lost(write_state=self._write_state)
+        self.stop(f"{what} was removed or replaced")
+
     def _welcome(self) -> pb.JoinReply:
         return pb.JoinReply(
             version=__version__,
@@ -280,6 +284,8 @@ class Supervisor:
     def _on_change(self) -> None:
         """Called when a process or a user is added or removed."""
         self._changed.set()
+        if self._directory.is_lost():
+            return  # it may be another service's
         try:
             self._write_state()
         except OSError as error:
