@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
+from shared_pathways_service.cli.display.output import print_line, print_note
 from shared_pathways_service.cli.display.serve_display import (
     Display,
     JsonLines,
@@ -19,6 +21,7 @@ from shared_pathways_service.cli.errors import INTERRUPTED, TERMINATED
 from shared_pathways_service.cli.options.option_groups import takes_options
 from shared_pathways_service.cli.options.policy_options import Policies, takes_policies
 from shared_pathways_service.cli.options.serve_options import ServeOptions
+from shared_pathways_service.cli.user_unit import UNIT, write_unit
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.settings import Settings
@@ -33,6 +36,14 @@ _EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 @takes_options("options", ServeOptions)
 def serve(
     *,
+    install: Annotated[
+        bool,
+        typer.Option(
+            "--install",
+            help="Do not run it, but write a unit with these options for your systemd, which "
+            "starts the service with the machine and keeps it when you log out.",
+        ),
+    ] = False,
     options: ServeOptions,
     policies: Policies,
 ) -> None:
@@ -45,11 +56,23 @@ def serve(
     signal kills the processes.
     """
     supervisor_options = options.for_supervisor(policies)
+    if install:
+        _install()
+        return
     descriptors.raise_limit()
     descriptors.check_limit()
     display = _display(as_json=options.as_json)
     display.introduce(banner(dict(supervisor_options.slices), options.spares))
     raise typer.Exit(asyncio.run(_serve(supervisor_options, Settings.load(), display)))
+
+
+def _install() -> None:
+    path = write_unit([word for word in sys.argv[1:] if word != "--install"])
+    print_line(f"wrote {path}")
+    print_note(
+        f"start it now and with each login: `systemctl --user daemon-reload`, then "
+        f"`systemctl --user enable --now {UNIT}`; also without a login: `loginctl enable-linger`"
+    )
 
 
 def _display(*, as_json: bool) -> Display:

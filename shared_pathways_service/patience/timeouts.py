@@ -174,6 +174,9 @@ KILLED_PROCESSES = Timeout(10.0)
 #: A lock that a client which checks it holds for a moment.
 SERVICE_LOCK = Timeout(0.5)
 
+#: The system's answer about logouts.
+LOGIND = Timeout(2.0)
+
 # ---- Homes: clusters and pods
 #: The checks before a job is submitted.
 CLUSTER_CHECKS = Timeout(60.0)

@@ -1,7 +1,7 @@
 """Loads settings: from an argument, its ``SPS_…`` variable, the profile, or the default.
 
 A profile is a table ``[profiles.NAME]`` of the TOML file ``SPS_CONFIG``; the profile ``default`` is
-used unless another is named. Directories come from platformdirs, except the runtime directory. Only
+used unless another is named. Default directories are in `user_directories`. Only
 `private_directory` creates any.
 
 A plain dataclass on purpose: every connect() imports this module, and the usual settings library
@@ -10,22 +10,16 @@ takes a third of a second to import.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
 import os
 import stat
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from shared_pathways_service.constants import COMPILE_CACHE_BYTES, LINK_IMAGE, PROXY_DEADLINE_S
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
-from shared_pathways_service.runtime.processes import container_key
 from shared_pathways_service.runtime.setting_readers import (
     LogFormat,
     check_patience,
@@ -39,16 +33,16 @@ from shared_pathways_service.runtime.setting_readers import (
     read_path_or_none,
     read_port,
 )
+from shared_pathways_service.runtime.user_directories import (
+    config_file,
+    container_part,
+    default_home_directory,
+    default_runtime_directory,
+    of_container,
+    unfit_for_sockets,
+)
 
-__all__ = ["RUNTIME_DIR_LIMIT", "Settings", "private_directory"]
-
-_log = logging.getLogger(__name__)
-
-_APP = "shared-pathways-service"
-
-#: Bytes of the runtime directory's path: a socket's name in it has up to 20 bytes, and the whole
-#: path must fit the smallest system limit (103 bytes, macOS).
-RUNTIME_DIR_LIMIT = 82
+__all__ = ["Settings", "private_directory"]
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -125,7 +119,7 @@ class Settings:
         given = {name: value for name, value in arguments.items() if value is not None}
         variables = {n: environ[_variable(n)] for n in _READERS if environ.get(_variable(n))}
         config = read_path(
-            "config", given.get("config") or variables.get("config") or _config_file()
+            "config", given.get("config") or variables.get("config") or config_file()
         )
         wanted = profile or environ.get("SPS_PROFILE") or None
         used, table = _profile(config, wanted, "profile" if profile else "SPS_PROFILE")
@@ -137,9 +131,11 @@ class Settings:
                 values[name] = read(_variable(name), variables[name])
             elif name in table:
                 values[name] = read(f"profiles.{used}.{name}", table[name])
-        _fill_in(values)
+        for name in ("state_dir", "cache_dir"):
+            if name not in values:
+                values[name] = default_home_directory(name, _variable(name))
         if "runtime_dir" not in values:
-            values["runtime_dir"] = _default_runtime_dir(environ)
+            values["runtime_dir"] = default_runtime_directory()
         return cls(**values)
 
 
@@ -157,7 +153,7 @@ def private_directory(path: Path, field: str) -> Path:
       AccessDenied: It belongs to another user, or others can access it.
       InvalidRequestError: It cannot be created, or is not a directory.
     """
-    if path.name == _container_part():
+    if path.name == container_part():
         # Whoever owns the directory above could replace it.
         private_directory(path.parent, field)
     try:
@@ -189,8 +185,8 @@ def _open_to_others(path: Path, what: str, hint: str) -> AccessDenied:
 
 
 def _runtime_dir(field: str, value: object) -> Path:
-    path = _of_container(read_path(field, value))
-    if problem := _unfit(path):
+    path = of_container(read_path(field, value))
+    if problem := unfit_for_sockets(path):
         raise InvalidRequestError(field, str(path), f"a directory whose path is {problem}")
     return path
 
@@ -212,74 +208,11 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
 }
 
 
-_HOME_DIRECTORIES: dict[str, Callable[[str], Path]] = {
-    "state_dir": platformdirs.user_state_path,
-    "cache_dir": platformdirs.user_cache_path,
-}
-
-
 def _variable(name: str) -> str:
     return f"SPS_{name.upper()}"
 
 
 # ---- files and profiles
-
-
-def _config_file() -> Path:
-    directory = _in_home(platformdirs.user_config_path)
-    # (Not a file in a directory that others could have created.)
-    return Path(os.devnull) if directory is None else directory / "config.toml"
-
-
-def _fill_in(values: dict[str, Any]) -> None:
-    """Adds platformdirs' directories, or temporary ones that stand in for them.
-
-    A user may have no home, or one that cannot be written: an id without an entry in the system's
-    list of users, as clusters give containers, or a file system that is mounted for reading only.
-    """
-    for name, usual in _HOME_DIRECTORIES.items():
-        if name in values:
-            continue
-        path = _in_home(usual)
-        if path is not None and _can_write(path):
-            values[name] = path
-        else:
-            part = name.removesuffix("_dir")
-            values[name] = Path(tempfile.gettempdir()) / f"sps-{os.getuid()}-{part}"
-            why = f"{path} cannot be written" if path else f"user {os.getuid()} has no home"
-            _tell_of(why, values[name], _variable(name))
-
-
-#: What this process has told its user: one line is enough.
-_told: set[str] = set()
-
-
-def _tell_of(why: str, temporary: Path, variable: str) -> None:
-    if not _told:
-        _told.add(why)
-        _log.warning(
-            "%s: %s is used instead, and may be lost (%s names another directory)",
-            why,
-            temporary,
-            variable,
-        )
-
-
-def _in_home(usual: Callable[[str], Path]) -> Path | None:
-    """Returns one of platformdirs' directories; None: the user has no home.
-
-    Then platformdirs raises, or (older versions) returns a path with a ``~``.
-    """
-    with contextlib.suppress(RuntimeError):
-        if (path := usual(_APP)).is_absolute():
-            return path
-    return None
-
-
-def _can_write(path: Path) -> bool:
-    """Whether a directory can be written, or created if it does not exist."""
-    there = next(parent for parent in (path, *path.parents) if parent.exists())
-    return os.access(there, os.W_OK | os.X_OK)
 
 
 def _profile(
@@ -312,54 +245,3 @@ def _profile(
             f"profiles.{name}.{unknown[0]}", table[unknown[0]], f"one of the settings {known}"
         )
     return name, table
-
-
-def _unfit(path: Path) -> str:
-    """Returns which requirement of sockets a directory's path violates; empty: none."""
-    text = str(path)
-    if len(os.fsencode(text)) > RUNTIME_DIR_LIMIT:
-        return f"at most {RUNTIME_DIR_LIMIT} bytes long, as paths of sockets are limited"
-    if text != text.lower():
-        return "lower case, as JAX lower-cases the addresses of proxies"
-    return ""
-
-
-def _default_runtime_dir(environ: Mapping[str, str]) -> Path:
-    """Returns the first suitable directory, which is the same for every process of this user.
-
-    Not platformdirs': without a private directory it warns and uses one that we would refuse.
-    """
-    user = os.getuid()
-    of_session = Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
-    wanted = [Path(tempfile.gettempdir()) / f"sps-{user}", Path(f"/tmp/sps-{user}")]  # noqa: S108 - checked on use
-    if _is_private(of_session):
-        wanted.insert(0, of_session / _APP)
-    for path in map(_of_container, wanted):
-        if not _unfit(path):
-            return path
-    raise InvalidRequestError(
-        "SPS_RUNTIME_DIR", None, "a directory: no default directory has a short path"
-    )
-
-
-def _of_container(path: Path) -> Path:
-    """Returns a container's own part of a runtime directory, which others may share with it.
-
-    From a container, the processes of the others cannot be seen, nor be joined by their ids.
-    """
-    own = _container_part()
-    return path if own in ("", path.name) else path / own
-
-
-def _container_part() -> str:
-    key = container_key()
-    return key and f"container-{key}"
-
-
-def _is_private(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return ours and not status.st_mode & _OTHERS

@@ -149,11 +149,12 @@ def settings_text() -> str:
 
 
 _DIRECTORIES = {
-    "runtime_dir": "`$XDG_RUNTIME_DIR/shared-pathways-service`, or `sps-UID` in the temporary "
-    "directory",
+    "runtime_dir": "`/tmp/sps-UID`; if that cannot be written, in the temporary directory",
     "state_dir": "the system's directory for a user's state, mostly "
-    "`~/.local/state/shared-pathways-service`",
-    "cache_dir": "mostly `~/.cache/shared-pathways-service`",
+    "`~/.local/state/shared-pathways-service`; if that cannot be written, `sps-UID-state` in the "
+    "temporary directory",
+    "cache_dir": "mostly `~/.cache/shared-pathways-service`; if that cannot be written, "
+    "`sps-UID-cache` in the temporary directory",
     "config": "mostly `~/.config/shared-pathways-service/config.toml`",
 }
 

@@ -74,7 +74,7 @@ def test_a_service_without_its_directory_ends_and_has_no_second_one_beside_it(
 
 
 def test_small_files_that_a_cleaner_removed_are_written_again(paths: RuntimePaths) -> None:
-    with embedded() as service:
+    with embedded():
         for path in (paths.state, paths.token, paths.tenant_token):
             path.unlink()
         for path in (paths.state, paths.token, paths.tenant_token):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
-from shared_pathways_service.runtime import settings as settings_module
-from shared_pathways_service.runtime.settings import RUNTIME_DIR_LIMIT, Settings, private_directory
+from shared_pathways_service.runtime import user_directories
+from shared_pathways_service.runtime.settings import Settings, private_directory
+from shared_pathways_service.runtime.user_directories import RUNTIME_DIR_LIMIT, of_container
 
 CONFIG = """
 [profiles.default]
@@ -60,18 +61,54 @@ def test_directories_of_the_platform_without_any_setting(tmp_path: Path) -> None
     assert len(runtime) <= RUNTIME_DIR_LIMIT
 
 
-def test_a_platform_path_that_does_not_do_is_replaced_by_a_private_one(
+def test_the_runtime_directory_does_not_depend_on_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_directories: Path
 ) -> None:
     monkeypatch.delenv("SPS_RUNTIME_DIR")
-    opened = tmp_path / "opened"
-    for unfit in (tmp_path / "missing", opened, tmp_path / "UPPER", tmp_path / ("long" * 30)):
-        if unfit.name != "missing":
-            unfit.mkdir(mode=0o755 if unfit is opened else 0o700)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(unfit))
-        assert Settings.load().runtime_dir.name == f"sps-{os.getuid()}"
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(own_directories))
-    assert Settings.load().runtime_dir.parent == own_directories
+    expected = of_container(Path(f"/tmp/sps-{os.getuid()}"))
+    # (Slurm gives each job a temporary directory, and a login has the system's for the session.)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for session in ("", str(own_directories)):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", session)
+        assert Settings.load().runtime_dir == expected
+
+
+def test_where_no_directory_is_common_a_temporary_one_is_used(
+    monkeypatch: pytest.MonkeyPatch, own_directories: Path
+) -> None:
+    monkeypatch.delenv("SPS_RUNTIME_DIR")
+    monkeypatch.setattr("os.access", lambda path, _mode: Path(path) != Path("/tmp"))
+    for directory, is_fit in (
+        (own_directories, True),
+        (own_directories / "UPPER", False),
+        (own_directories / ("long" * 30), False),
+    ):
+        monkeypatch.setattr("tempfile.tempdir", str(directory))
+        if is_fit:
+            expected = of_container(directory / f"sps-{os.getuid()}")
+            assert Settings.load().runtime_dir == expected
+        else:
+            with pytest.raises(InvalidRequestError, match="no default directory has a short path"):
+                Settings.load()
+
+
+def test_a_container_has_a_part_of_its_own_in_a_directory_that_only_its_user_enters(
+    monkeypatch: pytest.MonkeyPatch, own_directories: Path
+) -> None:
+    monkeypatch.setattr(user_directories, "container_key", lambda: "0a1b2c3d")
+    given = own_directories / "run"
+    settings = Settings.load(environ={"SPS_RUNTIME_DIR": str(given)})
+    assert settings.runtime_dir == given / "container-0a1b2c3d"
+    # (Its processes get the whole path.)
+    again = Settings.load(environ={"SPS_RUNTIME_DIR": str(settings.runtime_dir)})
+    assert again.runtime_dir == settings.runtime_dir
+    given.mkdir(mode=0o755)
+    given.chmod(0o755)
+    with pytest.raises(AccessDenied, match=f"{given} can be accessed by other users"):
+        private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
+    given.chmod(0o700)
+    made = private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR")
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(
@@ -153,7 +190,7 @@ def test_the_proxys_token_is_not_taken_for_the_services(config: Path) -> None:
 
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_module, "_told", set())
+    monkeypatch.setattr(user_directories, "_told", set())
 
 
 def test_a_user_without_a_home_has_private_directories_and_is_told_once(

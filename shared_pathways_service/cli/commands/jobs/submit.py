@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
+from shared_pathways_service.cli.display.output import AsJson, print_json, print_line, print_note
 from shared_pathways_service.cli.display.step_display import showing_progress
 from shared_pathways_service.cli.lookups.jobs_of_place import job_home_of
+from shared_pathways_service.cli.lookups.logouts import logout_note
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.cli.options.run_options import RunOptions
 from shared_pathways_service.cli.options.submit_options import (
@@ -64,6 +65,8 @@ def submit(
     )
     with showing_progress() as tell:
         home.submit(request, tell)
+    if home.name == "embedded" and (note := logout_note()):
+        print_note(note)
     if as_json:
         print_json({"name": request.name})
     else:

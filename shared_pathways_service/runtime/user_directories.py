@@ -1,0 +1,126 @@
+"""The default directories of a user, and the part of a runtime directory that a container has."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import platformdirs
+
+from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.runtime.processes import container_key
+
+__all__ = [
+    "RUNTIME_DIR_LIMIT",
+    "config_file",
+    "container_part",
+    "default_home_directory",
+    "default_runtime_directory",
+    "of_container",
+    "unfit_for_sockets",
+]
+
+_log = logging.getLogger(__name__)
+
+_APP = "shared-pathways-service"
+#: Bytes of the runtime directory's path: a socket's name in it has up to 20 bytes, and the whole
+#: path must fit the smallest system limit (103 bytes, macOS).
+RUNTIME_DIR_LIMIT = 82
+_HOME_DIRECTORIES: Mapping[str, Callable[[str], Path]] = {
+    "state_dir": platformdirs.user_state_path,
+    "cache_dir": platformdirs.user_cache_path,
+}
+#: What this process has told its user: one line is enough.
+_told: set[str] = set()
+
+
+def config_file() -> Path:
+    """Returns the default configuration file, which need not exist."""
+    directory = _in_home(platformdirs.user_config_path)
+    # (Not a file in a directory that others could have created.)
+    return Path(os.devnull) if directory is None else directory / "config.toml"
+
+
+def default_home_directory(name: str, variable: str) -> Path:
+    """Returns platformdirs' ``state_dir`` or ``cache_dir``, or a temporary one in its place.
+
+    A user may have no home, or one that cannot be written: an id without an entry in the system's
+    list of users, as clusters give containers, or a file system that is mounted for reading only.
+    """
+    path = _in_home(_HOME_DIRECTORIES[name])
+    if path is not None and _can_write(path):
+        return path
+    temporary = Path(tempfile.gettempdir()) / f"sps-{os.getuid()}-{name.removesuffix('_dir')}"
+    if not _told:
+        why = f"user {os.getuid()} has no home" if path is None else f"{path} cannot be written"
+        _told.add(why)
+        _log.warning(
+            "%s: %s is used instead, and may be lost (%s names another directory)",
+            why,
+            temporary,
+            variable,
+        )
+    return temporary
+
+
+def default_runtime_directory() -> Path:
+    """Returns a directory for sockets that is the same for every process of this user.
+
+    As tmux and screen do, not the system's directory of a session (`XDG_RUNTIME_DIR`): it goes with
+    the user's last session, and services and jobs go on. Nor one that depends on a variable, which
+    not all processes have: a user has one service on a machine.
+    """
+    parents = [Path("/tmp"), Path(tempfile.gettempdir())]  # noqa: S108 - checked on use
+    for parent in filter(_can_write, parents):
+        path = of_container(parent / f"sps-{os.getuid()}")
+        if not unfit_for_sockets(path):
+            return path
+    raise InvalidRequestError(
+        "SPS_RUNTIME_DIR", None, "a directory: no default directory has a short path"
+    )
+
+
+def of_container(path: Path) -> Path:
+    """Returns a container's own part of a runtime directory, which others may share with it.
+
+    From a container, the processes of the others cannot be seen, nor be joined by their ids.
+    """
+    own = container_part()
+    return path if own in ("", path.name) else path / own
+
+
+def container_part() -> str:
+    """Returns the name of this container's part of a runtime directory; empty outside of one."""
+    key = container_key()
+    return key and f"container-{key}"
+
+
+def unfit_for_sockets(path: Path) -> str:
+    """Returns which requirement of sockets a directory's path violates; empty: none."""
+    text = str(path)
+    if len(os.fsencode(text)) > RUNTIME_DIR_LIMIT:
+        return f"at most {RUNTIME_DIR_LIMIT} bytes long, as paths of sockets are limited"
+    if text != text.lower():
+        return "lower case, as JAX lower-cases the addresses of proxies"
+    return ""
+
+
+def _in_home(usual: Callable[[str], Path]) -> Path | None:
+    """Returns one of platformdirs' directories; None: the user has no home.
+
+    Then platformdirs raises, or (older versions) returns a path with a ``~``.
+    """
+    with contextlib.suppress(RuntimeError):
+        if (path := usual(_APP)).is_absolute():
+            return path
+    return None
+
+
+def _can_write(path: Path) -> bool:
+    """Whether a directory can be written, or created if it does not exist."""
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    return os.access(there, os.W_OK | os.X_OK)
