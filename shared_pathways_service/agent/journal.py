@@ -23,7 +23,7 @@ from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.session.link_view import LinkView
 
 __all__ = [
-    "SILENT_S",
+    "SILENT_AGE_S",
     "TOUCH_INTERVAL_S",
     "Entry",
     "Journal",
@@ -34,7 +34,7 @@ __all__ = [
 #: Seconds between two touches of an entry, and after which an agent elsewhere has been silent for
 #: so long that its user may strike its entry off.
 TOUCH_INTERVAL_S = 60.0
-SILENT_S = 900.0
+SILENT_AGE_S = 900.0
 
 _VERSION = 1
 _SUFFIX = ".json"

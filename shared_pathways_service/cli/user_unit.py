@@ -16,7 +16,7 @@ __all__ = ["UNIT", "unit_path", "unit_text", "write_unit"]
 
 UNIT: Final = "shared-pathways-service.service"
 #: Variables of this shell alone: the token of a proxy, and marks of other programs' runs.
-_NOT_KEPT: Final = ("SPS_TOKEN_FILE", "SPS_JOB_", "SPS_TEST_", "SPS_ENVIRONMENT")
+_NOT_KEPT: Final = ("SPS_TOKEN_FILE", "SPS_JOB_", "SPS_TEST_")
 _UNIT: Final = """\
 # Written by `sps serve --install`, which replaces it.
 [Unit]

@@ -83,7 +83,7 @@ _NODE_REASONS: Final = ("DeletionByTaintManager", "DeletionByPodGC")
 _SIGNALS: Final = range(128 + 1, 128 + 65)
 #: Seconds after a start within which a crash is one of the start. A container without a readiness
 #: probe is ready for that short time, again after each restart.
-_SETTLED_S: Final = 10.0
+_SETTLED_AGE_S: Final = 10.0
 #: Lines of a crashed container's log that fit into one message.
 _LAST_LINES: Final = 3
 _LAST_CHARACTERS: Final = 400
@@ -233,11 +233,11 @@ def _unsettled(status: Mapping[str, Any], now: float) -> PodState | None:
         return None
     began, ended = seconds_of(last.get("startedAt")), seconds_of(last.get("finishedAt"))
     runs_since = seconds_of(((status.get("state") or {}).get("running") or {}).get("startedAt"))
-    if began is None or ended is None or runs_since is None or ended - began > _SETTLED_S:
+    if began is None or ended is None or runs_since is None or ended - began > _SETTLED_AGE_S:
         return None
     # (A negative age shows that our clock is slow, and says nothing.)
     age_s = now - runs_since
-    return _crashing(status, _SETTLED_S - age_s) if 0 <= age_s < _SETTLED_S else None
+    return _crashing(status, _SETTLED_AGE_S - age_s) if 0 <= age_s < _SETTLED_AGE_S else None
 
 
 def _unscheduled(pod: Mapping[str, Any]) -> PodState | None:

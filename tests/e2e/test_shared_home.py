@@ -17,7 +17,7 @@ from harness.embedded import KIND, journal
 from harness.machines import Machine, is_possible, machine
 from harness.processes import DEADLINE_S, REPOSITORY
 from harness.programs import program
-from shared_pathways_service.agent.journal import SILENT_S
+from shared_pathways_service.agent.journal import SILENT_AGE_S
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
 from shared_pathways_service.runtime.settings import Settings
 
@@ -82,7 +82,7 @@ def listed_on(place: Machine, name: str) -> dict[str, Any]:
 
 
 def make_silent(path: Path) -> None:
-    long_ago = path.stat().st_mtime - SILENT_S - 1.0
+    long_ago = path.stat().st_mtime - SILENT_AGE_S - 1.0
     os.utime(path, (long_ago, long_ago))
 
 

@@ -33,7 +33,7 @@ from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
-from shared_pathways_service.runtime.embedded.job_files import SILENT_S, JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.job_files import SILENT_AGE_S, JobFiles, JobRecord
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
 from shared_pathways_service.runtime.embedded.service_lock import ServiceLock
@@ -207,7 +207,7 @@ class EmbeddedJobs:
         """Ends a job whose service was on another machine, which has been silent for long."""
         name, silent_s = record.name, self._files.silent_s(record.name)
         where = record.host or "another machine"
-        if silent_s < SILENT_S:
+        if silent_s < SILENT_AGE_S:
             raise ServiceNotReady(
                 f"the job {name} belongs to the service of {where}, which showed that it runs "
                 f"{silent_s:.0f} s ago",

@@ -27,7 +27,7 @@ from shared_pathways_service.runtime.embedded.state_file import write_private
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, Life
 
-__all__ = ["SILENT_S", "REWRITE_INTERVAL_S", "JobFiles", "JobRecord", "Replaced"]
+__all__ = ["SILENT_AGE_S", "REWRITE_INTERVAL_S", "JobFiles", "JobRecord", "Replaced"]
 
 _VERSION = 1
 #: Limits: ended jobs that are kept, and for how many seconds.
@@ -40,7 +40,7 @@ OLDER_KEPT = 16 << 20
 #: Seconds after which its service writes the record of an active job again, and after which a
 #: service elsewhere has been silent for so long that its user may end the job here.
 REWRITE_INTERVAL_S = 60.0
-SILENT_S = 900.0
+SILENT_AGE_S = 900.0
 
 
 class Replaced(Exception):  # noqa: N818 - what has happened

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shared_pathways_service.agent.journal import (
-    SILENT_S,
+    SILENT_AGE_S,
     Entry,
     Journal,
     journal_directory,
@@ -101,7 +101,7 @@ def _why_not_forgotten(settings: Settings, entry: Entry) -> str:
     if not entry.is_elsewhere:
         return "" if entry.abandoned else f"process {entry.owner.pid} or its agent still runs"
     silent_s = Journal(journal_directory(settings)).silent_s(entry.session)
-    if silent_s >= SILENT_S:
+    if silent_s >= SILENT_AGE_S:
         return ""
     return f"its agent on {entry.host or 'another machine'} was active {silent_s:.0f} s ago"
 

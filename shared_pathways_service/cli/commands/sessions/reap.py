@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from shared_pathways_service.agent.journal import (
-    SILENT_S,
+    SILENT_AGE_S,
     Entry,
     Journal,
     journal_directory,
@@ -135,7 +135,7 @@ def _reap_elsewhere(
         silent_s = journal.silent_s(entry.session)
         where = entry.host or "another machine"
         outcome, reason = "kept", f"{where} was active {silent_s:.0f} s ago"
-        if silent_s >= SILENT_S:
+        if silent_s >= SILENT_AGE_S:
             outcome = "would be deleted" if dry_run else "deleted"
             reason = f"{where} has been silent for {silent_s / 60:.0f} minutes"
             if not dry_run:
