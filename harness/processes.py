@@ -251,6 +251,7 @@ class Service:
     def start_rm(self, *flags: str) -> ServerProcess:
         """Starts the resource manager, again after it ended."""
         module = "shared_pathways_service.servers.resource_manager"
+        # (Also of one that does not start.)
         self.rm = self._stack.enter_context(ServerProcess(module, [*self._flags, *flags]))
         assert self.rm.ready is not None, "\n".join(self.rm.lines)
         return self.rm

@@ -111,6 +111,7 @@ def _restore(
     store, damage = open_store(
         options.state_file or _IN_MEMORY,
         first_start=options.first_start,
+        discard_newer=options.discard_state,
         max_rows=rows if options.state_file else min(rows, _ROWS_IN_MEMORY),
         max_age_s=options.history_days * 86_400,
     )

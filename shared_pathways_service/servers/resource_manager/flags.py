@@ -71,6 +71,11 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
         False,
         help="Do not wait for reports of holders if there is no state file: the service is new.",
     )
+    discard_state: bool = flag(
+        False,
+        help="Move a state file of a newer release aside and begin anew, which loses grants, "
+        "reservations, cordons and history; without it the start is refused.",
+    )
     token_file: str = flag(
         "", env="SPS_TOKEN_FILE", help="Require the token in this file from callers."
     )

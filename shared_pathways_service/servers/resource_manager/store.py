@@ -34,7 +34,7 @@ from shared_pathways_service.servers.resource_manager.history_table import (
     Numbered,
 )
 
-__all__ = ["Store", "open_store"]
+__all__ = ["NewerState", "Store", "open_store"]
 
 #: Version of the tables; an older file is upgraded, a newer one is not read.
 _SCHEMA = 4
@@ -59,6 +59,10 @@ CREATE TABLE IF NOT EXISTS reservations (name TEXT PRIMARY KEY, data TEXT NOT NU
 """
 
 
+class NewerState(SharedPathwaysError):  # noqa: N818 - what has happened
+    """The state file is one of a newer release, which this one cannot read."""
+
+
 class Store:
     """The state file of one resource manager, locked while this object is open.
 
@@ -80,8 +84,9 @@ class Store:
         known.
 
         Raises:
+          NewerState: A newer release wrote the file.
           SharedPathwaysError: Another process has locked the file, or it cannot be opened.
-          ValueError: The file is not a state file, is damaged, or has another version.
+          ValueError: The file is not a state file, or is damaged.
         """
         self._path = path
         try:
@@ -193,7 +198,12 @@ class Store:
                     self._db.execute(f"PRAGMA user_version = {_SCHEMA}")
                 return self._read()
             if version > _SCHEMA:
-                raise ValueError(f"it is of version {version}, this is {_SCHEMA}")
+                raise NewerState(
+                    f"the state file {self._path} was written by a newer release: its version is "
+                    f"{version}, and this release reads up to {_SCHEMA}",
+                    hint="run that release again; --discard_state moves the file aside, which "
+                    "loses grants, reservations, cordons and history",
+                )
             # Check the history's pages too, which takes 0.07 s of a processor for 200,000
             # decisions: each grant is written with its decision, so an undetected damaged page
             # would fail the same write after every restart.
@@ -256,23 +266,39 @@ class Store:
 
 
 def open_store(
-    path: str, *, first_start: bool, max_rows: int = MAX_ROWS, max_age_s: float = MAX_AGE_S
+    path: str,
+    *,
+    first_start: bool,
+    discard_newer: bool = False,
+    max_rows: int = MAX_ROWS,
+    max_age_s: float = MAX_AGE_S,
 ) -> tuple[Store, str]:
     """Opens a state file; moves an unreadable one aside and creates a new one.
+
+    Args:
+      path: The file.
+      first_start: As for `Store`.
+      discard_newer: Whether a file of a newer release counts as unreadable.
+      max_rows: As for `Store`.
+      max_age_s: As for `Store`.
 
     Returns:
       The store, and the defect and new path of a file that was moved; empty: no file was moved.
 
     Raises:
+      NewerState: A newer release wrote the file.
       SharedPathwaysError: Another process has locked the file, or it cannot be opened.
     """
     make = functools.partial(Store, path, max_rows=max_rows, max_age_s=max_age_s)
     try:
         return make(first_start=first_start), ""
-    except ValueError as error:
+    except (ValueError, NewerState) as error:
+        if isinstance(error, NewerState) and not discard_newer:
+            raise
+        what = "discarded" if isinstance(error, NewerState) else f"damaged ({error})"
         aside = f"{path}.damaged-{time.time_ns()}"
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 Path(path + suffix).rename(aside + suffix)
-        damage = f"state file {path} is damaged ({error}); moved to {aside}"
+        damage = f"state file {path} is {what}; moved to {aside}"
         return make(first_start=False), damage

@@ -172,14 +172,17 @@ def test_a_damaged_state_file_is_moved_aside_and_proxies_are_believed(
     assert (entry.tenant, entry.generation) == ("ada", claims[0].generation)
 
 
-def test_a_state_file_of_another_version_is_moved_aside(make_service: MakeService) -> None:
+def test_a_state_file_of_a_newer_release_stops_the_start(make_service: MakeService) -> None:
     service = make_service("--recovering_s=0.2")
     service.rm.kill()
     with sqlite3.connect(service.root / "state") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    service.start_rm()
-    service.rm.wait_for_line(r"it is of version 99, this is \d")
+    with pytest.raises(AssertionError, match="written by a newer release: its version is 99"):
+        service.start_rm()
+    assert service.rm.wait() == 1
+    service.rm.wait_for_line("--discard_state moves the file aside")
+    service.start_rm("--discard_state")
     assert service.status().types == [KIND]
 
 

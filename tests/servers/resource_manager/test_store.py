@@ -21,7 +21,7 @@ from shared_pathways_service.scheduling.book.persisted import (
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import SliceMark
 from shared_pathways_service.servers.resource_manager import store as store_module
-from shared_pathways_service.servers.resource_manager.store import Store, open_store
+from shared_pathways_service.servers.resource_manager.store import NewerState, Store, open_store
 
 #: Written by version 0.1.0: one that runs, one that waits.
 VERSION_1 = """
@@ -293,8 +293,16 @@ def test_a_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     Store(str(path), first_start=True).close()
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA user_version = 5")
-    with pytest.raises(ValueError, match="it is of version 5, this is 4"):
-        Store(str(path), first_start=True)
+    before = path.read_bytes()
+    for is_first in (True, False):
+        with pytest.raises(NewerState, match="its version is 5, and this release reads up to 4"):
+            open_store(str(path), first_start=is_first)
+    assert path.read_bytes() == before
+    store, said = open_store(str(path), first_start=False, discard_newer=True)
+    store.close()
+    [aside] = tmp_path.glob("state.damaged-*")
+    assert aside.read_bytes() == before
+    assert said == f"state file {path} is discarded; moved to {aside}"
 
 
 def test_what_operators_said_is_read_again_until_it_is_over(tmp_path: Path) -> None:
