@@ -5,8 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from shared_pathways_service import constants
+from shared_pathways_service.api.priorities import parse_priority
 from shared_pathways_service.errors import InvalidRequestError
-from shared_pathways_service.flags.parsing import flag, port, positive_int, seconds, seconds_or_zero
+from shared_pathways_service.flags.parsing import (
+    flag,
+    port,
+    positive_int,
+    seconds,
+    seconds_or_zero,
+)
 
 __all__ = ["PolicyOptions", "policy_flags", "policy_names"]
 
@@ -23,6 +30,13 @@ def _days(text: str) -> float:
     if not days > 0:
         raise ValueError("a number of days above 0")
     return days
+
+
+def _priority(text: str) -> int:
+    try:
+        return parse_priority(text)
+    except InvalidRequestError as error:
+        raise ValueError(error.expected) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +93,13 @@ class PolicyOptions:
         parse=seconds,
         env="SPS_MAX_WAIT_S",
         help="Refuse requests with a longer queue timeout. [default: no limit]",
+    )
+    max_priority: int | None = flag(
+        None,
+        parse=_priority,
+        env="SPS_MAX_PRIORITY",
+        help="Refuse requests with a higher priority, which would preempt others. [default: no "
+        "limit]",
     )
     proxy_memory_limit_bytes: int | None = flag(
         None,

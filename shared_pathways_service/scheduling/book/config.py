@@ -21,6 +21,7 @@ class Limits:
       team_slices: Virtual slices of all tenants of a team, waiting tenants included.
       team_tenants: Tenants of a team, waiting ones included.
       wait_s: Seconds that a tenant may ask to wait for slices.
+      priority: The highest priority that a tenant may ask for; any whole number.
       memory_bytes: Bytes of device memory that a proxy may give its clients; sent to the proxy.
     """
 
@@ -28,12 +29,15 @@ class Limits:
     team_slices: int | None = None
     team_tenants: int | None = None
     wait_s: float | None = None
+    priority: int | None = None
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is not None and not 0 < value < math.inf:
+            if field.name == "priority" or value is None:
+                continue
+            if not 0 < value < math.inf:
                 raise ValueError(f"{field.name}={value} must be more than 0, or None")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shared_pathways_service.api.priorities import describe_priority
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.scheduling.book.changes import (
     Change,
@@ -65,6 +66,9 @@ class TeamLimits(Policy):
         waits = request.queue_timeout_s
         if limits.wait_s is not None and waits is not None and waits > limits.wait_s:
             yield f"the longest allowed wait is {limits.wait_s:g} s (queue_timeout={waits:g} s)"
+        if limits.priority is not None and request.priority > limits.priority:
+            highest, asked = map(describe_priority, (limits.priority, request.priority))
+            yield f"the highest allowed priority is {highest} ({asked} wanted)"
         group = self._group(request)
         if not group:
             return

@@ -201,6 +201,7 @@ class ResourceManagerOptions(ServerOptions, ConnectionOptions, CallOptions, Poli
             team_slices=self.max_slices_per_team,
             team_tenants=self.max_tenants_per_team,
             wait_s=self.max_wait_s,
+            priority=self.max_priority,
             memory_bytes=self.proxy_memory_limit_bytes,
         )
 

@@ -32,6 +32,19 @@ def test_a_queue_timeout_above_the_limit_is_refused() -> None:
         assert "the longest allowed wait is 60 s" in rm.refusal(tenant).message
 
 
+@pytest.mark.parametrize("limit", [-1, 0, 5])
+def test_a_priority_above_the_limit_is_refused_before_it_preempts_anybody(limit: int) -> None:
+    rm = Rm(1, limits=Limits(priority=limit))
+    rm.ask("ada", 1, priority=limit)
+    assert rm.on("ada") == ["slice-0"]
+    for tenant, priority in (("bob", limit + 1), ("eve", 2**31 - 1)):
+        rm.ask(tenant, 1, priority=priority, queue=math.inf)
+        refused = rm.refusal(tenant)
+        assert refused.kind is m.RefusalKind.LIMIT
+        assert f"the highest allowed priority is {limit} ({priority} wanted)" in refused.message
+    assert rm.on("ada") == ["slice-0"]
+
+
 def test_a_team_shares_slices_and_tenants() -> None:
     rm = Rm(8, limits=Limits(team_slices=3, team_tenants=2))
     rm.ask("ada", 1, team="red")

@@ -282,6 +282,7 @@ def test_every_policy_of_the_resource_manager_is_passed_on_to_it() -> None:
         "max_slices_per_team": 2,
         "max_tenants_per_team": 3,
         "max_wait_s": 0.25,
+        "max_priority": -2,
         "proxy_memory_limit_bytes": 5,
         "history_rows": 6,
         "history_days": 0.5,
