@@ -61,13 +61,19 @@ def make_home(choice: HomeChoice) -> Home:
 
 
 def make_job_home(service: ServiceChoice, settings: Settings, user: str) -> JobHome:
-    """Creates the home of a user's submitted jobs at a service."""
+    """Creates the home of a user's submitted jobs at a service.
+
+    Raises:
+      InvalidRequestError: There is no home of that name, or it has no jobs.
+    """
     if service.home == "kubernetes":
         from shared_pathways_service.homes.kubernetes.cluster_jobs import (  # noqa: PLC0415
             ClusterJobs,
         )
 
         return ClusterJobs(service, user)
+    if service.home != "embedded":
+        raise InvalidRequestError("home", service.home, "'embedded' or 'kubernetes'")
     from shared_pathways_service.homes.embedded.embedded_jobs import EmbeddedJobs  # noqa: PLC0415
 
     return EmbeddedJobs(settings)

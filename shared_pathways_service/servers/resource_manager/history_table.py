@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeAlias
 
+from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision
 
 __all__ = ["MAX_AGE_S", "MAX_ROWS", "Filter", "History", "HistoryClosed", "Numbered"]
@@ -24,6 +25,9 @@ MAX_AGE_S = 90 * 86_400.0
 _PIECE = 250
 #: Entries of the index by time per piece of a read: 1 ms.
 _TIMES = 2000
+#: The part of the decisions that may be refusals: a program that asks in a loop must not push out
+#: who held what.
+_REFUSED_PART = 0.1
 #: The minimum number of outdated rows that a write removes; small, so that each write stays short.
 _PRUNED = 64
 
@@ -31,6 +35,9 @@ _PRUNED = 64
 Numbered: TypeAlias = tuple[int, Decision]
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Decision))
+#: Decisions about tenants that got nothing.
+_REFUSALS = (DecisionKind.REFUSED, DecisionKind.TURNED_AWAY)
+_IS_REFUSAL = f"kind IN ({', '.join(f'{kind.value!r}' for kind in _REFUSALS)})"
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS decisions (
         sequence INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
@@ -39,6 +46,7 @@ _TABLES = (
         reason TEXT NOT NULL, related TEXT NOT NULL, began REAL) STRICT""",
     "CREATE INDEX IF NOT EXISTS decisions_by_time ON decisions (time)",
     "CREATE INDEX IF NOT EXISTS decisions_by_tenant ON decisions (tenant, sequence)",
+    f"CREATE INDEX IF NOT EXISTS refusals ON decisions (sequence) WHERE {_IS_REFUSAL}",
 )
 # The table's columns are the number, then the fields of `Decision` in their order.
 _INSERT = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -48,6 +56,12 @@ _LAST_OF_TENANT = "SELECT * FROM decisions WHERE tenant = ? ORDER BY sequence DE
 _FROM_TIME = (
     "SELECT time, sequence FROM decisions WHERE (time, sequence) > (?, ?) "
     "ORDER BY time, sequence LIMIT ?"
+)
+_COUNT = "SELECT count(*) FROM decisions"
+_OLDEST = "SELECT max(sequence) FROM (SELECT sequence FROM decisions ORDER BY sequence LIMIT ?)"
+_DROP_REFUSALS = (
+    "DELETE FROM decisions WHERE sequence IN "  # noqa: S608 - all of it is written here
+    f"(SELECT sequence FROM decisions WHERE {_IS_REFUSAL} ORDER BY sequence LIMIT ?)"
 )
 _LAST = "SELECT * FROM decisions ORDER BY sequence DESC LIMIT ?"
 
@@ -113,11 +127,16 @@ class History:
         last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'decisions'").fetchone()
         #: The number of the last decision; before the first decision, its number minus one.
         self.last: int = last[0] if last else begins_at - 1
-        first = db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
-        self._first: int = first or self.last + 1
+        self._first = self._find_first()
+        self._count: int = db.execute(_COUNT).fetchone()[0]
+        self._refusals: int = db.execute(f"{_COUNT} WHERE {_IS_REFUSAL}").fetchone()[0]
 
     def __len__(self) -> int:
-        return self.last + 1 - self._first
+        return self._count
+
+    def _find_first(self) -> int:
+        first = self._db.execute("SELECT min(sequence) FROM decisions").fetchone()[0]
+        return first or self.last + 1
 
     @property
     def began(self) -> float | None:
@@ -140,6 +159,8 @@ class History:
         rows = [(n, *(getattr(one, name) for name in _COLUMNS)) for n, one in numbered]
         self._db.executemany(_INSERT, rows)
         self.last += len(numbered)
+        self._count += len(numbered)
+        self._refusals += sum(one.kind in _REFUSALS for one in decisions)
         if decisions:
             self._prune(decisions[-1].time, len(decisions))
         return numbered
@@ -212,16 +233,29 @@ class History:
     def _prune(self, now: float, written: int) -> None:
         """Removes some surplus or outdated decisions: more than were written, but never many."""
         some = _PRUNED + 2 * written
-        upto = min(self.last - self._max_rows, self._first + some)
+        surplus = self._refusals - int(self._max_rows * _REFUSED_PART)
+        if surplus > 0:
+            dropped = self._db.execute(_DROP_REFUSALS, (min(surplus, some),)).rowcount
+            self._refusals -= dropped
+            self._count -= dropped
+        upto = 0
+        if self._count > self._max_rows:
+            upto = self._db.execute(_OLDEST, (min(self._count - self._max_rows, some),)).fetchone()[
+                0
+            ]
         rows = self._db.execute(
             "SELECT max(sequence) FROM (SELECT sequence, time FROM decisions ORDER BY sequence "
             "LIMIT ?) WHERE time < ?",
             (some, now - self._max_age_s),
         ).fetchone()
         upto = max(upto, rows[0] or 0)
-        if upto >= self._first:
-            self._db.execute("DELETE FROM decisions WHERE sequence <= ?", (upto,))
-            self._first = upto + 1
+        if upto:
+            outdated = (upto,)
+            gone = f"{_COUNT} WHERE {_IS_REFUSAL} AND sequence <= ?"
+            self._refusals -= self._db.execute(gone, outdated).fetchone()[0]
+            deleted = self._db.execute("DELETE FROM decisions WHERE sequence <= ?", outdated)
+            self._count -= deleted.rowcount
+        self._first = self._find_first()
 
 
 def _numbered(row: tuple[Any, ...]) -> Numbered:

@@ -223,3 +223,27 @@ def test_a_reader_during_closing_gets_an_error(db: sqlite3.Connection) -> None:
 
     with pytest.raises(HistoryClosed):
         asyncio.run(read())
+
+
+def test_refusals_push_nothing_else_out(db: sqlite3.Connection) -> None:
+    history = History(db, max_rows=100)
+    used = [_decision(n, kind=DecisionKind.PLACED) for n in range(1, 81)]
+    history.append(used)
+    for n in range(100, 5100):
+        kind = DecisionKind.TURNED_AWAY if n % 2 else DecisionKind.REFUSED
+        history.append([_decision(n, tenant="loop", kind=kind)])
+    assert [number for number in _read(history) if number <= 80] == list(range(1, 81))
+    # The last of them are there, as long as there is room for a tenth.
+    assert history.tail(10) == [
+        _decision(
+            n, tenant="loop", kind=DecisionKind.TURNED_AWAY if n % 2 else DecisionKind.REFUSED
+        )
+        for n in range(5090, 5100)
+    ]
+    assert len(history) == 90 == len(_read(history))
+    # Others still push out the oldest, refusals or not.
+    history.append([_decision(n, kind=DecisionKind.FREED) for n in range(6000, 6015)])
+    assert len(history) == 100
+    assert history.began == used[5].time
+    again = History(db, max_rows=100)
+    assert (len(again), again.last, again.began) == (100, history.last, history.began)
