@@ -53,6 +53,7 @@ def devices() -> None:
     ]
     assert {d.device_kind for d in jax.devices()} == {"TPU v6 lite"}
     assert {d.core_on_chip for d in jax.devices()} == {0}
+    assert {d.virtual_task_index for d in jax.devices()} == {0}
     # As JAX names its own CPUs; checkpoints name devices by it.
     assert [str(d) for d in jax.devices()] == [f"cpu:{d.id}" for d in jax.devices()]
     assert repr(jax.devices()[6]) == "cpu:6 (slice 1, chip (0, 1, 0))"

@@ -24,8 +24,15 @@ with isc_pathways.connect(
 ) as connection:
     import jax, jax.numpy as jnp, numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    from orbax.checkpoint._src.multihost.pathways import group_devices_by_worker
 
     slices = [[d for d in jax.devices() if d.slice_index == index] for index in range(2)]
+    # As libraries that save checkpoints on hosts see them.
+    by_host = group_devices_by_worker(jax.devices())
+    assert {key: [d.id for d in found] for key, found in by_host.items()} == {
+        (0, 0): [0, 1, 2, 3], (1, 0): [4, 5, 6, 7],
+        (0, 1): [8, 9, 10, 11], (1, 1): [12, 13, 14, 15],
+    }
     both = slices[0] + slices[1]
     original = np.arange(32, dtype=np.float32).reshape(16, 2)
     # Each device has a part, so the sum is a collective of all their hosts.

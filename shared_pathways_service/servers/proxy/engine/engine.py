@@ -40,12 +40,21 @@ _HELPERS_THAT_WAIT = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device, as clients see it, with its coordinates in the slice's topology."""
+    """One device, as clients see it, with its coordinates in the slice's topology.
+
+    Attributes:
+      id: Its number among the devices of all slices.
+      slice_index: The number of its slice.
+      coords: Its place in the topology of the slice.
+      kind: What JAX calls its kind.
+      host: The number of its host in the slice.
+    """
 
     id: int
     slice_index: int
     coords: tuple[int, int, int]
     kind: str
+    host: int
 
     @property
     def is_cpu(self) -> bool:
@@ -198,8 +207,16 @@ def _devices(virtual_slices: Sequence[InstanceType], *, with_cpus: bool) -> tupl
     """Returns the chips of all slices, and then the CPU device beside each, in the same order."""
     devices: list[DeviceInfo] = []
     for index, instance_type in enumerate(virtual_slices):
-        for coords in instance_type.chip_coords():
-            devices.append(DeviceInfo(len(devices), index, coords, instance_type.device_kind))
+        for number, coords in enumerate(instance_type.chip_coords()):
+            devices.append(
+                DeviceInfo(
+                    id=len(devices),
+                    slice_index=index,
+                    coords=coords,
+                    kind=instance_type.device_kind,
+                    host=number // instance_type.chips_per_host,
+                )
+            )
     if with_cpus:
         first = len(devices)
         devices += [dataclasses.replace(d, id=first + d.id, kind=CPU_KIND) for d in devices]

@@ -45,6 +45,8 @@ def _init(session: Session, _request: proxy_pb2.InitRequest, call: Call) -> None
         attributes["slice_index"].int64_value = info.slice_index
         attributes["coords"].int64_list_value.elements.extend(info.coords)
         attributes["core_on_chip"].int64_value = 0
+        # Libraries group devices by their hosts with it, as process_index is the same for all.
+        attributes["virtual_task_index"].int64_value = info.host
         if session.engine.runs_python:
             # JAX finds the CPU device beside a chip by it.
             attributes["colocation_id"].int64_value = info.id % (count // 2)

@@ -201,5 +201,7 @@ def test_devices_have_slice_and_coordinates(proxy: LocalProxy, connect: MakeClie
     ]
     square = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]
     assert seen == [(index, coords) for index in (0, 1) for coords in square]
+    hosts = [d.attributes.attributes["virtual_task_index"].int64_value for d in devices]
+    assert hosts == [0] * 8
     assert {d.device_kind for d in devices} == {"TPU v6 lite"}
     assert {d.platform_name for d in devices} == {"cpu"}
