@@ -4,8 +4,10 @@
 
 Watches its parent, in a process of its own, so that looking costs the measured program nothing. For
 each line of its input it writes a line of JSON: clock ticks since it began, of the machine
-(``total``, ``busy``) and of its parent with everything that descends from it (``own``). A process
-stays its parent's when its own parent ends, as an agent does.
+(``total``), of its parent with everything that descends from it (``own``), and of all other
+processes (``others``). A process stays its parent's when its own parent ends, as an agent does.
+
+Not from the machine's own count of busy ticks: it samples, and misses much of what runs briefly.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from pathlib import Path
 
 #: Seconds between two looks; of a process that outlived its parent, as much may not be counted.
 LOOK_S = 1.0
+#: The parent of the kernel's threads, which work for all.
+_KERNEL_THREADS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +33,15 @@ class _Process:
 
 
 class Watch:
-    """Adds up the ticks of one process and of its descendants."""
+    """Adds up the ticks of one process and of its descendants, and of all other processes."""
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._known: dict[int, _Process] = {}
         self._ended = 0
+        self._all = 0
         self.look()
-        self._first = self._own()
+        self._first, self._first_of_all = self._own(), self._all
 
     def look(self) -> None:
         """Reads all processes once."""
@@ -60,11 +65,14 @@ class Watch:
                     own.add(child)
                     to_visit.append(child)
         self._known = {pid: found[pid] for pid in own if pid in found}
+        # (What has ended is in the ticks of those who waited for it.)
+        self._all = sum(process.ticks for process in found.values())
 
-    def own(self) -> int:
-        """Returns the ticks since the start."""
+    def counts(self) -> tuple[int, int]:
+        """Returns the ticks since the start, of its own processes and of all others."""
         self.look()
-        return self._own() - self._first
+        own = self._own() - self._first
+        return own, max(0, self._all - self._first_of_all - own)
 
     def _own(self) -> int:
         return self._ended + sum(process.ticks for process in self._known.values())
@@ -81,15 +89,16 @@ def _processes() -> dict[int, _Process]:
             continue
         # Numbered as in proc(5), less the two before the name's end: utime to cstime are 14 to 17.
         ticks = sum(int(field) for field in fields[11:15])
-        found[int(entry.name)] = _Process(int(fields[1]), int(fields[19]), ticks)
+        parent = int(fields[1])
+        if _KERNEL_THREADS not in (int(entry.name), parent):
+            found[int(entry.name)] = _Process(parent, int(fields[19]), ticks)
     return found
 
 
-def machine() -> tuple[int, int]:
-    """Returns all ticks of the machine's processors, and those in which they were not idle."""
+def machine() -> int:
+    """Returns all ticks of the machine's processors."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
-    ticks = [int(field) for field in fields]
-    return sum(ticks), sum(ticks) - ticks[3] - ticks[4]
+    return sum(map(int, fields))
 
 
 def _say(line: str) -> None:
@@ -100,16 +109,15 @@ def _say(line: str) -> None:
 def main() -> None:
     """Answers until its input ends."""
     watch = Watch(os.getppid())
-    total, busy = machine()
+    total = machine()
     _say("")
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], LOOK_S)
         if not ready:
             watch.look()
         elif sys.stdin.readline():
-            own = watch.own()
-            now_total, now_busy = machine()
-            answer = {"total": now_total - total, "busy": now_busy - busy, "own": own}
+            own, others = watch.counts()
+            answer = {"total": machine() - total, "own": own, "others": others}
             _say(json.dumps(answer))
         else:
             return

@@ -79,7 +79,7 @@ class Measurement:
         began = datetime.datetime.now(datetime.UTC)
         return cls(began, os.getloadavg()[0], surroundings(), watch)
 
-    def foreign_cpu(self) -> float | None:
+    def others_cpu(self) -> float | None:
         """Returns the share of the machine's processor time since the start that others used."""
         if self.watch is None:
             return None
@@ -88,7 +88,7 @@ class Measurement:
         self.watch.stdin.write("\n")
         self.watch.stdin.flush()
         ticks: dict[str, int] = json.loads(self.watch.stdout.readline())
-        return round(max(0, ticks["busy"] - ticks["own"]) / max(1, ticks["total"]), 3)
+        return round(ticks["others"] / max(1, ticks["total"]), 3)
 
     def close(self) -> None:
         """Ends the watching process."""
@@ -173,7 +173,7 @@ def stamped(
         "changed": measurement.of["changed"] or now["changed"] or moved,
         "date": measurement.began.isoformat(timespec="seconds"),
         "load_at_start": round(measurement.load, 2),
-        "foreign_cpu": measurement.foreign_cpu(),
+        "others_cpu": measurement.others_cpu(),
         "rounds": min((len(values) for values in repeats.values()), default=1),
         "spread": spread,
     }

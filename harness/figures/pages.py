@@ -82,10 +82,11 @@ def _origin(block: Block, record: Mapping[str, Any], commit: str) -> str:
 
 def _other_work(provenance: Mapping[str, Any]) -> str:
     """Returns what else the machine did, as far as that is known."""
-    load, foreign = provenance.get("load_at_start"), provenance.get("foreign_cpu")
+    # (What results had as "foreign_cpu" missed much of what ran briefly.)
+    load, others = provenance.get("load_at_start"), provenance.get("others_cpu")
     known = [] if load is None else [f"load {load:.1f} at the start"]
-    if foreign is not None:
-        known.append(f"others used {foreign:.0%} of the processor time")
+    if others is not None:
+        known.append(f"others used {others:.0%} of the processor time")
     return f"{', '.join(known)}; " if known else ""
 
 

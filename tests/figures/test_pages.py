@@ -116,7 +116,7 @@ def test_an_old_figure_says_so(own: Block, tmp_path: Path, monkeypatch: pytest.M
     [
         ({"rounds": 1, "spread": {}}, "; 1 round; "),
         ({"rounds": 1200, "spread": {}}, "; 1,200 rounds; "),
-        ({"load_at_start": 0.31, "foreign_cpu": None}, "; load 0.3 at the start; 2 rounds, "),
+        ({"load_at_start": 0.31, "others_cpu": None}, "; load 0.3 at the start; 2 rounds, "),
     ],
 )
 def test_an_origin_has_what_is_known(
