@@ -52,9 +52,15 @@ class SessionEntry:
         return str(self._journal.write_token(self._start.session, token))
 
     def remove(self) -> None:
-        """Removes the entry and the token after the proxy is deleted."""
+        """Removes the entry and the token after the proxy is deleted.
+
+        If that fails, as on a disk gone bad, the next clean-up finds no proxy, and removes it.
+        """
         self._entry = None
-        self._journal.remove(self._start.session)
+        try:
+            self._journal.remove(self._start.session)
+        except OSError as error:
+            _log.warning("the journal keeps %s, which has ended: %s", self._start.session, error)
 
     def write(self, snapshot: Snapshot) -> None:
         """Writes the entry; a deletion needs the first one, so it comes before the creation."""

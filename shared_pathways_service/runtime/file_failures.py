@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from shared_pathways_service.constants import NO_LOCKS
 from shared_pathways_service.errors import PreflightError
 
-__all__ = ["explained"]
+__all__ = ["explained", "explained_by_path"]
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
@@ -34,15 +34,42 @@ def explained(directory: Path, field: str) -> Iterator[None]:
         raise
     # (`filelock` raises NotImplementedError for ENOSYS.)
     except (OSError, NotImplementedError) as error:
-        number = error.errno if isinstance(error, OSError) else errno.ENOSYS
-        reason = os.strerror(number or errno.EIO)
-        if number in NO_LOCKS:
-            what = "lock files"
-            hint = (
-                f"set {field} to a directory on a file system that has locks, such as a local one"
-            )
-        else:
-            what = "write"
-            before = "free space there, or " if number in _FULL else ""
-            hint = f"{before}set {field} to another directory"
-        raise PreflightError(f"cannot {what} in {directory}: {reason}", hint=hint) from error
+        raise _explanation(error, directory, field) from error
+
+
+@contextlib.contextmanager
+def explained_by_path(directories: Mapping[str, Path]) -> Iterator[None]:
+    """Translates errors of files below the directories of settings; others propagate.
+
+    Args:
+      directories: By the variable that sets each.
+
+    Raises:
+      PreflightError: A file cannot be written or locked.
+    """
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError as error:
+        if isinstance(error.filename, (str, os.PathLike)):
+            path = Path(error.filename)
+            for field, directory in directories.items():
+                if path.is_relative_to(directory):
+                    raise _explanation(error, directory, field) from error
+        raise
+
+
+def _explanation(
+    error: OSError | NotImplementedError, directory: Path, field: str
+) -> PreflightError:
+    number = error.errno if isinstance(error, OSError) else errno.ENOSYS
+    reason = os.strerror(number or errno.EIO)
+    if number in NO_LOCKS:
+        what = "lock files"
+        hint = f"set {field} to a directory on a file system that has locks, such as a local one"
+    else:
+        what = "write"
+        before = "free space there, or " if number in _FULL else ""
+        hint = f"{before}set {field} to another directory"
+    return PreflightError(f"cannot {what} in {directory}: {reason}", hint=hint)

@@ -96,6 +96,11 @@ class Settings:
     agent_metrics_port: int | None = None
     agent_metrics_address: str = "127.0.0.1"
 
+    @property
+    def directories(self) -> Mapping[str, Path]:
+        """The directories with files of this package, by the variable that sets each."""
+        return {_variable(name): getattr(self, name) for name in _DIRECTORIES}
+
     @classmethod
     def load(
         cls,
@@ -206,6 +211,9 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "agent_metrics_port": read_port,
     "agent_metrics_address": read_address,
 }
+
+
+_DIRECTORIES = ("runtime_dir", "state_dir", "cache_dir")
 
 
 def _variable(name: str) -> str:

@@ -202,9 +202,11 @@ def _when_exited(
     outcome = event.outcome or ""
     if outcome == "quota":
         return no_room(request.name, event.reason or "")
-    if outcome in _UNSTARTED:
+    # (On this machine one without an exit code never ran. In a cluster there is an outcome.)
+    if outcome in _UNSTARTED or (not outcome and event.exit_code is None):
         return ProxyFailed(
-            f"the proxy {request.name} cannot be started: {event.reason}", hint=_UNSTARTED[outcome]
+            f"the proxy {request.name} cannot be started: {event.reason}",
+            hint=_UNSTARTED.get(outcome, "connect again once that is fixed"),
         )
     why = _why(event.reason, event.exit_code)
     error = ProxyFailed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -173,3 +174,28 @@ def test_a_connection_that_broke(own_directories: Path, use: str, *, aborts: boo
     else:
         assert (program.returncode, out) == (0, "broken\nUNAVAILABLE\n"), err
         assert told not in err
+
+
+def test_a_program_that_gave_up_on_a_proxy_ends_after_its_last_attempt() -> None:
+    """A thread that leaves JAX's library while Python ends would abort the process."""
+    source = (
+        PRELUDE
+        + """
+import time
+class Slow:
+    # (Python is ending while this sleeps.)
+    def __init__(self): self.sleep = time.sleep
+    def __del__(self): self.sleep(6)
+slow = Slow()
+try:
+    attach(ProxyTarget(address=sys.argv[1]), timeout=3)
+except Exception as error:
+    print(type(error).__name__)
+"""
+    )
+    # It accepts connections, and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run_program(source, address, env={"SPS_PATIENCE": "0.02"})
+    assert_quiet(done.stderr)
+    assert done.stdout

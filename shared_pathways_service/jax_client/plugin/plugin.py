@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import functools
 import importlib
+import math
 import os
 import secrets
 import threading
@@ -59,9 +60,12 @@ JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 _SOON_S = 1.0
 #: Minimum bytes of a buffer that is passed in a file: below, a message is as fast.
 _LARGE_BYTES = 1 << 20
-#: Seconds of the first attempt; each further one has twice as many.
+#: Seconds of the first attempt, and at most: each further one has twice as many.
 _FIRST_ATTEMPT_S = 2
+_LONGEST_ATTEMPT_S = 16
 _THREAD = "sps-proxy-connect"
+#: When the present attempts of threads end at the latest, on the monotonic clock.
+_attempts_end_at: dict[threading.Thread, float] = {}
 
 
 def initialize() -> None:
@@ -134,6 +138,7 @@ def connect(
         settle = quiet.restore
         patience = _FIRST_ATTEMPT_S
         while True:
+            _attempts_end_at[threading.current_thread()] = time.monotonic() + patience
             try:
                 client = _get_client(target, token, transfer_dir, patience)
             except Exception as error:  # noqa: BLE001 - raised where the answer is read
@@ -151,7 +156,10 @@ def connect(
                     settle = quiet.suppress_refusals
                     answer.set_result(client)
                 break
-            patience *= 2
+            # (An attempt that began late is not to last much longer than the wait.)
+            left = math.ceil(deadline - time.monotonic())
+            patience = max(_FIRST_ATTEMPT_S, min(2 * patience, _LONGEST_ATTEMPT_S, left))
+        del _attempts_end_at[threading.current_thread()]
         settle()
 
     _await_attempts_at_exit()
@@ -171,10 +179,10 @@ def _await_attempts_at_exit() -> None:
     """Makes this process end only after its abandoned attempts, which would abort it."""
 
     def wait() -> None:
-        deadline = timeouts.PLUGIN_LAST_ATTEMPT.deadline()
-        for thread in threading.enumerate():
-            if thread.name == _THREAD:
-                thread.join(deadline.left_s)
+        # The library's time does not depend on our patience, so ours is not shortened.
+        late_s = max(timeouts.PLUGIN_LAST_ATTEMPT.seconds, timeouts.PLUGIN_LAST_ATTEMPT.s)
+        for thread, end_at in list(_attempts_end_at.items()):
+            thread.join(max(0.0, end_at - time.monotonic()) + late_s)
 
     atexit.register(wait)
 

@@ -45,11 +45,15 @@ class ServiceLogs:
 
     @staticmethod
     def rename(old: Path, new: Path) -> Path:
-        """Renames the log of a running process, and returns the new name."""
-        # A returning tenant has a log already: that of its earlier proxy.
-        if new.exists():
-            new.replace(new.with_suffix(".log.1"))
-        return old.replace(new)
+        """Renames the log of a running process, if possible; returns its name."""
+        try:
+            # A returning tenant has a log already: that of its earlier proxy.
+            if new.exists():
+                new.replace(new.with_suffix(".log.1"))
+            return old.replace(new)
+        except OSError as error:
+            glog("W", f"a log keeps its name, {old}: {error}")
+            return old
 
     def write_event(self, event: Event) -> None:
         """Appends a line of JSON to the supervisor's log; ignores a full disk."""
@@ -91,6 +95,15 @@ def cut_log(path: Path, keep: int | None = None) -> None:
             log.seek(0 if keep is None else max(0, size - keep))
             shutil.copyfileobj(log, file)
         os.truncate(path, 0)
+
+
+def open_log_if_possible(path: Path) -> BinaryIO:
+    """Opens a log as `open_log` does; on a full disk the output is lost, and work goes on."""
+    try:
+        return open_log(path)
+    except OSError as error:
+        glog("W", f"the output of a process is lost: {error}")
+        return Path(os.devnull).open("ab")
 
 
 def open_log(path: Path) -> BinaryIO:

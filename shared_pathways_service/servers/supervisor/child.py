@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shared_pathways_service.constants import CPU
-from shared_pathways_service.runtime.embedded.log_directory import open_log
+from shared_pathways_service.runtime.embedded.log_directory import open_log_if_possible
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.processes import Identity, identity_of_child
 
@@ -89,7 +89,7 @@ class Child:
             undo = stack.enter_context(contextlib.ExitStack())
             undo.callback(os.close, ours)
             stack.callback(os.close, theirs)
-            output = stack.enter_context(open_log(log))
+            output = stack.enter_context(open_log_if_possible(log))
             process = await asyncio.create_subprocess_exec(
                 *command(theirs),
                 stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
+from shared_pathways_service.errors import InvalidRequestError, PreflightError, ServiceNotReady
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import ProxyServing
 from shared_pathways_service.events.supervisor import ProxyEnded, ProxyStarted
@@ -17,6 +17,7 @@ from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.state_file import write_private
+from shared_pathways_service.runtime.file_failures import explained_by_path
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.serving.last_requests_file import read_unfinished
@@ -149,12 +150,14 @@ class Proxies:
             stack.callback(lambda: self._occupancy.leave(loop.time()))
             stack.callback(self._lives.pop, proxy)
             code: int | None = None
+            failure = ""
             try:
-                stack.enter_context(self._files_of(proxy))
-                code = await self._run(proxy)
-            except OSError as error:
-                proxy.end(f"it could not be started: {error}")
-            await self._finish(proxy, code)
+                with explained_by_path(self._settings.directories):
+                    stack.enter_context(self._files_of(proxy))
+                    code = await self._run(proxy)
+            except (OSError, PreflightError) as error:
+                failure = str(error)
+            await self._finish(proxy, code, failure)
 
     async def _run(self, proxy: TenantProxy) -> int:
         """Runs the process to its end; returns its exit code."""
@@ -207,10 +210,10 @@ class Proxies:
             self._report(ProxyServing(source="supervisor", tenant=proxy.request.tenant.name))
             self._standby.refill()
 
-    async def _finish(self, proxy: TenantProxy, code: int | None) -> None:
-        """Releases the slices, then reports the end."""
+    async def _finish(self, proxy: TenantProxy, code: int | None, failure: str) -> None:
+        """Releases the slices, then reports the end, or the failure to start it."""
         report = read_exit_report(self._paths.exit_report(proxy.uid))
-        reason = proxy.end_reason or reason_of(code, report)
+        reason = proxy.end_reason or failure or reason_of(code, report)
         if not proxy.end_reason and code is not None and code < 0:
             unfinished = read_unfinished(self._paths.last_requests(proxy.uid))
             reason = explain_crash(reason, unfinished, proxy.log)

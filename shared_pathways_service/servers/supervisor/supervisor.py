@@ -27,6 +27,7 @@ from shared_pathways_service.protocol.auth import TokenInterceptor
 from shared_pathways_service.runtime.embedded import state_file
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs, tail_of
+from shared_pathways_service.runtime.file_failures import explained_by_path
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
@@ -61,6 +62,7 @@ class Supervisor:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self._options = options
+        self._settings = settings
         self._show = on_event
         self._since = rfc3339(time.time())
         self._paths = RuntimePaths(private_directory(settings.runtime_dir, "SPS_RUNTIME_DIR"))
@@ -119,6 +121,7 @@ class Supervisor:
           PreflightError: Another service of this user runs, or this one cannot be started.
         """
         async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(explained_by_path(self._settings.directories))
             stack.enter_context(self._directory.claimed())
             self._logs.create()
             stack.callback(self._shared_memory.close)

@@ -51,8 +51,8 @@ class NotingManager(ManagerLink):
 
 
 def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(path: Path, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(module, "write_private", full)
     settings = Settings.load(runtime_dir=tmp_path)
@@ -82,7 +82,9 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return message, manager.released
 
     ended, released = run_async(live())
-    assert ended.state == pb.Proxy.DELETED
-    assert ended.reason.startswith("it could not be started: [Errno 28] No space left")
+    assert ended.state == pb.Proxy.EXITED
+    assert not ended.HasField("exit_code")
+    assert ended.reason.startswith(f"cannot write in {tmp_path}: No space left on device (free")
+    assert "SPS_RUNTIME_DIR" in ended.reason
     assert memory.removed == [ended.uid]
     assert released == ["a"]

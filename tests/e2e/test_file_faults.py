@@ -1,0 +1,31 @@
+"""Full disks, quotas and bad file systems: errors name what to do, and work that runs goes on.
+
+(`stress.file_faults` has each operation fail. This is a part of it.)
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from stress.file_faults import ROLES, faults_of
+
+
+@pytest.mark.parametrize(
+    ("role", "number", "step"),
+    [
+        ("client", errno.EROFS, 1),
+        ("agent", errno.ENOSPC, 4),
+        ("agent", errno.EIO, 5),
+        ("service", errno.ENOSPC, 5),
+        ("sockets", errno.EDQUOT, 4),
+    ],
+)
+def test_some_operation_and_all_after_it_fail(
+    role: str, number: int, step: int, tmp_path: Path
+) -> None:
+    found = list(faults_of(ROLES[role], number, tmp_path, step=step))
+    assert len(found) > 1
+    assert [wrong for wrong in found if wrong] == []
