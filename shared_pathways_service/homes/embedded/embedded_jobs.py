@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import grpc
@@ -33,7 +34,12 @@ from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import supervisor_pb2 as pb
 from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
-from shared_pathways_service.runtime.embedded.job_files import SILENT_AGE_S, JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.job_files import (
+    SILENT_AGE_S,
+    JobFiles,
+    JobRecord,
+    Replaced,
+)
 from shared_pathways_service.runtime.embedded.log_directory import tail_of
 from shared_pathways_service.runtime.embedded.log_reading import LogFile, read_logs
 from shared_pathways_service.runtime.embedded.service_lock import ServiceLock
@@ -189,19 +195,23 @@ class EmbeddedJobs:
         record = self._files.read(name)
         if record is None or not record.is_orphaned:
             return
-        directory = private_directory(self._settings.runtime_dir, "SPS_RUNTIME_DIR")
-        lock = ServiceLock(RuntimePaths(directory))
-        try:
-            lock.acquire(0.0)
-        except Timeout:
-            raise ServiceNotReady(
-                "the service is just starting or ending", hint="try again in a moment"
-            ) from None
-        try:
-            now = time.time()
-            self._files.end(dataclasses.replace(record, state="cancelled", ended_at=now))
-        finally:
-            lock.release()
+        with contextlib.ExitStack() as stack:
+            try:
+                # (With its directory, its service's successor is gone as well.)
+                if (directory := Path(record.runtime_dir)).is_dir():
+                    private_directory(directory, "SPS_RUNTIME_DIR")
+                    lock = ServiceLock(RuntimePaths(directory))
+                    lock.acquire(timeouts.SERVICE_LOCK.s)
+                    stack.callback(lock.release)
+                # Its program may not have noticed yet that the service has ended.
+                record.kill_processes()
+                now = time.time()
+                ended = dataclasses.replace(record, state="cancelled", ended_at=now)
+                self._files.end(ended, instead_of=record)
+            except (Timeout, Replaced):
+                raise ServiceNotReady(
+                    "the service is just starting or ending", hint="try again in a moment"
+                ) from None
 
     def _cancel_elsewhere(self, record: JobRecord) -> None:
         """Ends a job whose service was on another machine, which has been silent for long."""
@@ -214,9 +224,16 @@ class EmbeddedJobs:
                 hint=f"run `sps cancel {name}` on {where}",
             )
         reason = f"{where} had shown nothing of it for {silent_s / 60:.0f} minutes"
-        self._files.end(
-            dataclasses.replace(record, state="cancelled", reason=reason, ended_at=time.time())
-        )
+        ended = dataclasses.replace(record, state="cancelled", reason=reason, ended_at=time.time())
+        try:
+            self._files.end(ended, instead_of=record)
+        except Replaced:
+            known = self._files.read(name)
+            # (Another process may have cancelled it as well.)
+            if known is not None and not known.is_ended:
+                raise ServiceNotReady(
+                    f"the job {name} has changed just now", hint="try again in a moment"
+                ) from None
 
 
 class _Follower:

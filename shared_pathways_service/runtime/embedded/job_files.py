@@ -12,20 +12,22 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from shared_pathways_service.constants import NO_LOCKS
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.runtime.embedded.job_processes import kill_job_processes
 from shared_pathways_service.runtime.embedded.log_directory import cut_log, open_log
 from shared_pathways_service.runtime.embedded.state_file import write_private
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.runtime.processes import Identity, Life
+from shared_pathways_service.runtime.processes import Identity, Life, signal_process
 
 __all__ = ["SILENT_AGE_S", "REWRITE_INTERVAL_S", "JobFiles", "JobRecord", "Replaced"]
 
@@ -41,10 +43,12 @@ OLDER_KEPT = 16 << 20
 #: service elsewhere has been silent for so long that its user may end the job here.
 REWRITE_INTERVAL_S = 60.0
 SILENT_AGE_S = 900.0
+#: Seconds between two looks at a killed runner.
+_LOOK_S = 0.02
 
 
 class Replaced(Exception):  # noqa: N818 - what has happened
-    """A job's record is that of another job of the same name."""
+    """A job's record is that of another job of the same name, or others have ended the job."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,15 @@ class JobRecord:
         """Whether a service of another machine or container is responsible for it."""
         return not self.is_ended and self.supervisor.life() is Life.UNKNOWN
 
+    def kill_processes(self) -> None:
+        """Kills what is left of its last attempt, once its service has ended."""
+        if self.runner is not None and signal_process(self.runner, signal.SIGKILL):
+            # Until then it may start the program.
+            deadline = timeouts.KILLED_PROCESSES.deadline()
+            while self.runner.is_alive() and deadline.left_s:
+                time.sleep(_LOOK_S)
+        kill_job_processes(self.uid)
+
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
         return {"version": _VERSION, **dataclasses.asdict(self)}
@@ -140,7 +153,6 @@ class JobFiles:
         Raises:
           Replaced: Another service has just created one of its name.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
             known = self.read(record.name)
             if known is not None and not known.is_ended and not known.is_orphaned:
@@ -149,20 +161,17 @@ class JobFiles:
             (self._directory / record.name).mkdir(mode=0o700)
             write_private(self.request(record.name), json.dumps(request).encode())
             open_log(self.output(record.name)).close()
-            write_private(self._record(record.name), json.dumps(record.to_json()).encode())
+            self._put(record)
 
     def write(self, record: JobRecord) -> None:
         """Replaces a job's record atomically; creates it again if others have removed it.
 
         Raises:
-          Replaced: It is no longer that of this job, which others took for lost.
+          Replaced: It is no longer that of this job, or says that it has ended, as others took it
+            for lost.
         """
-        known = self.read(record.name)
-        if known is not None and known.uid != record.uid:
-            raise Replaced(record.name)
-        if known is None:
-            self._record(record.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(self._record(record.name), json.dumps(record.to_json()).encode())
+        with self._locked_if_possible():
+            self._write(record)
 
     def silent_s(self, name: str) -> float:
         """Returns the seconds since a job's record was last written.
@@ -173,10 +182,21 @@ class JobFiles:
         with tempfile.NamedTemporaryFile(dir=self._directory) as now:
             return max(0.0, os.fstat(now.fileno()).st_mtime - touched)
 
-    def end(self, record: JobRecord) -> None:
-        """Writes the record of a job that has ended, and removes its request."""
-        self.write(record)
-        self.request(record.name).unlink(missing_ok=True)
+    def end(self, record: JobRecord, *, instead_of: JobRecord | None = None) -> None:
+        """Writes the record of a job that has ended, and removes its request.
+
+        Args:
+          record: The new record.
+          instead_of: The record that the caller has judged; None: any of the job.
+
+        Raises:
+          Replaced: As of `write`, or another process has changed the record since.
+        """
+        with self._locked_if_possible():
+            if instead_of is not None and self.read(record.name) != instead_of:
+                raise Replaced(record.name)
+            self._write(record)
+            self.request(record.name).unlink(missing_ok=True)
 
     def read(self, name: str) -> JobRecord | None:
         """Returns a job; None if there is none, or its record is unreadable."""
@@ -216,13 +236,36 @@ class JobFiles:
         with contextlib.suppress(OSError):
             cut_log(self.output(name), OLDER_KEPT)
 
+    def _write(self, record: JobRecord) -> None:
+        known = self.read(record.name)
+        if known is None:
+            self._record(record.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif known.uid != record.uid or (known.is_ended and known != record):
+            raise Replaced(record.name)
+        self._put(record)
+
+    def _put(self, record: JobRecord) -> None:
+        write_private(self._record(record.name), json.dumps(record.to_json()).encode())
+
+    @contextlib.contextmanager
+    def _locked_if_possible(self) -> Iterator[None]:
+        """Locks as `_locked` does, but does without if another machine keeps the lock."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(Timeout):
+                stack.enter_context(self._locked())
+            yield
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps services of other machines, which may share the directory, from creating jobs.
+        """Keeps other processes, also of machines that share the directory, from changing records.
 
         Without it, one could remove another's new job in place of an ended one. On a file system
         that has no locks there is none.
+
+        Raises:
+          Timeout: Another process has the lock.
         """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(self._directory / ".lock", mode=0o600)
         try:
             lock.acquire(timeout=timeouts.SERVICE_LOCK.s)

@@ -8,7 +8,6 @@ import dataclasses
 import os
 import platform
 import secrets
-import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -30,10 +29,9 @@ from shared_pathways_service.runtime.embedded.job_files import (
     JobRecord,
     Replaced,
 )
-from shared_pathways_service.runtime.embedded.job_processes import kill_job_processes
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.glog import glog
-from shared_pathways_service.runtime.processes import identity_of, signal_process
+from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.supervisor.job_decisions import (
     NextStep,
@@ -93,6 +91,8 @@ class SubmittedJobs:
         self._report = report
         self._on_change = on_change
         self._active: dict[str, _Job] = {}
+        #: Jobs that have ended, while their files do not say so yet, by name.
+        self._unwritten: dict[str, JobRecord] = {}
         self._is_stopping = False
 
     def processes(self) -> list[pb.GetProcessesResponse.Process]:
@@ -169,8 +169,7 @@ class SubmittedJobs:
     def recover(self) -> None:
         """Starts the jobs again that an earlier service of this directory left active."""
         for record in self._files.records():
-            ours = record.runtime_dir == str(self._settings.runtime_dir)
-            if ours and record.is_orphaned and record.name not in self._active:
+            if self._is_left_to_us(record):
                 self._recover(record)
 
     async def keep_house(self) -> None:
@@ -181,6 +180,7 @@ class SubmittedJobs:
             await asyncio.sleep(_HOUSEKEEPING_INTERVAL_S)
             for name in self._active:
                 self._files.keep_small(name)
+            self._write_ends()
             if loop.time() - written_at >= REWRITE_INTERVAL_S:
                 written_at = loop.time()
                 for job in list(self._active.values()):
@@ -193,6 +193,7 @@ class SubmittedJobs:
             job.ask_end(is_cancelled=False)
         lives = [job.life for job in self._active.values() if job.life is not None]
         await asyncio.gather(*lives, return_exceptions=True)
+        self._write_ends()
 
     def kill(self) -> None:
         """Kills all processes at once; call `stop` afterwards."""
@@ -206,6 +207,10 @@ class SubmittedJobs:
 
     def _check_name(self, name: str) -> None:
         known = self._files.read(name)
+        if known is not None and self._is_left_to_us(known):
+            # (`recover` has not come to it.)
+            self._recover(known)
+            known = self._files.read(name)
         if known is not None and known.is_elsewhere:
             raise NameTaken(
                 f"you have an active job {name} ({known.state}) on another machine, {known.host}"
@@ -232,10 +237,13 @@ class SubmittedJobs:
         self._occupancy.leave(asyncio.get_running_loop().time())
         self._on_change()
 
+    def _is_left_to_us(self, record: JobRecord) -> bool:
+        """Whether an earlier service of this directory left a job active."""
+        ours = record.runtime_dir == str(self._settings.runtime_dir)
+        return ours and record.is_orphaned and record.name not in self._active
+
     def _recover(self, record: JobRecord) -> None:
-        if record.runner is not None:
-            signal_process(record.runner, signal.SIGKILL)
-            kill_job_processes(record.uid)
+        record.kill_processes()
         step = after_restart(
             had_started=record.started_at is not None,
             attempt=record.attempt,
@@ -290,6 +298,9 @@ class SubmittedJobs:
         if job.end_asked.is_set():
             return NextStep(state="cancelled", reason="", exit_code=job.record.exit_code)
         self._change(job, state="queued", attempt=job.record.attempt + 1, started_at=None)
+        if job.end_asked.is_set():
+            # Its files are another job's now.
+            return NextStep(state="cancelled", reason="", exit_code=None)
         name = job.record.name
         try:
             runner, reports = await JobRunnerProcess.start(
@@ -307,6 +318,7 @@ class SubmittedJobs:
         if job.end_asked.is_set():
             job.ask_end(is_cancelled=job.is_cancelled)
         end = await runner.run(reports, lambda: self._note_start(job))
+        job.runner = None
         return after_attempt(end, attempt=job.record.attempt, retries=job.record.retries)
 
     def _environment(self) -> Mapping[str, str]:
@@ -335,7 +347,9 @@ class SubmittedJobs:
             # A full disk must not end a job: its file is then older than its state.
             glog("W", f"the record of the job {job.record.name} is not up to date: {error}")
         except Replaced:
-            glog("E", f"another job has the name of the job {job.record.name}, which ends")
+            glog(
+                "E", f"the job {job.record.name} ends, as another machine has ended or replaced it"
+            )
             job.ask_end(is_cancelled=True)
 
     def _end(self, record: JobRecord, step: NextStep) -> None:
@@ -346,10 +360,25 @@ class SubmittedJobs:
             exit_code=step.exit_code,
             ended_at=time.time(),
         )
-        with contextlib.suppress(OSError, Replaced):
-            self._files.end(ended)
+        self._unwritten[ended.name] = ended
+        self._write_ends()
         self._report(
             JobEnded(
                 tenant=ended.name, state=ended.state, reason=step.reason, exit_code=step.exit_code
             )
         )
+
+    def _write_ends(self) -> None:
+        """Writes the records of jobs that have ended; those that cannot be written are kept.
+
+        Otherwise the next service would start them again.
+        """
+        for record in [*self._unwritten.values()]:
+            try:
+                self._files.end(record)
+            except OSError as error:
+                glog("W", f"the end of the job {record.name} cannot be written yet: {error}")
+                continue
+            except Replaced:
+                pass  # others have ended it before
+            del self._unwritten[record.name]
