@@ -15,7 +15,6 @@ from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.child import (
     CommandError,
     Stopped,
-    end_by_signal,
     ignoring_signals,
     raise_on_signals,
     run_child,
@@ -41,14 +40,13 @@ _FOREVER = float("inf")
 def exit_code_of(work: Callable[[], int]) -> int:
     """Returns the exit code that `work` returns, or that stands for its failure, and reports that.
 
-    A signal that ends a program undoes `work`. At a terminal it ends this process then, and so does
-    the signal that ended the program.
+    A signal that ends a program undoes `work`.
     """
     try:
         with raise_on_signals():
             return work()
     except Stopped as stopped:
-        return end_by_signal(stopped.number)
+        return 128 + stopped.number
     except CommandError as error:
         return _report(str(error), error.exit_code)
     except SharedPathwaysError as error:
@@ -84,10 +82,9 @@ class Workload:
     on_end: Callable[[], object] = lambda: None
 
     def run(self) -> int:
-        """Runs the program to its end; returns its exit code.
+        """Runs the program to its end; returns its exit code, 128 + n for signal n.
 
         Raises:
-          Stopped: A signal ended the program.
           CommandError: The program cannot be run.
           SharedPathwaysError: There are no slices.
         """
@@ -123,9 +120,7 @@ class Workload:
             is_ours = agent.state.token is not None
             if warning := run_summary.warning(notes, is_ours=is_ours):
                 progress.print_line(warning)
-        if code < 0:
-            raise Stopped(-code)
-        return code
+            return code
 
     def _open(
         self, settings: Settings, progress: Progress, undo: contextlib.ExitStack

@@ -1,1 +1,0 @@
-"""Programs at a terminal, alone and as `sps run` runs them: everything must be the same."""
