@@ -56,12 +56,12 @@ def explained_by_path(directories: Mapping[str, Path]) -> Iterator[None]:
             path = Path(error.filename)
             for field, directory in directories.items():
                 if path.is_relative_to(directory):
-                    raise _explanation(error, directory, field) from error
+                    raise _explanation(error, directory, field, path=path) from error
         raise
 
 
 def _explanation(
-    error: OSError | NotImplementedError, directory: Path, field: str
+    error: OSError | NotImplementedError, directory: Path, field: str, path: Path | None = None
 ) -> PreflightError:
     number = error.errno if isinstance(error, OSError) else errno.ENOSYS
     reason = os.strerror(number or errno.EIO)
@@ -72,4 +72,5 @@ def _explanation(
         what = "write"
         before = "free space there, or " if number in _FULL else ""
         hint = f"{before}set {field} to another directory"
-    return PreflightError(f"cannot {what} in {directory}: {reason}", hint=hint)
+    which = "" if path in (None, directory) else f": {path}"
+    return PreflightError(f"cannot {what} in {directory}{which}: {reason}", hint=hint)

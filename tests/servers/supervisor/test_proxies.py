@@ -84,7 +84,8 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ended, released = run_async(live())
     assert ended.state == pb.Proxy.EXITED
     assert not ended.HasField("exit_code")
-    assert ended.reason.startswith(f"cannot write in {tmp_path}: No space left on device (free")
+    assert ended.reason.startswith(f"cannot write in {tmp_path}: {tmp_path}/p")
+    assert "No space left on device (free space there" in ended.reason
     assert "SPS_RUNTIME_DIR" in ended.reason
     assert memory.removed == [ended.uid]
     assert released == ["a"]
