@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from shared_pathways_service.kube.kubeconfig import (
     access_of_context,
     kubeconfig_paths,
     read_kubeconfig,
+    server_of,
 )
 
 __all__ = ["resolve", "settled"]
@@ -62,9 +64,9 @@ def settled(choice: ClusterChoice) -> ClusterChoice:
     except InvalidRequestError:
         return choice
     context = choice.context or config.current
-    chosen = config.contexts.get(context)
-    cluster = chosen and config.clusters.get(str(chosen.data.get("cluster")))
-    server = str(cluster.data.get("server") or "").rstrip("/") if cluster else ""
+    server = ""
+    with contextlib.suppress(InvalidRequestError, KeyError):
+        server = server_of(config.clusters[config.contexts[context].text("cluster")])
     files = tuple(map(str, paths))
     return dataclasses.replace(choice, context=context, kubeconfig=files, server=server)
 

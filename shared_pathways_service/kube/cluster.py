@@ -6,6 +6,7 @@ import dataclasses
 import ssl
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.http_proxies import NetworkProxy
 from shared_pathways_service.kube.tokens import TokenSource
 
 __all__ = ["ClusterAccess", "ClusterChoice"]
@@ -51,7 +52,7 @@ class ClusterAccess:
       namespace: Of the context; empty if it has none.
       name: The cluster's display name, e.g. ``context kind-dev``.
       server_name: Name to expect in the server's certificate; empty: the URL's host.
-      proxy: URL of an HTTP proxy; empty: only the environment's.
+      proxy: Of the kubeconfig; None: that of the environment, if it names one for the server.
       headers: Sent with every request, as is a token.
     """
 
@@ -61,6 +62,6 @@ class ClusterAccess:
     namespace: str = ""
     name: str = ""
     server_name: str = ""
-    proxy: str = ""
+    proxy: NetworkProxy | None = None
     headers: tuple[tuple[str, str], ...] = ()
     project: str = ""

@@ -132,7 +132,7 @@ def _ways(
         # Its certificate is signed by a public authority.
         ways.append(dataclasses.replace(common, server=f"https://{name}", tls=client_tls()))
     authority = (described.get("masterAuth") or {}).get("clusterCaCertificate") or ""
-    own = client_tls(authority=base64.b64decode(authority).decode())
+    own = client_tls(authority=base64.b64decode(authority))
     known = dict.fromkeys(address for address in addresses if address)
     return [*ways, *(dataclasses.replace(common, server=f"https://{a}", tls=own) for a in known)]
 

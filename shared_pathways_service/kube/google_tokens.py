@@ -10,7 +10,8 @@ import asyncio
 import datetime
 from collections.abc import Mapping
 from concurrent import futures
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 import google.auth
@@ -18,6 +19,13 @@ from google.auth import credentials, exceptions, transport
 
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.errors import ApiUnreachable
+from shared_pathways_service.kube.http_proxies import NetworkProxy, proxy_of_environment
+from shared_pathways_service.kube.proxied_connections import (
+    cause_of,
+    new_connector,
+    proxy_options,
+)
+from shared_pathways_service.kube.tls import client_tls
 from shared_pathways_service.kube.tokens import Token, TokenSource
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
@@ -29,6 +37,8 @@ _SCOPES = (
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/userinfo.email",
 )
+#: The metadata server of a machine of Google Cloud.
+_METADATA_HOSTS = ("metadata.google.internal", "169.254.169.254")
 
 
 class GoogleUser:
@@ -57,11 +67,7 @@ class GoogleUser:
 
     async def _fetch(self) -> Token:
         try:
-            async with (
-                within(timeouts.GOOGLE_TOKEN),
-                aiohttp.ClientSession(trust_env=True) as session,
-            ):
-                request = _LoopRequest(session)
+            async with within(timeouts.GOOGLE_TOKEN), _LoopRequest() as request:
                 if self._found is None:
                     self._found = await asyncio.to_thread(_default, request)
                 await asyncio.to_thread(self._found[0].refresh, request)
@@ -118,9 +124,20 @@ class _Answer(transport.Response):
 class _LoopRequest(transport.Request):
     """Sends google-auth's requests, from its thread, on the event loop that created this object."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._sessions: dict[NetworkProxy | None, aiohttp.ClientSession] = {}
+        self._tls = client_tls()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # (google-auth's thread cannot be cancelled: it may send more.)
+        self._is_closed = True
+        for session in self._sessions.values():
+            await session.close()
 
     def __call__(
         self,
@@ -131,27 +148,40 @@ class _LoopRequest(transport.Request):
         timeout: float | None = None,
         **_options: Any,
     ) -> _Answer:
-        work = self._send(
-            url,
-            method,
-            body,
-            headers,
-            min(timeout or timeouts.GOOGLE_TOKEN_REQUEST.s, timeouts.GOOGLE_TOKEN_REQUEST.s),
-        )
+        proxy = _proxy_of(url)
+        total_s = min(timeout or timeouts.GOOGLE_TOKEN_REQUEST.s, timeouts.GOOGLE_TOKEN_REQUEST.s)
+        work = self._send(url, method, body, headers=headers, proxy=proxy, total_s=total_s)
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except (aiohttp.ClientError, OSError, RuntimeError, futures.CancelledError) as error:
-            raise exceptions.TransportError(str(error) or type(error).__name__) from error
+            raise exceptions.TransportError(cause_of(error, proxy)) from error
 
     async def _send(
         self,
         url: str,
         method: str,
         body: bytes | None,
+        *,
         headers: Mapping[str, str] | None,
+        proxy: NetworkProxy | None,
         total_s: float,
     ) -> _Answer:
-        async with self._session.request(
-            method, url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=total_s)
+        if self._is_closed:
+            raise RuntimeError("the time for a token is up")
+        if proxy not in self._sessions:
+            self._sessions[proxy] = aiohttp.ClientSession(connector=new_connector(proxy))
+        async with self._sessions[proxy].request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            ssl=self._tls,
+            timeout=aiohttp.ClientTimeout(total=total_s),
+            **proxy_options(proxy),
         ) as response:
             return _Answer(response.status, response.headers, await response.read())
+
+
+def _proxy_of(url: str) -> NetworkProxy | None:
+    # As Google's library for Go: no proxy has this machine's metadata.
+    return None if urlsplit(url).hostname in _METADATA_HOSTS else proxy_of_environment(url)

@@ -35,7 +35,7 @@ def in_cluster_access(directory: Path = _SERVICE_ACCOUNT) -> ClusterAccess:
     """
     host, port = os.environ[_HOST], os.environ.get(_PORT) or "443"
     try:
-        authority = (directory / "ca.crt").read_text()
+        authority = (directory / "ca.crt").read_bytes()
         namespace = (directory / "namespace").read_text().strip()
         tls = client_tls(authority=authority)
     except (OSError, ssl.SSLError) as error:

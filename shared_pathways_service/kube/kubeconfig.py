@@ -8,54 +8,37 @@ official client is not used.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import dataclasses
+import json
 import os
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
-from shared_pathways_service.kube.exec_plugin import Plugin
-from shared_pathways_service.kube.tls import client_tls, show_certificate
-from shared_pathways_service.kube.tokens import Token, TokenSource, file_token, static_token
+from shared_pathways_service.kube.http_proxies import NetworkProxy
+from shared_pathways_service.kube.kubeconfig_entry import Entry
+from shared_pathways_service.kube.kubeconfig_user import add_credentials, impersonation_headers
+from shared_pathways_service.kube.tls import client_tls
+from shared_pathways_service.kube.tokens import basic, static_token
 
-__all__ = ["Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig"]
+__all__ = ["Kubeconfig", "access_of_context", "kubeconfig_paths", "read_kubeconfig", "server_of"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One cluster, user or context.
+class _Loader(yaml.SafeLoader):
+    """Reads dates as text, as kubectl does."""
 
-    Attributes:
-      where: Directory of its file; paths in the entry are relative to it.
-    """
 
-    name: str
-    data: Mapping[str, Any] = dataclasses.field(repr=False)
-    where: Path
-
-    def text(self, field: str) -> str:
-        """Returns the content of ``FIELD-data`` (base64) or of the file that FIELD names, or "".
-
-        Raises:
-          InvalidRequestError: The content cannot be read.
-        """
-        try:
-            if encoded := self.data.get(f"{field}-data"):
-                return base64.b64decode(encoded, validate=True).decode()
-            if path := self.data.get(field):
-                return (self.where / Path(path).expanduser()).read_text()
-        except (OSError, binascii.Error, UnicodeDecodeError, TypeError) as error:
-            raise InvalidRequestError(
-                f"kubeconfig's {field} of {self.name}", "", f"what can be read, not: {error}"
-            ) from error
-        return ""
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,8 +53,9 @@ class Kubeconfig:
 
 def kubeconfig_paths() -> list[Path]:
     """Returns the user's kubeconfig files: those of ``KUBECONFIG``, or ``~/.kube/config``."""
-    listed = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
-    return listed or [Path.home() / ".kube" / "config"]
+    if listed := os.environ.get("KUBECONFIG"):
+        return [Path(path) for path in dict.fromkeys(listed.split(os.pathsep)) if path]
+    return [Path.home() / ".kube" / "config"]
 
 
 def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
@@ -83,43 +67,63 @@ def read_kubeconfig(paths: Sequence[Path] | None = None) -> Kubeconfig:
     current = ""
     found: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
     for path in kubeconfig_paths() if paths is None else paths:
-        document = _read(path)
-        current = current or str(document.get("current-context") or "")
+        file = Entry(kind="file", name=str(path), data=_read(path), file=path.absolute())
+        current = current or file.text("current-context")
         for kind, entries in found.items():
-            for entry in _entries(document, kind, path):
-                entries.setdefault(entry.name, entry)
+            entries.update(_entries(file, kind) | entries)
     return Kubeconfig(current=current, **found)
 
 
-def _entries(document: Mapping[str, Any], kind: str, path: Path) -> list[Entry]:
-    try:
-        return [
-            Entry(
-                name=str(item["name"]),
-                data=item.get(kind.removesuffix("s")) or {},
-                where=path.absolute().parent,
+def _entries(file: Entry, kind: str) -> dict[str, Entry]:
+    one = kind.removesuffix("s")
+    entries: dict[str, Entry] = {}
+    for item in _items(file, kind):
+        try:
+            name, data = item["name"], item.get(one) or {}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidRequestError(
+                "kubeconfig", file.name, f"a name for each of the {kind}, each a mapping"
+            ) from error
+        if not isinstance(name, str) or not isinstance(data, Mapping):
+            raise InvalidRequestError(
+                f"name of a {one} in {file.name}",
+                name,
+                f"text in quotes, with a {one} as a mapping",
             )
-            for item in document.get(kind) or ()
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidRequestError(
-            "kubeconfig", str(path), f"a name for each of the {kind}, each a mapping"
-        ) from error
+        if name in entries:
+            raise InvalidRequestError(f"{kind} in {file.name}", name, "each name once")
+        entries[name] = Entry(kind=one, name=name, data=data, file=file.file)
+    return entries
+
+
+def _items(file: Entry, kind: str) -> list[Any]:
+    items = file.data.get(kind) or []
+    if not isinstance(items, list):
+        raise InvalidRequestError(f"{kind} in {file.name}", type(items).__name__, "a list")
+    return items
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     expected = "a kubeconfig: YAML with clusters, users and contexts"
     try:
-        document = yaml.safe_load(path.read_text())
+        document = _parsed(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise InvalidRequestError("kubeconfig", str(path), f"{expected}, not: {error}") from error
     if document is None:
         return {}
     if not isinstance(document, Mapping):
         raise InvalidRequestError("kubeconfig", str(path), expected)
     return document
+
+
+def _parsed(content: bytes) -> Any:
+    # (PyYAML does not read JSON with tabs between its values.)
+    if content.lstrip().startswith(b"{"):
+        with contextlib.suppress(ValueError):
+            return json.loads(content)
+    return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
 
 
 def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
@@ -132,28 +136,56 @@ def access_of_context(config: Kubeconfig, context: str = "") -> ClusterAccess:
     known = ", ".join(sorted(config.contexts)) or "none: no kubeconfig has any"
     chosen = _named(config.contexts, name, "context", f"a context of the kubeconfig ({known})")
     cluster = _named(
-        config.clusters, chosen.data.get("cluster", ""), f"cluster of context {name}", "its name"
+        config.clusters, chosen.text("cluster"), f"cluster of context {name}", "its name"
     )
-    user = Entry(name="", data={}, where=cluster.where)
-    if who := chosen.data.get("user"):
+    user = Entry(kind="user", name="", data={}, file=cluster.file)
+    if who := chosen.text("user"):
         user = _named(config.users, who, f"user of context {name}", "a user of the kubeconfig")
-    server = str(cluster.data.get("server") or "").rstrip("/")
-    if not server.startswith(("https://", "http://")):
-        raise InvalidRequestError(f"server of cluster {cluster.name}", server, "https://HOST")
-    proxy = str(cluster.data.get("proxy-url") or "")
-    if proxy and not proxy.startswith(("http://", "https://")):
-        raise InvalidRequestError(f"proxy-url of cluster {cluster.name}", proxy, "http://HOST:PORT")
-    tls = _tls(cluster, user) if server.startswith("https://") else None
-    return ClusterAccess(
+    server = server_of(cluster)
+    proxy = cluster.text("proxy-url")
+    common = ClusterAccess(
         server=server,
-        tls=tls,
-        tokens=_tokens(user, cluster, tls),
-        namespace=str(chosen.data.get("namespace") or ""),
+        tls=None,
+        tokens=static_token(_login_of_url(cluster)),
+        namespace=chosen.text("namespace"),
         name=f"context {name}",
-        server_name=str(cluster.data.get("tls-server-name") or ""),
-        proxy=proxy,
-        headers=_impersonation(user),
+        server_name=cluster.text("tls-server-name"),
+        proxy=NetworkProxy.parse(proxy, f"proxy-url of cluster {cluster.name}") if proxy else None,
+        headers=impersonation_headers(user),
     )
+    if server.startswith("http://"):
+        # As kubectl, which sends no credentials without TLS.
+        return common
+    authority = cluster.content("certificate-authority")
+    tls = _tls(cluster, authority)
+    described = {
+        **cluster.data,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+    }
+    tokens = add_credentials(user, tls, described, _login_of_url(cluster))
+    return dataclasses.replace(common, tls=tls, tokens=tokens)
+
+
+def server_of(cluster: Entry) -> str:
+    """Returns the URL of a cluster's API server, without user, query, and slash at its end.
+
+    Raises:
+      InvalidRequestError: It is not a URL of a server.
+    """
+    try:
+        url = urlsplit(cluster.text("server"))
+        is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise cluster.invalid("server", "https://HOST or https://HOST:PORT")
+    place = url.netloc.rpartition("@")[2]
+    return url._replace(netloc=place, path=url.path.rstrip("/"), query="", fragment="").geturl()
+
+
+def _login_of_url(cluster: Entry) -> str:
+    url = urlsplit(cluster.text("server"))
+    return basic(unquote(url.username or ""), unquote(url.password or "")) if url.username else ""
 
 
 def _named(entries: Mapping[str, Entry], name: str, field: str, expected: str) -> Entry:
@@ -162,60 +194,15 @@ def _named(entries: Mapping[str, Entry], name: str, field: str, expected: str) -
     return entries[name]
 
 
-def _tls(cluster: Entry, user: Entry) -> ssl.SSLContext:
+def _tls(cluster: Entry, authority: bytes) -> ssl.SSLContext:
+    is_insecure = cluster.flag("insecure-skip-tls-verify")
+    if is_insecure and authority:
+        raise cluster.invalid(
+            "insecure-skip-tls-verify", "no certificate-authority beside it: one contradicts it"
+        )
     try:
-        context = client_tls(
-            authority=cluster.text("certificate-authority"),
-            verify=not cluster.data.get("insecure-skip-tls-verify", False),
-        )
-        if certificate := user.text("client-certificate"):
-            show_certificate(context, certificate, user.text("client-key"))
+        return client_tls(authority=authority, verify=not is_insecure)
     except ssl.SSLError as error:
-        raise InvalidRequestError(
-            f"certificates of cluster {cluster.name}", "", f"PEM certificates, not: {error}"
-        ) from error
-    return context
-
-
-def _tokens(user: Entry, cluster: Entry, tls: ssl.SSLContext | None) -> TokenSource:
-    if plugin := user.data.get("exec"):
-        return _plugin_tokens(Plugin(exec=plugin, cluster=cluster.data, where=user.where), tls)
-    if provider := user.data.get("auth-provider"):
-        raise InvalidRequestError(
-            f"auth-provider of user {user.name}",
-            provider.get("name"),
-            "a token, a client certificate or an exec plug-in, as kubectl has them since 1.26",
-        )
-    if path := user.data.get("tokenFile"):
-        return file_token(user.where / Path(path).expanduser())
-    if token := user.data.get("token"):
-        return static_token(f"Bearer {token}")
-    if name := user.data.get("username"):
-        pair = f"{name}:{user.data.get('password', '')}"
-        return static_token(f"Basic {base64.b64encode(pair.encode()).decode()}")
-    return static_token()
-
-
-def _plugin_tokens(plugin: Plugin, tls: ssl.SSLContext | None) -> TokenSource:
-    async def fetch() -> Token:
-        given = await plugin.run()
-        if given.certificate and tls is not None:
-            try:
-                show_certificate(tls, given.certificate, given.key)
-            except ssl.SSLError as error:
-                raise plugin.denied(f"gave no certificate with its key: {error}") from error
-        header = f"Bearer {given.token}" if given.token else ""
-        return Token(header=header, expires_at=given.expires_at)
-
-    return TokenSource(fetch, of=plugin.name)
-
-
-def _impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
-    headers = [("User", user.data.get("as")), ("Uid", user.data.get("as-uid"))]
-    headers += [("Group", group) for group in user.data.get("as-groups") or ()]
-    headers += [
-        (f"Extra-{quote(key.lower(), safe='')}", value)
-        for key, values in (user.data.get("as-user-extra") or {}).items()
-        for value in values
-    ]
-    return tuple((f"Impersonate-{name}", str(value)) for name, value in headers if value)
+        given = "certificate-authority"
+        field = f"{given}-data" if cluster.text(f"{given}-data") else given
+        raise cluster.invalid(field, f"PEM certificates, not: {error}") from error

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import ssl
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -23,7 +23,13 @@ from shared_pathways_service.kube.errors import (
     ApiUnreachable,
     error_of_answer,
 )
+from shared_pathways_service.kube.http_proxies import NetworkProxy, proxy_of_environment
 from shared_pathways_service.kube.paths import Target, target_of
+from shared_pathways_service.kube.proxied_connections import (
+    cause_of,
+    new_connector,
+    proxy_options,
+)
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 
@@ -42,6 +48,7 @@ class Transport:
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self._session: aiohttp.ClientSession | None = None
+        self._proxy: NetworkProxy | None = None
         self._broke_at = self._ready_at = self._ready_until = float("-inf")
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -194,10 +201,9 @@ class Transport:
         try:
             yield
         except (aiohttp.ClientError, OSError, EOFError) as error:
-            cause = _cause_of(error)
             raise self.unreachable(
                 target,
-                cause or type(error).__name__,
+                cause_of(error, self._proxy),
                 is_final=isinstance(error, ssl.SSLCertVerificationError),
             ) from error
 
@@ -211,7 +217,8 @@ class Transport:
         tokens = self._access.tokens
         if tokens.awaited_s is None:
             also = f"; an earlier try: {earlier}" if earlier else ""
-            return self.unreachable(target, f"no {what} within {within_s:g} s{also}")
+            way = f", through the proxy {self._proxy}" if self._proxy else ""
+            return self.unreachable(target, f"no {what} within {within_s:g} s{way}{also}")
         issuer = tokens.of or "the source of credentials"
         cause = f"{issuer} has not answered for {tokens.awaited_s:.0f} s"
         return ApiUnreachable(
@@ -229,7 +236,14 @@ class Transport:
             server=server,
             cause=cause,
             is_final=is_final,
+            hint=self._hint(),
         )
+
+    def _hint(self) -> str:
+        if self._proxy is None or self._access.proxy is not None:
+            return ""
+        host = urlsplit(self._access.server).hostname
+        return f"if {host} needs no proxy, add it to NO_PROXY"
 
     async def _authorization(self, target: Target) -> dict[str, str]:
         try:
@@ -249,12 +263,12 @@ class Transport:
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
+            self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=_MAX_CONNECTIONS, socket_factory=self._new_socket
+                connector=new_connector(
+                    self._proxy, limit=_MAX_CONNECTIONS, socket_factory=self._new_socket
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=True,
             )
         return self._session
 
@@ -269,11 +283,9 @@ class Transport:
         return made
 
     def _way(self) -> dict[str, Any]:
-        way: dict[str, Any] = {"ssl": self._access.tls or True}
+        way: dict[str, Any] = {"ssl": self._access.tls or True, **proxy_options(self._proxy)}
         if self._access.server_name:
             way["server_hostname"] = self._access.server_name
-        if self._access.proxy:
-            way["proxy"] = self._access.proxy
         return way
 
 
@@ -290,11 +302,3 @@ async def _error_of(target: Target, response: aiohttp.ClientResponse) -> SharedP
         body if isinstance(body, dict) else {},
         retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
     )
-
-
-def _cause_of(error: BaseException) -> str:
-    """Returns why there is no answer: of a refused connection without the address, again."""
-    refused = error if type(error) is aiohttp.ClientConnectorError else None
-    if refused is not None and refused.os_error.errno:
-        return os.strerror(refused.os_error.errno).lower()
-    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else "")

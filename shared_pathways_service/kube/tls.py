@@ -1,46 +1,118 @@
-"""TLS contexts for connections to an API server."""
+"""TLS contexts for connections to an API server or to Google."""
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import ssl
 import tempfile
 from pathlib import Path
 
 __all__ = ["client_tls", "show_certificate"]
 
+#: Blocks of PEM; Go also takes only these of a file, with any text between them.
+_CERTIFICATE = re.compile(
+    rb"-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----.*?-----END \1-----", re.DOTALL
+)
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
+_ENCRYPTED = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
+#: The system's authorities where OpenSSL was not told of them when it was built, as that of a
+#: Python from elsewhere (crypto/x509/root_linux.go and root_bsd.go of Go 1.26).
+_SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 
-def client_tls(*, authority: str = "", verify: bool = True) -> ssl.SSLContext:
+
+def client_tls(*, authority: str | bytes = "", verify: bool = True) -> ssl.SSLContext:
     """Returns a context for connections to one server.
 
     Args:
-      authority: PEM certificates of the server's authority; empty: the system's authorities.
+      authority: PEM certificates of the server's authority, with any text between them; empty: the
+        system's authorities, or those of the variables SSL_CERT_FILE and SSL_CERT_DIR.
       verify: False: trust any server, if the user's kubeconfig says so.
 
     Raises:
       ssl.SSLError: `authority` contains no certificate.
     """
-    context = ssl.create_default_context(cadata=authority or None)
+    if authority:
+        context = ssl.create_default_context(cadata=_authorities(_encoded(authority)))
+    else:
+        context = ssl.create_default_context()
+        _add_system_bundle(context)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if authority:
-        # Clusters have authorities of their own, often without the key identifiers that this flag
-        # (on by default from Python 3.13 on) requires; kubectl does not require them either.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # Authorities of clusters and of companies often lack the key identifiers that the strict flag
+    # (on by default from Python 3.13 on) requires, or are intermediate ones, which the other flag
+    # (on from 3.13 on) permits. kubectl accepts both.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-def show_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+def show_certificate(context: ssl.SSLContext, certificate: str | bytes, key: str | bytes) -> None:
     """Makes later connections present a client certificate, a PEM chain with its PEM key.
 
     Raises:
       ssl.SSLError: They are not a certificate and its key.
     """
+    chain = [found[0] for found in _CERTIFICATE.finditer(_encoded(certificate))]
+    if not chain:
+        raise ssl.SSLError("no PEM certificate in it")
+    own = _KEY.search(_encoded(key))
+    if own is None:
+        raise ssl.SSLError("no PEM private key in it")
+    if any(mark in own[0] for mark in _ENCRYPTED):
+        raise ssl.SSLError("the private key is encrypted: there is no one to type its passphrase")
     # Python's ssl reads both from files only: the file is private and removed at once.
     with tempfile.TemporaryDirectory(prefix="sps") as directory:
         path = Path(directory) / "certificate.pem"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{certificate}\n{key}\n")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(b"\n".join([*chain, own[0], b""]))
         context.load_cert_chain(path)
+
+
+def _encoded(text: str | bytes) -> bytes:
+    """Returns PEM as ASCII, with other characters of comments replaced."""
+    if isinstance(text, str):
+        return text.encode()
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return text.decode("utf-16", errors="replace").encode()
+    return text
+
+
+def _authorities(text: bytes) -> str:
+    """Returns the certificates that OpenSSL can read; Go skips others of a bundle, too."""
+    trial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    readable: list[str] = []
+    failure = "no PEM certificate in it"
+    for found in _CERTIFICATE.finditer(text):
+        certificate = b"\n".join(line.strip() for line in found[0].splitlines()).decode("latin-1")
+        try:
+            trial.load_verify_locations(cadata=certificate)
+        except (ssl.SSLError, ValueError, TypeError) as error:
+            failure = str(error)
+        else:
+            readable.append(certificate)
+    if not readable:
+        raise ssl.SSLError(failure)
+    return "\n".join(readable)
+
+
+def _add_system_bundle(context: ssl.SSLContext) -> None:
+    """Adds the system's authorities if OpenSSL's own places have none."""
+    known = ssl.get_default_verify_paths()
+    if os.environ.get(known.openssl_cafile_env) or os.environ.get(known.openssl_capath_env):
+        return
+    if known.cafile or (known.capath and os.listdir(known.capath)):  # noqa: PTH208
+        return
+    for bundle in filter(os.path.exists, _SYSTEM_BUNDLES):
+        context.load_verify_locations(bundle)
+        return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import logging
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 from shared_pathways_service.errors import AccessDenied
 from shared_pathways_service.patience import timeouts
 
-__all__ = ["Token", "TokenSource", "file_token", "static_token"]
+__all__ = ["Token", "TokenSource", "basic", "bearer", "file_token", "static_token"]
 
 _LOG = logging.getLogger(__name__)
 #: A token is replaced this long before it expires, or when this share of its lifetime is left,
@@ -160,23 +162,53 @@ def static_token(header: str = "") -> TokenSource:
     return TokenSource(fetch)
 
 
-def file_token(path: Path) -> TokenSource:
-    """Returns a source of the token in a file that another process, e.g. a kubelet, renews."""
+def bearer(token: str) -> str:
+    """Returns the header for a token.
+
+    Raises:
+      ValueError: The token has several lines, or other control characters.
+    """
+    if re.search(r"[\x00-\x1f\x7f]", token.strip()):
+        raise ValueError("it has several lines, or control characters")
+    return f"Bearer {token.strip()}"
+
+
+def basic(user: str, password: str) -> str:
+    """Returns the header for a user with a password."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def file_token(path: Path, header: str = "") -> TokenSource:
+    """Returns a source of the token in a file that another process, e.g. a kubelet, renews.
+
+    Args:
+      path: The file.
+      header: Sent until the file can be read. Later, the last token counts while it cannot.
+    """
+    last = header
 
     async def fetch() -> Token:
-        return Token(header=f"Bearer {_read(path)}", expires_at=time.time() + _READ_INTERVAL_S)
+        nonlocal last
+        try:
+            last = _read(path)
+        except AccessDenied as error:
+            if not last:
+                raise
+            _LOG.warning("the last token counts: %s", error)
+        return Token(header=last, expires_at=time.time() + _READ_INTERVAL_S)
 
     return TokenSource(fetch)
 
 
 def _read(path: Path) -> str:
     try:
-        text = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _denied(f"cannot be read: {error}") from error
+        text = path.read_text(encoding="utf-8").strip()
+        header = bearer(text)
+    except (OSError, ValueError) as error:
+        raise _denied(f"cannot be read: {error}: {path}") from error
     if not text:
         raise _denied(f"is empty: {path}")
-    return text
+    return header
 
 
 def _denied(what: str) -> AccessDenied:

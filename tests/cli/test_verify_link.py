@@ -12,6 +12,7 @@ import pytest
 
 from harness.programs import DEADLINE_S
 from shared_pathways_service.cli.verification.link import CuttableLink
+from shared_pathways_service.kube.http_proxies import LINK_VARIABLE, proxy_of_environment
 
 
 def test_the_link_forwards_bytes_until_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +22,7 @@ def test_the_link_forwards_bytes_until_it_is_cut(monkeypatch: pytest.MonkeyPatch
         thread.start()
         link = CuttableLink()
         try:
-            port = int(str(link.environment["HTTPS_PROXY"]).rpartition(":")[2])
+            port = int(str(link.environment[LINK_VARIABLE]).rpartition(":")[2])
             with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
                 target = f"127.0.0.1:{server.getsockname()[1]}"
                 client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
@@ -69,6 +70,40 @@ def test_the_link_goes_through_the_proxy_of_the_environment(
     assert b"\r\nProxy-Authorization: Basic " + user + b"\r\n" in head
 
 
+@pytest.mark.parametrize(("status", "expected"), [(0, b"HTTP/1.1 200 "), (5, b"HTTP/1.1 502 ")])
+def test_the_link_goes_through_a_socks_proxy(
+    monkeypatch: pytest.MonkeyPatch, status: int, expected: bytes
+) -> None:
+    requests: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_as_socks, args=(server, status, requests))
+        thread.start()
+        set_proxy(monkeypatch, f"socks5h://127.0.0.1:{server.getsockname()[1]}")
+        with through_link("api.invalid:443") as client:
+            received = client.recv(4096)
+            assert received.startswith(expected)
+            while status == 0 and not received.endswith(b"hello"):
+                data = client.recv(4096)
+                assert data
+                received += data
+        thread.join(DEADLINE_S)
+    assert requests == [b"\x05\x01\x00", b"\x05\x01\x00\x03\x0bapi.invalid\x01\xbb"]
+
+
+def test_a_client_uses_the_link_on_loopback_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_proxy(monkeypatch, "http://proxy.invalid:3128", but_for="*")
+    link = CuttableLink()
+    try:
+        for name, value in link.environment.items():
+            assert value is not None
+            monkeypatch.setenv(name, value)
+        proxy = proxy_of_environment("https://127.0.0.1:6443")
+        assert proxy is not None
+        assert proxy.url == link.environment[LINK_VARIABLE]
+    finally:
+        link.close()
+
+
 def test_the_link_connects_directly_to_hosts_of_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=echo, args=(server,))
@@ -92,7 +127,7 @@ def through_link(target: str) -> Iterator[socket.socket]:
     """Connects to a link, and asks it for a target."""
     link = CuttableLink()
     try:
-        port = int(str(link.environment["HTTPS_PROXY"]).rpartition(":")[2])
+        port = int(str(link.environment[LINK_VARIABLE]).rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
             client.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
             yield client
@@ -110,6 +145,17 @@ def answer_as_proxy(server: socket.socket, answer: bytes, heads: list[bytes]) ->
             head += data
         heads.append(head)
         one.sendall(answer)
+
+
+def answer_as_socks(server: socket.socket, status: int, requests: list[bytes]) -> None:
+    """Answers a client of SOCKS5, and adds its two requests to the list."""
+    server.settimeout(DEADLINE_S)
+    one, _ = server.accept()
+    with one:
+        requests.append(one.recv(4096))
+        one.sendall(b"\x05\x00")
+        requests.append(one.recv(4096))
+        one.sendall(bytes([5, status, 0, 1]) + bytes(6) + b"hello")
 
 
 def echo(server: socket.socket) -> None:

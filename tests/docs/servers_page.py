@@ -113,6 +113,7 @@ Afterwards their old values are restored.
 | `SPS_JOB_NAME` | of `sps submit`: the job's name |
 | `SPS_JOB_ATTEMPT` | of `sps submit`: the number of the attempt, from 1 |
 | `SPS_JOB_ID` | of `sps submit`: the mark of the job's processes, which end with the attempt |
+| `SPS_VERIFY_PROXY` | of `sps verify`: the proxy to the cluster by which it cuts a tenant's connection |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
 
 [ADR 145]: ../adr/0145-time-outs-come-from-one-table-and-adapt-to-the-machine.md

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -35,12 +36,17 @@ class Authority:
         )
         self.certificate = signed.public_bytes(serialization.Encoding.PEM).decode()
 
-    def issue(self, name: str, *, address: str = "", group: str = "") -> tuple[str, str]:
-        """Returns a certificate and its key, as PEM."""
+    def issue(
+        self, name: str, *, address: str = "", hosts: Sequence[str] = (), group: str = ""
+    ) -> tuple[str, str]:
+        """Returns a certificate and its key, as PEM: a server's with an address or hosts.
+
+        Hosts are names or addresses.
+        """
         key = rsa.generate_private_key(65537, 2048)
         builder = self._builder(_name(name, group), key.public_key())
-        if address:
-            names = [x509.IPAddress(ipaddress.ip_address(address))]
+        names = [_general_name(host) for host in (address, *hosts) if host]
+        if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         else:
             usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -59,6 +65,13 @@ class Authority:
             .not_valid_before(now - _LIFE)
             .not_valid_after(now + _LIFE)
         )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _name(name: str, group: str = "") -> x509.Name:

@@ -171,12 +171,16 @@ def of_cluster(cluster: str, user: str = "") -> str:
         (of_cluster("server: 'https://x'").replace("name: u", "name: v"), "a", "user of context a"),
         (of_cluster("server: 'ftp://x'"), "a", "server of cluster c"),
         (of_cluster("server: 'https://x'", "auth-provider: {name: gcp}"), "a", "auth-provider"),
-        (of_cluster("server: 'https://x', proxy-url: 'socks5://y'"), "a", "proxy-url"),
-        (of_cluster("server: 'https://x', certificate-authority: none.crt"), "a", "authority of c"),
+        (of_cluster("server: 'https://x', proxy-url: 'ftp://y'"), "a", "proxy-url"),
+        (
+            of_cluster("server: 'https://x', certificate-authority: none.crt"),
+            "a",
+            "certificate-authority of cluster c",
+        ),
         (
             of_cluster("server: 'https://x', certificate-authority-data: aGVsbG8="),
             "a",
-            "certificates of cluster c",
+            "certificate-authority-data of cluster c",
         ),
     ],
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import select
 import socket
 import socketserver
 import threading
-import urllib.request
 from collections.abc import Iterator
-from urllib.parse import SplitResult, unquote, urlsplit
 
+from shared_pathways_service.kube.http_proxies import (
+    LINK_VARIABLE,
+    NetworkProxy,
+    proxy_of_environment,
+)
+from shared_pathways_service.kube.socks import SocksError, connect_steps
 from shared_pathways_service.patience import timeouts
 
 __all__ = ["CuttableLink"]
@@ -22,12 +25,11 @@ _MAX_HEAD = 65536
 class CuttableLink:
     """An HTTP proxy that supports only CONNECT, and so forwards only encrypted bytes.
 
-    It uses the HTTP proxy of this process's environment as a client would: HTTPS_PROXY, except for
-    the hosts of NO_PROXY. `close` ends it with all its connections.
+    It uses the proxy of this process's environment as a client would. `close` ends it with all its
+    connections.
     """
 
     def __init__(self) -> None:
-        self._proxy = _proxy_of_environment()
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         link = self
@@ -45,17 +47,9 @@ class CuttableLink:
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """The variables by which a client uses this link, also on loopback."""
+        """The variable by which a client uses this link, also to a server on loopback."""
         port = self._server.server_address[1]
-        url = f"http://127.0.0.1:{port}"
-        # (JAX's client uses a private socket, but gRPC reads the variables, too.)
-        return {
-            "HTTPS_PROXY": url,
-            "https_proxy": url,
-            "NO_PROXY": None,
-            "no_proxy": None,
-            "no_grpc_proxy": "localhost,127.0.0.1",
-        }
+        return {LINK_VARIABLE: f"http://127.0.0.1:{port}"}
 
     def cut(self) -> int:
         """Breaks all connections, not later ones; returns the number of broken ones."""
@@ -78,7 +72,7 @@ class CuttableLink:
         if target is None:
             return
         try:
-            server = self._dial(*target)
+            server = _dial(*target)
         except OSError:
             client.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
             return
@@ -86,20 +80,6 @@ class CuttableLink:
             server.settimeout(None)
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             _forward(client, server)
-
-    def _dial(self, host: str, port: int) -> socket.socket:
-        proxy = self._proxy
-        if proxy is None or urllib.request.proxy_bypass(host):
-            return socket.create_connection((host, port), timeouts.VERIFY_CONNECT.s)
-        server = socket.create_connection(
-            (proxy.hostname, proxy.port or 80), timeouts.VERIFY_CONNECT.s
-        )
-        try:
-            _request_tunnel(server, proxy, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        except BaseException:
-            server.close()
-            raise
-        return server
 
     @contextlib.contextmanager
     def _known(self, *sockets: socket.socket) -> Iterator[None]:
@@ -127,35 +107,66 @@ def _target(client: socket.socket) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def _proxy_of_environment() -> SplitResult | None:
-    """Returns the proxy for HTTPS.
+def _dial(host: str, port: int) -> socket.socket:
+    """Connects to a target, through the proxy that the environment names for it.
 
-    An https:// proxy is ignored, as aiohttp ignores it for connections to the API server.
+    Raises:
+      OSError: The target or the proxy cannot be reached, or the proxy refused the connection.
     """
-    proxy = urlsplit(urllib.request.getproxies().get("https", ""))
-    return proxy if proxy.scheme == "http" and proxy.hostname else None
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    proxy = proxy_of_environment(f"https://{place}")
+    if proxy is None:
+        return socket.create_connection((host, port), timeouts.VERIFY_CONNECT.s)
+    with contextlib.ExitStack() as stack:
+        server = socket.create_connection((proxy.host, proxy.port), timeouts.VERIFY_CONNECT.s)
+        stack.callback(server.close)
+        if proxy.scheme == "https":
+            raise ConnectionError(f"sps verify cannot use {proxy}")
+        if proxy.is_socks:
+            _request_socks(server, proxy, host, port)
+        else:
+            _request_tunnel(server, proxy, place)
+        stack.pop_all()
+    return server
 
 
-def _request_tunnel(server: socket.socket, proxy: SplitResult, target: str) -> None:
-    """Requests a connection to a target from a proxy.
+def _request_socks(server: socket.socket, proxy: NetworkProxy, host: str, port: int) -> None:
+    """Requests a connection to a target from a SOCKS proxy; raises as `_request_tunnel` does."""
+    steps = connect_steps(host, port, user=proxy.user, password=proxy.password)
+    try:
+        data, size = next(steps)
+        while True:
+            server.sendall(data)
+            received = b""
+            while len(received) < size:
+                if not (more := server.recv(size - len(received))):
+                    raise ConnectionError(f"the proxy {proxy.host} did not answer")
+                received += more
+            data, size = steps.send(received)
+    except StopIteration:
+        return
+    except SocksError as error:
+        raise ConnectionError(f"the proxy {proxy.host} {error}") from error
+
+
+def _request_tunnel(server: socket.socket, proxy: NetworkProxy, target: str) -> None:
+    """Requests a connection to a target from an HTTP proxy.
 
     Raises:
       OSError: The proxy refused the request, or closed the connection.
     """
     head = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-    if proxy.username is not None:
-        user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        head.append(f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}")
+    head += [f"{name}: {value}" for name, value in proxy.headers.items()]
     server.sendall("\r\n".join([*head, "", ""]).encode())
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
         # Byte by byte, because data of the target may follow the head.
         if len(answer) > _MAX_HEAD or not (data := server.recv(1)):
-            raise ConnectionError(f"the proxy {proxy.hostname} did not answer")
+            raise ConnectionError(f"the proxy {proxy.host} did not answer")
         answer += data
     words = answer.split(b"\r\n", 1)[0].decode("latin-1").split()
     if words[1:2] != ["200"]:
-        raise ConnectionError(f"the proxy {proxy.hostname} answered {' '.join(words)}")
+        raise ConnectionError(f"the proxy {proxy.host} answered {' '.join(words)}")
 
 
 def _forward(one: socket.socket, other: socket.socket) -> None:

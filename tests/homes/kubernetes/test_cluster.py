@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
+from tests.kube.certificates import Authority
+from tests.kube.recording_server import server_context
 
 EXEC = "client.authentication.k8s.io/v1"
 SERVICE = "p-pathways-head-0-0.p:29001"
@@ -42,7 +45,7 @@ class Clusters:
         self.asked: list[str] = []
 
     async def answer(self, request: web.Request) -> web.Response:
-        name = next(n for n, url in self.urls.items() if url == f"http://{request.host}")
+        name = next(n for n, url in self.urls.items() if url.endswith(f"://{request.host}"))
         self.asked.append(f"{name}: {request.method} {request.path}")
         body = {"kind": "Status", "reason": "NotFound", "code": 404, "message": "not found"}
         return web.json_response(body, status=404)
@@ -59,7 +62,8 @@ class Clusters:
             "users": [{"name": "me", "user": user}],
             "contexts": [{"name": n, "context": {"cluster": n, "user": "me"}} for n in self.urls],
             "clusters": [
-                {"name": n, "cluster": {"server": url}} for n, url in {**self.urls, **urls}.items()
+                {"name": n, "cluster": {"server": url, "insecure-skip-tls-verify": True}}
+                for n, url in {**self.urls, **urls}.items()
             ],
         }
         path.write_text(json.dumps(document))
@@ -67,7 +71,8 @@ class Clusters:
 
 
 @contextlib.asynccontextmanager
-async def two_clusters() -> AsyncIterator[Clusters]:
+async def two_clusters(tls: ssl.SSLContext | None = None) -> AsyncIterator[Clusters]:
+    """Serves them; a client sends its credentials only with TLS."""
     clusters = Clusters()
     async with contextlib.AsyncExitStack() as stack:
         for name in "AB":
@@ -76,9 +81,9 @@ async def two_clusters() -> AsyncIterator[Clusters]:
             runner = web.AppRunner(app)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
             host, port = runner.addresses[0]
-            clusters.urls[name] = f"http://{host}:{port}"
+            clusters.urls[name] = f"{'https' if tls else 'http'}://{host}:{port}"
         yield clusters
 
 
@@ -212,6 +217,7 @@ def test_a_place_that_is_not_named_is_the_one_of_today(
     assert settled(ClusterChoice(context="nowhere")).server == ""
 
 
+@pytest.mark.local
 def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
     own_directories: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -226,7 +232,8 @@ def test_a_session_that_was_let_in_waits_for_its_credentials_to_come_back(
         plugin.chmod(0o700)
 
     async def test() -> None:
-        async with two_clusters() as clusters:
+        certificate = Authority("clusters").issue("clusters", address="127.0.0.1")
+        async with two_clusters(server_context(certificate)) as clusters:
             answer(f"echo '{json.dumps({**credential, 'status': past})}'")
             config = clusters.kubeconfig(own_directories / "config", "A")
             monkeypatch.setenv("KUBECONFIG", str(config))
