@@ -40,6 +40,8 @@ _NAMES = (
     "posix_spawn",
     "sync_playwright",
 )
+#: Processes that a message names at most.
+_SHOWN = 3
 _FOLLOWED = ("tests", "harness", "stress", "conformance", "shared_pathways_service")
 
 
@@ -75,6 +77,9 @@ def _code(item: pytest.Item) -> Iterator[object]:
     """Yields the functions of a test and of its fixtures, and the values of its parameters."""
     if isinstance(item, pytest.Function):
         yield item.function
+        # (A test of hypothesis is another function, which names nothing.)
+        if (of_hypothesis := getattr(item.function, "hypothesis", None)) is not None:
+            yield of_hypothesis.inner_test
         for definitions in item._fixtureinfo.name2fixturedefs.values():
             yield from (definition.func for definition in definitions)
         if hasattr(item, "callspec"):
@@ -103,7 +108,7 @@ def _starting_nothing(item: pytest.Item) -> Iterator[None]:
         yield
     if started:
         pytest.fail(
-            f"a test of layer unit started a process: {'; '.join(started)}. Mark it with "
+            f"a test of layer unit started a process: {'; '.join(started[:_SHOWN])}. Mark it with "
             "@pytest.mark.local (harness/layers/plugin.py says how layers are found).",
             pytrace=False,
         )
