@@ -98,6 +98,16 @@ class ProxyTarget:
             **dict.fromkeys(plugin.TRANSFER_SETTINGS),
         }
 
+    @property
+    def environment_of_any_python(self) -> Mapping[str, str | None]:
+        """As `environment`; a Python that does not load the plug-in fails at once.
+
+        Without a token, JAX's own client can connect as well.
+        """
+        if self.token_file is None:
+            return self.environment
+        return {**self.environment, "JAX_BACKEND_TARGET": f"{plugin.TRANSPORT}://{self.address}"}
+
     def limits(self, inherited: Mapping[str, str]) -> Mapping[str, str | None]:
         """Returns what to change of JAX's limits in an environment; the user's own limits stay.
 

@@ -103,7 +103,7 @@ Afterwards their old values are restored.
 | variable | what |
 | --- | --- |
 | `JAX_PLATFORMS` | `proxy,cpu`, or `proxy` with `local_devices=False` |
-| `JAX_BACKEND_TARGET` | the address of the proxy: `grpc://…` |
+| `JAX_BACKEND_TARGET` | the address of the proxy: `grpc://…`; of `sps run`, if the proxy requires a token, `sps-jax-plugin://…`, so that a Python without the plug-in fails at once |
 | `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` for plaintext, `false` for ALTS |
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
 | `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from harness.embedded import embedded, eventually, nothing_left
+from harness.foreign import environment_without_us
 from shared_pathways_service.cli.display.run_summary import warning
 from shared_pathways_service.jax_client.plugin import run_notes
+from shared_pathways_service.jax_client.plugin.plugin import TRANSPORT
 from tests.e2e.sps_run import run
 
 PROGRAM = """
@@ -50,6 +53,22 @@ def test_a_program_that_runs_elsewhere_is_reported() -> None:
         assert (code, out) == (0, "ran\n"), err
         assert "did not use its slices: none of its processes used JAX" in err
         eventually(nothing_left, "all proxies to be gone")
+
+
+def test_a_python_without_the_plugin_fails_at_once(tmp_path: Path) -> None:
+    python = environment_without_us(tmp_path / "venv")
+    asks = "import jax; jax.devices()"
+    with embedded(1):
+        code, out, err = run(python, "-c", f"{asks}; print('found')")
+        assert (code, out) == (0, "found\n"), err
+        for option in ("-E", "-I"):
+            code, _, err = run(python, option, "-c", asks)
+            assert code == 1, err
+            # (Only JAX from 0.12 on has a client of its own.)
+            if jax.version.__version_info__ >= (0, 12):
+                assert f"transport '{TRANSPORT}' not found" in err
+            assert f"JAX misses the transport {TRANSPORT!r}" in err
+            assert "install the package there" in err
 
 
 def test_what_processes_record(

@@ -30,7 +30,8 @@ def foreign(proxies: Proxies, own_directories: Path) -> dict[str, str | None]:
     """The environment that `sps run` gives to a program, for the proxy with a token."""
     proxy = proxies[1]
     target = ProxyTarget(address=proxy.address, token=proxy.token, token_file=proxy.token_file)
-    return {**target.environment, "PYTHONPATH": str(standalone.place(own_directories))}
+    paths = {"PYTHONPATH": str(standalone.place(own_directories))}
+    return {**target.environment_of_any_python, **paths}
 
 
 @pytest.fixture

@@ -9,9 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shared_pathways_service.jax_client.plugin import run_notes
+from shared_pathways_service.jax_client.plugin.plugin import TRANSPORT
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["notes", "warning"]
+
+#: A Python without the package loads the plug-in by PYTHONPATH.
+_REMEDY = (
+    f" (if JAX misses the transport {TRANSPORT!r}: its Python lacks shared-pathways-service, and ignores "
+    "PYTHONPATH, as with -E or -I, or got another one: install the package there)"
+)
 
 
 @contextlib.contextmanager
@@ -39,6 +46,6 @@ def warning(path: Path, *, is_ours: bool) -> str:
     why = (
         f"it ran on this machine ({', '.join(usage.elsewhere)})"
         if usage.elsewhere
-        else "none of its processes used JAX with this environment"
+        else f"none of its processes used JAX with this environment{_REMEDY if is_ours else ''}"
     )
     return f"the program did not use its slices: {why}"

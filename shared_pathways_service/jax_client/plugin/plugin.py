@@ -55,6 +55,10 @@ TRANSFER_SETTINGS = (
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY",
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
 )
+#: Of `sps run`, instead of ``grpc``. JAX's own client knows no such transport: a Python that does not
+#: load this plug-in gets an error at once, and not after the two minutes for which that client tries
+#: to connect without a token.
+TRANSPORT = "sps-jax-plugin"
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds within which an answer normally arrives; and seconds for an answer in any case.
 _SOON_S = 1.0
@@ -327,7 +331,9 @@ def _wanted_target() -> str | None:
         return None
     # JAX lower-cases the variable's value; a path may have capitals.
     spelled = os.environ.get("JAX_BACKEND_TARGET", "")
-    return spelled if spelled.lower() == target else target
+    named = spelled if spelled.lower() == target else target
+    transport, separator, address = named.partition("://")
+    return f"grpc://{address}" if separator and transport.lower() == TRANSPORT else named
 
 
 def _wanted_platforms() -> list[str]:
