@@ -103,7 +103,7 @@ Afterwards their old values are restored.
 | variable | what |
 | --- | --- |
 | `JAX_PLATFORMS` | `proxy,cpu`, or `proxy` with `local_devices=False` |
-| `JAX_BACKEND_TARGET` | the address of the proxy: `grpc://…`; of `sps run`, if the proxy requires a token, `sps-jax-plugin://…`, so that a Python without the plug-in fails at once |
+| `JAX_BACKEND_TARGET` | the proxy: `grpc://…`, or `sps-jax-plugin://…` if it needs the plug-in |
 | `IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS` | `true` for plaintext, `false` for ALTS |
 | `SPS_TOKEN_FILE` | the file with the proxy's token, readable by its user only |
 | `SPS_STRICT` | `1` in strict mode; if you set it, `connect()` and `sps run` follow it |
@@ -113,7 +113,7 @@ Afterwards their old values are restored.
 | `SPS_JOB_NAME` | of `sps submit`: the job's name |
 | `SPS_JOB_ATTEMPT` | of `sps submit`: the number of the attempt, from 1 |
 | `SPS_JOB_ID` | of `sps submit`: the mark of the job's processes, which end with the attempt |
-| `SPS_VERIFY_PROXY` | of `sps verify`: the proxy to the cluster by which it cuts a tenant's connection |
+| `SPS_VERIFY_PROXY` | of `sps verify`: the proxy by which it cuts a tenant's connection |
 | `SPS_RUN_NOTES` | of `sps run`: the file in which processes record whether they use the slices |
 
 [ADR 145]: ../adr/0145-time-outs-come-from-one-table-and-adapt-to-the-machine.md

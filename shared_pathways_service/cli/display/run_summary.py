@@ -16,8 +16,8 @@ __all__ = ["notes", "warning"]
 
 #: A Python without the package loads the plug-in by PYTHONPATH.
 _REMEDY = (
-    f" (if JAX misses the transport {TRANSPORT!r}: its Python lacks shared-pathways-service, and ignores "
-    "PYTHONPATH, as with -E or -I, or got another one: install the package there)"
+    f" (if JAX misses the transport {TRANSPORT!r}: its Python lacks shared-pathways-service, and "
+    "ignores PYTHONPATH, as with -E or -I, or got another one: install the package there)"
 )
 
 

@@ -55,9 +55,9 @@ TRANSFER_SETTINGS = (
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY",
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
 )
-#: Of `sps run`, instead of ``grpc``. JAX's own client knows no such transport: a Python that does not
-#: load this plug-in gets an error at once, and not after the two minutes for which that client tries
-#: to connect without a token.
+#: Of `sps run`, instead of ``grpc``. JAX's own client knows no such transport: a Python that does
+#: not load this plug-in gets an error at once, and not after the two minutes for which that client
+#: tries to connect without a token.
 TRANSPORT = "sps-jax-plugin"
 JAXLIB_VERSION_KEY = "sps_jaxlib_version"
 #: Seconds within which an answer normally arrives; and seconds for an answer in any case.
