@@ -278,7 +278,11 @@ class Machine:
         self._check(boot, began, self._sps(boot, "reap"))
 
     def use(self) -> None:
-        """Connects for a moment, which also sweeps the journal."""
+        """Connects for a moment, which also sweeps the journal.
+
+        It waits for jobs at most: a service that is started without a request for slices has two,
+        and a machine has at most one session.
+        """
         boot, began = self.boot, time.time()
         done = self._sps(boot, "run", "--queue-timeout=600", "--", "true")
         self._check(boot, began, done)

@@ -23,7 +23,7 @@ SPS = (sys.executable, "-m", "shared_pathways_service.cli")
 #: Seconds of a command or of a step of a session, which wait at most for the slices of a few short
 #: jobs, and of each part of the report of one that took longer.
 _WAIT_S = deadline(90.0)
-_REPORT_S = deadline(20.0)
+_REPORT_S = deadline(10.0)
 #: Computes until it is told to end.
 _SESSION = """
 say("begins", pid=os.getpid())
