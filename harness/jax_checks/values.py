@@ -67,7 +67,9 @@ def every_dtype(devices: Devices) -> Told:
         assert len(one) == len(types)
         told["64 bits"] = tell(devices, lambda: jnp.arange(3) + 2**40)
         told["one device"] = tell(devices, lambda: twice(one))
-        told["all devices"] = tell(devices, lambda: twice(spread))
+        # (XLA's CPU computes wrong values of two bits over several devices; the proxy refuses it.)
+        wide = {name: arrays for name, arrays in spread.items() if name not in ("int2", "uint2")}
+        told["all devices"] = tell(devices, lambda: twice(wide))
     return told
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.devices.dtypes import UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.dtypes import ALONE_ELEMENTS, UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -44,6 +44,7 @@ _OF_JAX = frozenset(
 )
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
+_ALONE = re.compile(rf"(?<=[<x])({'|'.join(ALONE_ELEMENTS)})(?=>)")
 
 
 def check_program(
@@ -65,7 +66,7 @@ def check_program(
     Returns:
       Whether the module was changed.
     """
-    found = _Walk(num_devices)
+    found = _Walk(num_devices, platform)
     with module.context:
         module.operation.walk(found.look)
         found.check()
@@ -85,8 +86,9 @@ def check_program(
 class _Walk:
     """The findings of one walk over a program; `shardys` have attributes of Shardy as text."""
 
-    def __init__(self, num_devices: int) -> None:
+    def __init__(self, num_devices: int, platform: str) -> None:
         self._num_devices = num_devices
+        self._is_alone = num_devices == 1 or platform != "cpu"
         self._wrong_shardy = ""
         self.calls: list[Any] = []
         self.shardys: list[Any] = []
@@ -150,6 +152,12 @@ class _Walk:
             if found := _UNSUPPORTED.search(str(mlir_type)):
                 text = f"arrays of type {found[0]} are not supported"
                 raise StatusError(Code.UNIMPLEMENTED, text)
+            if not self._is_alone and (found := _ALONE.search(str(mlir_type))):
+                raise StatusError(
+                    Code.UNIMPLEMENTED,
+                    f"programs over several devices with arrays of type {found[0]} are not "
+                    "supported: XLA's CPU computes wrong values; convert to int4 on each device",
+                )
 
 
 def _not_utf8() -> StatusError:
