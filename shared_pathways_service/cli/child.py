@@ -121,6 +121,7 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
             signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
         signals.begin(early, time.monotonic() - began)
         child.returncode = _wait(child.pid, queue, signals)
+        signals.end()
         return child.returncode
 
 

@@ -41,25 +41,26 @@ FORWARDED: tuple[int, ...] = tuple(sorted(signal.valid_signals() - _NOT_FORWARDE
 
 #: Signals that a stopped command should get as well, and so is continued after them.
 _CONTINUED_AFTER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-
-
+#: Signals of the terminal that stop processes in its background.
+_BACKGROUND = {signal.SIGTTIN, signal.SIGTTOU}
+#: For a signal, the one before it that has no effect any more.
 _VOIDED_BY: Mapping[int, int] = {
     signal.SIGCONT: signal.SIGTSTP,
     signal.SIGTSTP: signal.SIGCONT,
 }
-#: Seconds in which a command has hardly begun.
-_START_S = 0.005
+#: Seconds after its start up to which a command has hardly begun.
+_YOUNG_AGE_S = 0.005
 
 
 class CommandSignals(Protocol):
     """How a command gets the signals to this process."""
 
-    def begin(self, early: Sequence[int], since_s: float) -> None:
+    def begin(self, early: Sequence[int], age_s: float) -> None:
         """Passes on signals that arrived before the command was there, or at its start.
 
         Args:
           early: Those from before its start.
-          since_s: Seconds since then.
+          age_s: Seconds since its start.
         """
 
     def pass_on(self, numbers: Sequence[int]) -> None:
@@ -67,6 +68,9 @@ class CommandSignals(Protocol):
 
     def stop_with(self, number: int) -> None:
         """Called when signal `number` has stopped the command."""
+
+    def end(self) -> None:
+        """Called when the command has ended."""
 
 
 class SignalsInOwnGroup:
@@ -81,7 +85,7 @@ class SignalsInOwnGroup:
     def __init__(self, group: int) -> None:
         self._group = group
 
-    def begin(self, early: Sequence[int], _since_s: float) -> None:
+    def begin(self, early: Sequence[int], _age_s: float) -> None:
         """Passes on signals that arrived before the command was there."""
         self.pass_on(early)
 
@@ -92,6 +96,9 @@ class SignalsInOwnGroup:
 
     def stop_with(self, _number: int) -> None:
         """Does nothing: no shell would notice that this process is stopped, and continue it."""
+
+    def end(self) -> None:
+        """Does nothing."""
 
 
 class SignalsInOurGroup:
@@ -115,8 +122,9 @@ class SignalsInOurGroup:
         self._queue = queue
         self._witness = witness
         self._had_terminal = False
+        self._lent_to: int | None = None
 
-    def begin(self, early: Sequence[int], since_s: float) -> None:
+    def begin(self, early: Sequence[int], age_s: float) -> None:
         """Passes on signals that arrived before the command was there, or at its start.
 
         Those of the group may have come just before it was there, or may have reached it. A second
@@ -124,7 +132,7 @@ class SignalsInOurGroup:
         first Ctrl-C gives up on a second.
         """
         arrived, of_group = arrived_now(self._queue, self._witness)
-        if since_s < _START_S:
+        if age_s < _YOUNG_AGE_S:
             of_group = set()
         for number in [*early, *(number for number in arrived if number not in of_group)]:
             self._send(number)
@@ -135,24 +143,40 @@ class SignalsInOurGroup:
         # A program may have made a group of its own: an interactive shell does.
         has_left = self._group_of_command() != os.getpgrp()
         for number in _without_void(arrived):
-            if number == signal.SIGCONT:
-                self._give_terminal_back()
+            if number == signal.SIGCONT and self._had_terminal:
+                self._lend_terminal()
             if has_left or number not in of_group:
                 self._send(number)
 
     def stop_with(self, number: int) -> None:
         """Stops this process as the command was stopped, until both are continued."""
-        self._had_terminal = self._foreground() == self._group_of_command()
+        group, foreground = self._group_of_command(), self._foreground()
+        if number in _BACKGROUND and foreground == os.getpgrp() != group:
+            # Programs that make a group of their own do so to signal what they start. Without this
+            # process they would already lead the group in the foreground.
+            self._lend_terminal()
+            self._send(signal.SIGCONT)
+            return
+        self._had_terminal = foreground == group != os.getpgrp()
         arrived = [*self._queue.read()]
         # (SIGSTOP to the group stops both, and SIGCONT may have ended that already.)
         if signal.SIGCONT not in _without_void(arrived):
             with _default(number):
-                signal.raise_signal(number)
+                if self._had_terminal:
+                    # The terminal would have stopped all of a pipeline.
+                    os.killpg(os.getpgrp(), number)
+                else:
+                    signal.raise_signal(number)
             arrived += self._queue.read()
         if signal.SIGCONT not in _without_void(arrived):
             # The system did not stop this process, as no shell is there that could continue it.
             arrived.append(signal.SIGCONT)
         self.pass_on(arrived)
+
+    def end(self) -> None:
+        """Takes the terminal back from a group of the command's own."""
+        if self._lent_to is not None and self._foreground() == self._lent_to:
+            self._put_into_foreground(os.getpgrp())
 
     def _send(self, number: int) -> None:
         group = self._group_of_command()
@@ -171,11 +195,15 @@ class SignalsInOurGroup:
             return os.tcgetpgrp(self._terminal)
         return None
 
-    def _give_terminal_back(self) -> None:
-        """Puts the command's own group into the foreground if it was there and we are now."""
-        if self._had_terminal and self._foreground() == os.getpgrp():
-            with contextlib.suppress(OSError):
-                os.tcsetpgrp(self._terminal, self._group_of_command())
+    def _lend_terminal(self) -> None:
+        """Puts the command's own group into the foreground if this process is there."""
+        if self._foreground() == os.getpgrp():
+            self._lent_to = self._group_of_command()
+            self._put_into_foreground(self._lent_to)
+
+    def _put_into_foreground(self, group: int) -> None:
+        with contextlib.suppress(OSError):  # (It was closed.)
+            os.tcsetpgrp(self._terminal, group)
 
 
 def arrived_now(

@@ -204,7 +204,7 @@ def test_children_are_waited_for_where_their_ends_were_ignored() -> None:
 
 def test_descriptors_are_inherited_but_not_our_own() -> None:
     ours, theirs = os.pipe()
-    script = f"echo inherited >&{theirs}; ls /proc/self/fd"
+    script = f"echo inherited >/dev/fd/{theirs}; ls /proc/self/fd"
     command = ["sh", "-c", script]
     with start(command, stdout=subprocess.PIPE, pass_fds=[theirs]) as process:
         os.close(theirs)

@@ -39,6 +39,12 @@ _PROGRAMS = {
             code = error.exit_code
         sys.exit(code if code >= 0 else end_by_signal(-code))
     """,
+    "sps": """
+        import sys
+        sys.path.insert(0, REPOSITORY)
+        from shared_pathways_service.cli import main
+        main()
+    """,
     "ask": """
         print("got", input("name? "))
     """,
@@ -48,6 +54,13 @@ _PROGRAMS = {
     "secret": """
         import getpass
         print("got", getpass.getpass("secret? "))
+    """,
+    # Makes a process group of its own, as programs do that signal their workers.
+    "leads": """
+        import os
+        os.setpgrp()
+        print("got", input("name? "))
+        print("got", input("name? "))
     """,
     "debug": """
         number = 41
@@ -211,7 +224,8 @@ def shell(name: str, programs: Path, directory: Path) -> Iterator[Shell]:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
     environment = {
-        **os.environ,
+        # (Sizes that are in the environment would be taken for those of the terminal.)
+        **{name: text for name, text in os.environ.items() if name not in ("LINES", "COLUMNS")},
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PS1": _PROMPT,
         "ENV": "",

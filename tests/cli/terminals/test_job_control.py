@@ -28,13 +28,15 @@ def test_a_job_is_stopped_and_continued(any_shell: Shell, run: str, pipeline: st
     any_shell.screen.expect_times("got 18", 1)
     any_shell.wait_for_states(psutil.STATUS_SLEEPING, *names)
 
+    # (dash sends SIGCONT with each fg, bash only to a stopped job.)
+    times = 2 if any_shell.name == "dash" else 1
     any_shell.begin("fg")
     any_shell.wait_for_foreground("notes")
+    any_shell.screen.expect_times("got 18", times)
     any_shell.key(CTRL_Z)
     assert "Stopped" in any_shell.prompt()
     any_shell.begin("fg")
-    # (dash sends SIGCONT with each fg.)
-    times = 3 if any_shell.name == "dash" else 2
+    times += 1
     any_shell.screen.expect_times("got 18", times)
     any_shell.key(CTRL_C)
     any_shell.prompt()
@@ -114,6 +116,38 @@ def test_what_a_program_started_is_stopped_as_well(bash: Shell, run: str) -> Non
     assert bash.status() == 4
 
 
+@pytest.mark.parametrize("pipeline", ["{}", "{} | cat"])
+def test_a_program_leads_a_group_of_its_own(any_shell: Shell, run: str, pipeline: str) -> None:
+    def wait_until_it_reads() -> None:
+        any_shell.wait_for_foreground("leads")
+        any_shell.wait_for_states(psutil.STATUS_SLEEPING, "leads")
+
+    any_shell.begin(pipeline.format(f"{run}leads"))
+    wait_until_it_reads()
+    any_shell.key(CTRL_Z)
+    assert "Stopped" in any_shell.prompt()
+    any_shell.begin("fg")
+    any_shell.key("Ada\nBob\n")
+    assert "got Bob" in any_shell.prompt()
+    any_shell.begin(pipeline.format(f"{run}leads"))
+    wait_until_it_reads()
+    any_shell.key(CTRL_C)
+    any_shell.prompt()
+    any_shell.wait_until_empty()
+
+
+def test_a_script_has_the_terminal_again(any_shell: Shell) -> None:
+    """After a program that made a group of its own, which alone could not read there."""
+    any_shell.begin("sh -c 'under leads; read line; echo line=$line'")
+    for _ in range(2):
+        any_shell.expect("name? ")
+        any_shell.key("Ada\n")
+        any_shell.expect("got Ada")
+    any_shell.key("Eve\n")
+    any_shell.expect("line=Eve")
+    any_shell.prompt()
+
+
 def test_full_screen_programs(bash: Shell, run: str) -> None:
     bash.begin(f"{run}window")
     bash.expect("drawn")
@@ -121,8 +155,10 @@ def test_full_screen_programs(bash: Shell, run: str) -> None:
     bash.expect("key x")
     bash.screen.resize(31, 97)
     bash.key("r")  # (curses may miss a signal just before it reads.)
-    bash.expect("size 31 97")
-    bash.expect("key r")
+    bash.screen.expect_times("size 31 97", 1)
+    bash.screen.expect_times("key r", 1)
+    # (curses ignores Ctrl-Z while it draws.)
+    bash.wait_for_states(psutil.STATUS_SLEEPING, "window")
     bash.key(CTRL_Z)
     assert "Stopped" in bash.prompt()
     bash.begin("fg")
