@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -113,17 +112,34 @@ class Screen:
     def processes(self) -> list[psutil.Process]:
         """Returns the processes of its session, without its leader."""
         found = []
-        for process in psutil.process_iter():
+        for pid in psutil.pids():
+            # (Not by psutil, which reads a file for each process of the machine.)
             with contextlib.suppress(OSError, psutil.Error):
-                if process.pid == self.process.pid or os.getsid(process.pid) != self.process.pid:
+                if pid == self.process.pid or os.getsid(pid) != self.process.pid:
                     continue
+                process = psutil.Process(pid)
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 
     def wait_until_empty(self) -> None:
         """Waits until only the leader of the session is left, or none of it."""
-        wait_until(f"the end of {self.processes()}", lambda: not self.processes())
+        wait_until("the end of the session's processes", lambda: not self.processes())
+
+    def end(self) -> None:
+        """Ends all of its session, and closes the window."""
+        self.process.kill()
+        self.process.wait()
+        wait_until("the end of all", lambda: not self._kill())
+        self.close()
+
+    def _kill(self) -> Sequence[psutil.Process]:
+        """Kills the processes that `processes` finds; returns them."""
+        found = self.processes()
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return found
 
 
 @contextlib.contextmanager
@@ -134,7 +150,7 @@ def screen(
     master, slave = os.openpty()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", _IN_TERMINAL, *command],
+            [sys.executable, "-I", "-S", "-c", _IN_TERMINAL, *command],
             env=environment,
             cwd=cwd,
             stdin=slave,
@@ -148,9 +164,4 @@ def screen(
     try:
         yield shown
     finally:
-        for left in shown.processes():
-            with contextlib.suppress(psutil.Error):
-                left.send_signal(signal.SIGKILL)
-        process.kill()
-        process.wait()
-        shown.close()
+        shown.end()

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
@@ -35,6 +34,8 @@ __all__ = [
 
 #: Signals that end a program by default.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+#: Looks whether a command has stopped or ended, and leaves it to be waited for.
+_CHANGES = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT
 
 
 class CommandError(Exception):
@@ -107,19 +108,17 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
         signals: CommandSignals
         if terminal is None:
             early: Sequence[int] = _unless_ending(queue.read())
-            began = time.monotonic()
             child = _start(command, environment, process_group=0)
             signals = SignalsInOwnGroup(child.pid)
         else:
             witness = undo.enter_context(GroupWitness.running())
             early = _unless_ending(arrived_now(queue, witness)[0])
-            began = time.monotonic()
             child = _start(command, environment, process_group=None)
             # What the command does on the terminal from the background stops it, and then us.
             # (Not before it is started: it would inherit this.)
             undo.enter_context(handling((signal.SIGTTIN, signal.SIGTTOU), signal.SIG_IGN))
             signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
-        signals.begin(early, time.monotonic() - began)
+        signals.begin(early)
         child.returncode = _wait(child.pid, queue, signals)
         signals.end()
         return child.returncode
@@ -180,16 +179,15 @@ def _controlling_terminal() -> Iterator[int | None]:
 def _wait(child: int, queue: SignalQueue, signals: CommandSignals) -> int:
     """Waits for the end of the command; returns its exit code, or -n for signal n."""
     while True:
-        # (First, so that a stop is not taken for one that an earlier SIGCONT has ended.)
         if numbers := queue.read():
             signals.pass_on(numbers)
-        changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
-        if not changed:
+        changed = os.waitid(os.P_PID, child, _CHANGES)
+        if changed is None:
             queue.wait()
-        elif os.WIFSTOPPED(status):
-            signals.stop_with(os.WSTOPSIG(status))
+        elif changed.si_code == os.CLD_STOPPED:
+            signals.stop_with(changed.si_status)
         else:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _start(

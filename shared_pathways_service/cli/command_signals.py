@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from shared_pathways_service.cli.group_witness import GroupWitness
@@ -43,31 +44,24 @@ FORWARDED: tuple[int, ...] = tuple(sorted(signal.valid_signals() - _NOT_FORWARDE
 _CONTINUED_AFTER = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 #: Signals of the terminal that stop processes in its background.
 _BACKGROUND = {signal.SIGTTIN, signal.SIGTTOU}
-#: For a signal, the one before it that has no effect any more.
-_VOIDED_BY: Mapping[int, int] = {
+#: For a signal, the pending one that the system forgets when it comes.
+_CANCELLED_BY: Mapping[int, int] = {
     signal.SIGCONT: signal.SIGTSTP,
     signal.SIGTSTP: signal.SIGCONT,
 }
-#: Seconds after its start up to which a command has hardly begun.
-_YOUNG_AGE_S = 0.005
 
 
 class CommandSignals(Protocol):
     """How a command gets the signals to this process."""
 
-    def begin(self, early: Sequence[int], age_s: float) -> None:
-        """Passes on signals that arrived before the command was there, or at its start.
-
-        Args:
-          early: Those from before its start.
-          age_s: Seconds since its start.
-        """
+    def begin(self, early: Sequence[int]) -> None:
+        """Passes on signals that arrived before the command was there, and others at its start."""
 
     def pass_on(self, numbers: Sequence[int]) -> None:
         """Passes on signals that this process got, in this order."""
 
     def stop_with(self, number: int) -> None:
-        """Called when signal `number` has stopped the command."""
+        """Called when signal `number` has stopped the command; takes note of that stop."""
 
     def end(self) -> None:
         """Called when the command has ended."""
@@ -85,7 +79,7 @@ class SignalsInOwnGroup:
     def __init__(self, group: int) -> None:
         self._group = group
 
-    def begin(self, early: Sequence[int], _age_s: float) -> None:
+    def begin(self, early: Sequence[int]) -> None:
         """Passes on signals that arrived before the command was there."""
         self.pass_on(early)
 
@@ -95,7 +89,8 @@ class SignalsInOwnGroup:
             _send(os.killpg, self._group, number)
 
     def stop_with(self, _number: int) -> None:
-        """Does nothing: no shell would notice that this process is stopped, and continue it."""
+        """Does not stop this process: no shell would notice that, and continue it."""
+        _is_still_stopped(self._group)
 
     def end(self) -> None:
         """Does nothing."""
@@ -123,30 +118,30 @@ class SignalsInOurGroup:
         self._witness = witness
         self._had_terminal = False
         self._lent_to: int | None = None
+        self._on_their_way: set[int] = set()
 
-    def begin(self, early: Sequence[int], age_s: float) -> None:
-        """Passes on signals that arrived before the command was there, or at its start.
+    def begin(self, early: Sequence[int]) -> None:
+        """Passes on signals that arrived before the command was there, and others at its start.
 
-        Those of the group may have come just before it was there, or may have reached it. A second
-        one changes nothing at the very start. After that it would: a program that tidies up on a
-        first Ctrl-C gives up on a second.
+        Those of the group may have come just before it was there, or have reached it. A second one
+        changes nothing, unless the command catches it: a program that tidies up on a first Ctrl-C
+        gives up on a second. Such a command has been there for a while.
         """
-        arrived, of_group = arrived_now(self._queue, self._witness)
-        if age_s < _YOUNG_AGE_S:
-            of_group = set()
-        for number in [*early, *(number for number in arrived if number not in of_group)]:
+        arrived, of_group = self._arrived_now([])
+        caught = _caught_by(self._command)
+        for number in [*early, *(n for n in arrived if n not in of_group & caught)]:
             self._send(number)
 
     def pass_on(self, numbers: Sequence[int]) -> None:
         """Passes on signals that this process got, in this order."""
-        arrived, of_group = arrived_now(self._queue, self._witness, numbers)
+        arrived, of_group = self._arrived_now(numbers)
+        if signal.SIGCONT in arrived and self._had_terminal:
+            self._lend_terminal()
         # A program may have made a group of its own: an interactive shell does.
-        has_left = self._group_of_command() != os.getpgrp()
-        for number in _without_void(arrived):
-            if number == signal.SIGCONT and self._had_terminal:
-                self._lend_terminal()
-            if has_left or number not in of_group:
-                self._send(number)
+        if self._group_of_command() == os.getpgrp():
+            arrived = [n for n in _without_cancelled(arrived) if n not in of_group]
+        for number in arrived:
+            self._send(number)
 
     def stop_with(self, number: int) -> None:
         """Stops this process as the command was stopped, until both are continued."""
@@ -155,28 +150,50 @@ class SignalsInOurGroup:
             # Programs that make a group of their own do so to signal what they start. Without this
             # process they would already lead the group in the foreground.
             self._lend_terminal()
-            self._send(signal.SIGCONT)
+            if _is_still_stopped(self._command):
+                self._send(signal.SIGCONT)
             return
         self._had_terminal = foreground == group != os.getpgrp()
-        arrived = [*self._queue.read()]
-        # (SIGSTOP to the group stops both, and SIGCONT may have ended that already.)
-        if signal.SIGCONT not in _without_void(arrived):
-            with _default(number):
-                if self._had_terminal:
-                    # The terminal would have stopped all of a pipeline.
-                    os.killpg(os.getpgrp(), number)
-                else:
-                    signal.raise_signal(number)
-            arrived += self._queue.read()
-        if signal.SIGCONT not in _without_void(arrived):
+        if not self._stop(number):
+            return
+        arrived = self._queue.read()
+        if signal.SIGCONT not in arrived:
             # The system did not stop this process, as no shell is there that could continue it.
-            arrived.append(signal.SIGCONT)
+            arrived = [*arrived, signal.SIGCONT]
         self.pass_on(arrived)
 
     def end(self) -> None:
         """Takes the terminal back from a group of the command's own."""
         if self._lent_to is not None and self._foreground() == self._lent_to:
             self._put_into_foreground(os.getpgrp())
+
+    def _stop(self, number: int) -> bool:
+        """Stops this process, unless the command is not stopped any more; returns whether it is."""
+        if number == signal.SIGSTOP:  # (It can be neither blocked nor handled.)
+            if is_stopped := _is_still_stopped(self._command):
+                signal.raise_signal(number)
+            return is_stopped
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        # It is pending now: a SIGCONT to the group cancels it, also one that comes before the stop.
+        signal.raise_signal(number)
+        if not (is_stopped := _is_still_stopped(self._command)):
+            signal.sigtimedwait({number}, 0)
+        before = signal.signal(number, signal.SIG_DFL)
+        if self._had_terminal and number in signal.sigpending():
+            # The terminal would have stopped all of a pipeline.
+            os.killpg(os.getpgrp(), number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(number, before)
+        return is_stopped
+
+    def _arrived_now(self, numbers: Sequence[int]) -> tuple[list[int], set[int]]:
+        """Returns these signals with those that have just arrived, and which the group got."""
+        arrived, of_group = arrived_now(self._queue, self._witness, numbers)
+        on_their_way = of_group - set(arrived)
+        of_group |= self._on_their_way
+        # (Until the next ones only: the system may have merged two.)
+        self._on_their_way = on_their_way
+        return arrived, of_group
 
     def _send(self, number: int) -> None:
         group = self._group_of_command()
@@ -209,28 +226,37 @@ class SignalsInOurGroup:
 def arrived_now(
     queue: SignalQueue, witness: GroupWitness, numbers: Sequence[int] = ()
 ) -> tuple[list[int], set[int]]:
-    """Returns these signals with those that have just arrived, and which of them the group got."""
+    """Returns these signals with those that have just arrived, and which signals the group got.
+
+    The latter may contain some that are still on their way to this process.
+    """
     arrived = [*numbers, *queue.read()]
     of_group: set[int] = set()
     while True:
+        # Of what has arrived here, the witness knows whether the group got it.
         of_group |= witness.received()
-        # What the witness reports has arrived here too by now.
         if not (late := queue.read()):
             return arrived, of_group
         arrived += late
 
 
-@contextlib.contextmanager
-def _default(number: int) -> Iterator[None]:
-    """Gives a signal its default effect in the block."""
-    if number == signal.SIGSTOP:  # (It has no other.)
-        yield
-        return
-    before = signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+def _is_still_stopped(command: int) -> bool:
+    """Whether a stop that was reported lasts; it is not reported again.
+
+    It may have ended by SIGCONT, or by the end of the command.
+    """
+    return os.waitid(os.P_PID, command, os.WSTOPPED | os.WNOHANG) is not None
+
+
+def _caught_by(process: int) -> set[int]:
+    """Returns the signals for which a process has handlers."""
+    # (/proc may hide processes of other users, as the command is after sudo.)
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                mask = int(line.split()[1], 16)
+                return {number + 1 for number in range(mask.bit_length()) if mask >> number & 1}
+    return set()
 
 
 def _send(send: Callable[[int, int], None], target: int, number: int) -> None:
@@ -241,11 +267,7 @@ def _send(send: Callable[[int, int], None], target: int, number: int) -> None:
             send(target, signal.SIGCONT)
 
 
-def _without_void(numbers: Sequence[int]) -> list[int]:
-    """Leaves out stops before a SIGCONT, and the reverse: the system forgets these, too."""
-    void: int | None = None
-    for number in reversed(numbers):
-        if number in _VOIDED_BY:
-            void = _VOIDED_BY[number]
-            break
-    return [number for number in numbers if number != void]
+def _without_cancelled(numbers: Sequence[int]) -> list[int]:
+    """Leaves out stops before a SIGCONT, and the reverse: the witness has not kept them."""
+    last = next((number for number in reversed(numbers) if number in _CANCELLED_BY), None)
+    return [n for n in numbers if last is None or n != _CANCELLED_BY[last]]

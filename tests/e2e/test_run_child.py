@@ -6,6 +6,7 @@ At terminals: tests/cli/terminals.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -231,3 +232,70 @@ def test_a_typed_interrupt_ends_the_command_and_not_us_before_it() -> None:
         window.type("\x03")
         window.expect("cleaning")
         assert window.process.wait(DEADLINE_S) == 5
+
+
+def at_terminal(command: Sequence[str], before: str) -> Sequence[str]:
+    """Returns a shell's command that runs a command as one of its jobs, as `sps run` does."""
+    words = [sys.executable, "-c", f"{before}\n{WRAPPER}", *command]
+    return ["bash", "-c", f"set -m; {shlex.join(words)}; exit $?"]
+
+
+def test_a_group_that_is_signalled_before_the_command_is_there() -> None:
+    """The command does not get the signal, which reaches the group: it is passed on."""
+    signalling = """
+import os, signal, sys
+def signal_once(event, arguments, done=[]):
+    if event == "subprocess.Popen" and arguments[0] == "sleep" and not done:
+        done.append(event)
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+sys.addaudithook(signal_once)
+"""
+    with screen(at_terminal(["sleep", "600"], signalling), cwd=REPOSITORY) as window:
+        assert window.process.wait(DEADLINE_S) == 143
+
+
+def test_a_group_that_is_signalled_once_the_command_is_there() -> None:
+    """The command gets the signal, and not again from this process."""
+    signalling = """
+import os, signal
+from shared_pathways_service.cli.command_signals import SignalsInOurGroup
+begin = SignalsInOurGroup.begin
+def begin_signalled(self, early):
+    assert noted.readline() == "ready\\n"
+    os.killpg(os.getpgrp(), signal.SIGTERM)
+    assert noted.readline() == "got 15\\n"
+    begin(self, early)
+    os.kill(self._command, signal.SIGWINCH)
+    print("then", noted.readline())
+SignalsInOurGroup.begin = begin_signalled
+ours, theirs = os.pipe()
+noted = os.fdopen(ours)
+os.dup2(theirs, 9)
+"""
+    script = """
+import os, signal, time
+for number in (15, 28):
+    signal.signal(number, lambda number, _: os.write(9, f"got {number}\\n".encode()))
+os.write(9, b"ready\\n")
+while True:
+    time.sleep(1)
+"""
+    command = [sys.executable, "-S", "-c", script]
+    with screen(at_terminal(command, signalling), cwd=REPOSITORY) as window:
+        window.expect("then got 28")
+
+
+@pytest.mark.parametrize("name", ["STOP", "TSTP"])
+def test_a_stop_that_was_ended_is_not_repeated(name: str) -> None:
+    continuing = """
+import os, signal
+from shared_pathways_service.cli.command_signals import SignalsInOurGroup
+stop_with = SignalsInOurGroup.stop_with
+def stop_too_late(self, number):
+    os.kill(self._command, signal.SIGCONT)
+    stop_with(self, number)
+SignalsInOurGroup.stop_with = stop_too_late
+"""
+    command = ["sh", "-c", f"kill -{name} $$; exit 3"]
+    with screen(at_terminal(command, continuing), cwd=REPOSITORY) as window:
+        assert window.process.wait(DEADLINE_S) == 3

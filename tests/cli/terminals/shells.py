@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
+import shared_pathways_service
 from harness.deadlines import wait_until
 from harness.processes import REPOSITORY
 from harness.terminals import Screen, screen
@@ -27,10 +29,12 @@ _SHELLS = {
 }
 
 _PROGRAMS = {
-    # What `sps run` does, without slices.
+    # What `sps run` does, without slices. (The packages themselves import most of the others.)
     "under": """
-        import os, sys
-        sys.path.insert(0, REPOSITORY)
+        import os, sys, types
+        for name in ("", ".cli", ".runtime"):
+            package = sys.modules[PACKAGE + name] = types.ModuleType(PACKAGE + name)
+            package.__path__ = [os.path.join(REPOSITORY, *(PACKAGE + name).split("."))]
         from shared_pathways_service.cli.child import CommandError, end_by_signal, run_child
         try:
             code = run_child(sys.argv[1:], os.environ)
@@ -67,25 +71,17 @@ _PROGRAMS = {
         breakpoint()
         print("continued")
     """,
-    # Says which signals it gets, until SIGALRM or the end of its time.
+    # Says which signals it gets, of those that it is asked to catch: INT, RTMIN and so on.
     "notes": """
         import os, signal, sys, time
+        names = {getattr(signal, f"SIG{name}"): name for name in sys.argv[1:]}
         def got(number, frame):
             # Not by print: the next signal may come while it still works.
-            os.write(2, f"got {number}\\n".encode())
+            os.write(2, f"got {names[number]}\\n".encode())
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for name in sys.argv[1:]:
-            signal.signal(signal.Signals[name], got)
-        os.write(2, b"ready\\n")
-        for _ in range(6000):
-            time.sleep(0.1)
-    """,
-    # The same, by numbers.
-    "catches": """
-        import os, signal, sys, time
-        for number in map(int, sys.argv[1:]):
-            signal.signal(number, lambda number, _: os.write(2, f"got {number}\\n".encode()))
+        for number in names:
+            signal.signal(number, got)
         os.write(2, b"ready\\n")
         for _ in range(6000):
             time.sleep(0.1)
@@ -118,7 +114,6 @@ _PROGRAMS = {
     # Stops as some full-screen programs do: itself, or its whole group.
     "stops": """
         import os, signal, sys
-        os.write(2, b"stopping\\n")
         target = {"self": os.getpid(), "group": 0}[sys.argv[1]]
         os.kill(target, signal.Signals[sys.argv[2]])
         os.write(2, b"continued\\n")
@@ -128,10 +123,13 @@ _PROGRAMS = {
 
 def make_programs(directory: Path) -> Path:
     """Writes the programs into a directory, which goes on PATH; returns it."""
+    names = {"REPOSITORY": str(REPOSITORY), "PACKAGE": shared_pathways_service.__name__}
     for name, source in _PROGRAMS.items():
-        code = textwrap.dedent(source).replace("REPOSITORY", repr(str(REPOSITORY)))
+        # (Without `site`, which takes longer than the rest. The packages of `sps` need it.)
+        flags = "" if name == "sps" else " -S"
+        constants = "".join(f"{key} = {text!r}\n" for key, text in names.items())
         path = directory / name
-        path.write_text(f"#!{sys.executable}\n{code}")
+        path.write_text(f"#!{sys.executable}{flags}\n{constants}{textwrap.dedent(source)}")
         path.chmod(0o755)
     return directory
 
@@ -158,9 +156,14 @@ class Shell:
         self.prompt()
         self.prompt()
 
-    def begin(self, line: str) -> None:
-        """Types a line, and does not wait for the next prompt."""
+    def begin(self, line: str, *names: str) -> None:
+        """Types a line, and waits until its programs run, but not for the next prompt.
+
+        A key reaches only those of a pipeline that the shell has started already.
+        """
         self._type(line)
+        for name in names:
+            self.program(name)
 
     def do(self, line: str) -> str:
         """Types a line; returns what is shown until the next prompt."""
@@ -189,26 +192,26 @@ class Shell:
         def found() -> psutil.Process | None:
             for process in self.screen.processes():
                 with contextlib.suppress(psutil.Error):
-                    words = process.cmdline()
-                    if name in {Path(word).name for word in words[:2]}:
+                    if _name_of(process.cmdline()) == name:
                         return process
             return None
 
         return wait_until(f"{name} to run", found)
 
-    def wait_for_states(self, status: str, *names: str) -> None:
-        """Waits until programs are stopped, or not."""
-        for name in names:
-            process = self.program(name)
-            wait_until(
-                f"{name} to be {status}",
-                lambda process=process: process.status() == status,  # type: ignore[misc]
-            )
+    def wait_until_stopped(self, *names: str) -> None:
+        """Waits until programs are stopped."""
+        for process in map(self.program, names):
+            wait_until(f"{process} to stop", functools.partial(_is_stopped, process))
+
+    def wait_until_continued(self, *names: str) -> None:
+        """Waits until programs are not stopped any more."""
+        for process in map(self.program, names):
+            wait_until(f"{process} to go on", lambda process=process: not _is_stopped(process))  # type: ignore[misc]
 
     def wait_for_foreground(self, name: str) -> None:
         """Waits until a program is in the foreground."""
-        group = os.getpgid(self.program(name).pid)
-        wait_until(f"{name} in the foreground", lambda: self.screen.foreground() == group)
+        pid = self.program(name).pid
+        wait_until(f"{name} in the foreground", lambda: self.screen.foreground() == os.getpgid(pid))
 
     def wait_until_empty(self) -> None:
         """Waits until all that it started has ended."""
@@ -216,6 +219,17 @@ class Shell:
 
     def _type(self, line: str) -> None:
         self.screen.type(f"{line}\n")
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_STOPPED
+
+
+def _name_of(words: Sequence[str]) -> str:
+    """Returns the name of a program or script, given its command line."""
+    if words[:1] == [sys.executable]:
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return Path(words[0]).name if words else ""
 
 
 @contextlib.contextmanager

@@ -4,46 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.cli.terminals.shells import CTRL_C, Shell, needs
 
 #: Lines in which a program's place is `{}`: alone, at both ends of pipelines, with redirections.
-PLACES = {
-    "alone": "{}",
-    "output to a pipe": "{} | cat",
-    "output and errors to a pipe": "{} 2>&1 | cat",
-    "output kept": "{} | tee output",
-    "output to a file": "{} >output; cat output",
-    "between": "true | cat; {} | cat | cat",
-}
+PLACES = [
+    "{}",
+    "{} | cat",
+    "{} 2>&1 | cat",
+    "{} | tee output",
+    "{} >output; cat output",
+    "true | cat; {} | cat | cat",
+]
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_input_asks(any_shell: Shell, run: str, place: str) -> None:
-    any_shell.begin(place.format(f"{run}ask"))
-    any_shell.program("ask")
-    any_shell.key("Ada\n")
-    assert "got Ada\n" in any_shell.prompt()
-    assert any_shell.status() == 0
+def test_input_asks(any_shell: Shell, run: str) -> None:
+    for place in PLACES:
+        any_shell.begin(place.format(f"{run}ask"), "ask")
+        any_shell.key("Ada\n")
+        assert "got Ada\n" in any_shell.prompt(), place
+        assert any_shell.status() == 0
 
 
-@pytest.mark.parametrize(
-    "place", ["{}", "{} | cat", "echo input | {} | cat", "{} </dev/null 2>/dev/null >output"]
-)
-def test_getpass_asks_the_terminal(bash: Shell, run: str, place: str) -> None:
-    bash.begin(place.format(f"{run}secret"))
-    bash.expect("secret? ")
-    bash.key("xyzzy\n")
-    shown = bash.prompt()
-    if "output" in place:
-        shown = bash.do("cat output")
-    assert shown.strip() == "got xyzzy"
+def test_getpass_asks_the_terminal(bash: Shell, run: str) -> None:
+    for place in ("{}", "{} | cat", "echo input | {} | cat", "{} </dev/null 2>/dev/null >output"):
+        bash.begin(place.format(f"{run}secret"))
+        bash.expect("secret? ")
+        bash.key("xyzzy\n")
+        shown = bash.prompt()
+        if "output" in place:
+            shown = bash.do("cat output")
+        assert shown.strip() == "got xyzzy", place
 
 
-@pytest.mark.parametrize("place", ["{}", "{} 2>&1 | cat"])
-def test_the_debugger_asks(bash: Shell, run: str, place: str) -> None:
-    bash.begin(place.format(f"{run}debug"))
+def test_the_debugger_asks(bash: Shell, run: str) -> None:
+    bash.begin(f"{run}debug 2>&1 | cat")
     bash.expect("(Pdb) ")
     bash.key("p number + 1\n")
     bash.expect("42")
@@ -84,7 +78,7 @@ def test_an_interactive_shell_controls_its_own_jobs(bash: Shell, run: str) -> No
     bash.begin(f"PS1='inner: ' {run}bash --norc --noprofile --noediting -i")
     bash.expect("inner: ")
     bash.key("sleep 600\n")
-    bash.program("sleep")
+    bash.wait_for_foreground("sleep")
     bash.key(CTRL_C)
     bash.expect("inner: ")
     bash.key("echo $?\n")
