@@ -34,8 +34,6 @@ __all__ = [
 
 #: Signals that end a program by default.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: Looks whether a command has stopped or ended, and leaves it to be waited for.
-_CHANGES = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT
 
 
 class CommandError(Exception):
@@ -181,13 +179,13 @@ def _wait(child: int, queue: SignalQueue, signals: CommandSignals) -> int:
     while True:
         if numbers := queue.read():
             signals.pass_on(numbers)
-        changed = os.waitid(os.P_PID, child, _CHANGES)
-        if changed is None:
+        changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+        if not changed:
             queue.wait()
-        elif changed.si_code == os.CLD_STOPPED:
-            signals.stop_with(changed.si_status)
+        elif os.WIFSTOPPED(status):
+            signals.stop_with(os.WSTOPSIG(status))
         else:
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return os.waitstatus_to_exitcode(status)
 
 
 def _start(

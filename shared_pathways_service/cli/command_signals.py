@@ -61,7 +61,7 @@ class CommandSignals(Protocol):
         """Passes on signals that this process got, in this order."""
 
     def stop_with(self, number: int) -> None:
-        """Called when signal `number` has stopped the command; takes note of that stop."""
+        """Called when signal `number` has stopped the command."""
 
     def end(self) -> None:
         """Called when the command has ended."""
@@ -89,8 +89,7 @@ class SignalsInOwnGroup:
             _send(os.killpg, self._group, number)
 
     def stop_with(self, _number: int) -> None:
-        """Does not stop this process: no shell would notice that, and continue it."""
-        _is_still_stopped(self._group)
+        """Does nothing: no shell would notice that this process is stopped, and continue it."""
 
     def end(self) -> None:
         """Does nothing."""
@@ -150,8 +149,7 @@ class SignalsInOurGroup:
             # Programs that make a group of their own do so to signal what they start. Without this
             # process they would already lead the group in the foreground.
             self._lend_terminal()
-            if _is_still_stopped(self._command):
-                self._send(signal.SIGCONT)
+            self._send(signal.SIGCONT)
             return
         self._had_terminal = foreground == group != os.getpgrp()
         if not self._stop(number):
@@ -170,15 +168,14 @@ class SignalsInOurGroup:
     def _stop(self, number: int) -> bool:
         """Stops this process, unless the command is not stopped any more; returns whether it is."""
         if number == signal.SIGSTOP:  # (It can be neither blocked nor handled.)
-            if is_stopped := _is_still_stopped(self._command):
+            if is_stopped := _is_stopped(self._command):
                 signal.raise_signal(number)
             return is_stopped
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         # It is pending now: a SIGCONT to the group cancels it, also one that comes before the stop.
         signal.raise_signal(number)
-        if not (is_stopped := _is_still_stopped(self._command)):
-            signal.sigtimedwait({number}, 0)
-        before = signal.signal(number, signal.SIG_DFL)
+        is_stopped = _is_stopped(self._command)
+        before = signal.signal(number, signal.SIG_DFL if is_stopped else signal.SIG_IGN)
         if self._had_terminal and number in signal.sigpending():
             # The terminal would have stopped all of a pipeline.
             os.killpg(os.getpgrp(), number)
@@ -240,23 +237,23 @@ def arrived_now(
         arrived += late
 
 
-def _is_still_stopped(command: int) -> bool:
-    """Whether a stop that was reported lasts; it is not reported again.
-
-    It may have ended by SIGCONT, or by the end of the command.
-    """
-    return os.waitid(os.P_PID, command, os.WSTOPPED | os.WNOHANG) is not None
+def _is_stopped(process: int) -> bool:
+    """Whether a process that was stopped still is: neither continued nor ended."""
+    return _system_status(process).get("State", "T").startswith("T")
 
 
 def _caught_by(process: int) -> set[int]:
     """Returns the signals for which a process has handlers."""
-    # (/proc may hide processes of other users, as the command is after sudo.)
+    mask = int(_system_status(process).get("SigCgt", "0"), 16)
+    return {number + 1 for number in range(mask.bit_length()) if mask >> number & 1}
+
+
+def _system_status(process: int) -> Mapping[str, str]:
+    """Returns what Linux knows of a process; nothing on macOS, or if it hides those of others."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
-                mask = int(line.split()[1], 16)
-                return {number + 1 for number in range(mask.bit_length()) if mask >> number & 1}
-    return set()
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    return {}
 
 
 def _send(send: Callable[[int, int], None], target: int, number: int) -> None:

@@ -75,7 +75,7 @@ def test_ctrl_c_and_a_closed_terminal_end_it_at_any_time(bash: Shell) -> None:
 
     # While it waits for slices, too.
     bash.do(f"{RUN} notes | tee train.log &")
-    bash.screen.expect_times("ready", 2)
+    bash.program("notes")
     waiting = f"sps run --slices={KIND}=1 --queue-timeout=600 -- notes"
     bash.begin(f"for i in 1 2 3; do {waiting}; done; echo next line")
     eventually(lambda: status()["queue"], "it to wait in the queue")

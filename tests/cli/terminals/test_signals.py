@@ -61,6 +61,18 @@ def test_signals_to_the_command_alone(bash: Shell, run: str) -> None:
     bash.wait_until_empty()
 
 
+def test_what_the_command_started_does_not_get_its_signals(bash: Shell, run: str) -> None:
+    script = "trap 'echo trapped >&2; exit 6' TERM; notes TERM USR2 & wait"
+    bash.do(f'{run}sh -c "{script}" &')
+    bash.expect("ready")
+    assert "trapped" in bash.do("kill $!; wait $!; echo $?")
+    bash.program("notes").send_signal(signal.SIGUSR2)
+    bash.screen.expect_times("got USR2\r", 1)
+    assert "got TERM" not in bash.screen.shown
+    bash.program("notes").kill()
+    bash.wait_until_empty()
+
+
 def test_signals_to_the_job_come_once(bash: Shell, run: str) -> None:
     bash.do(f"{run}notes TERM INT HUP USR1 USR2 &")
     bash.expect("ready")

@@ -109,14 +109,15 @@ def start(
 def noting(programs: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Starts a program that notes signals, and waits until it does."""
     with start(programs, words) as process:
-        started = []
+        started: list[psutil.Process] = []
         try:
             assert process.stderr is not None
             assert process.stderr.readline() == "ready\n"
             started = psutil.Process(process.pid).children()
             yield process
         finally:
-            for left in [process, *started]:
+            process.kill()
+            for left in started:
                 with contextlib.suppress(psutil.Error):
                     left.kill()
 
