@@ -63,6 +63,7 @@ _PROGRAMS = {
     "leads": """
         import os
         os.setpgrp()
+        os.write(2, b"leading\\n")
         print("got", input("name? "))
         print("got", input("name? "))
     """,
