@@ -61,7 +61,9 @@ _PROGRAMS = {
     """,
     # Makes a process group of its own, as programs do that signal their workers.
     "leads": """
-        import os
+        import os, signal
+        # (`input` may swallow a KeyboardInterrupt before it reads.)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.setpgrp()
         os.write(2, b"leading\\n")
         print("got", input("name? "))

@@ -140,7 +140,7 @@ def test_a_program_leads_a_group_of_its_own(any_shell: Shell, run: str) -> None:
 def _wait_until_it_leads(shell: Shell) -> None:
     """Waits until the group that `leads` has made is in the foreground.
 
-    (Python may swallow a Ctrl-C that comes while it starts.)
+    Python may swallow a Ctrl-C that comes while it starts.
     """
     shell.expect("leading")
     pid = shell.program("leads").pid
