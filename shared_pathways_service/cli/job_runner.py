@@ -40,7 +40,7 @@ def main(words: list[str]) -> int:
             raise ProcessLookupError(f"the service, process {supervisor.pid}, has ended")
         request = JobRequest.from_json(json.loads(Path(path).read_bytes()))
         # (The program inherits all others.)
-        os.set_inheritable(int(report_fd), False)
+        os.set_inheritable(int(socket_fd), False)
     except (OSError, ValueError) as error:
         print_error(f"the job cannot be started: {error}")
         return OWN_FAILURE
