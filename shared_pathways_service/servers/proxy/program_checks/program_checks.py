@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.devices.dtypes import ALONE_ELEMENTS, UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.dtypes import TWO_BIT_ELEMENTS, UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -44,7 +44,8 @@ _OF_JAX = frozenset(
 )
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
-_ALONE = re.compile(rf"(?<=[<x])({'|'.join(ALONE_ELEMENTS)})(?=>)")
+_TWO_BITS = re.compile(rf"(?<=[<x])({'|'.join(TWO_BIT_ELEMENTS)})(?=>)")
+_CONCATENATE = "stablehlo.concatenate"
 
 
 def check_program(
@@ -88,7 +89,8 @@ class _Walk:
 
     def __init__(self, num_devices: int, platform: str) -> None:
         self._num_devices = num_devices
-        self._is_alone = num_devices == 1 or platform != "cpu"
+        self._is_on_cpus = platform == "cpu"
+        self._concatenated: set[Any] = set()
         self._wrong_shardy = ""
         self.calls: list[Any] = []
         self.shardys: list[Any] = []
@@ -115,6 +117,8 @@ class _Walk:
         # (The arguments of regions have the type of an operand or a result.)
         self._types.update(value.type for value in operation.results)
         self._graph.add(operation)
+        if name == _CONCATENATE:
+            self._concatenated.update(value.type for value in operation.results)
         if name == _FUNCTION:
             self._types.add(operation.attributes[_FUNCTION_TYPE].value)
         if name == _MODULE:
@@ -148,16 +152,23 @@ class _Walk:
             raise invalid_argument(f"shardings of Shardy are wrong: {self._wrong_shardy}")
         if wrong := self._graph.problem():
             raise invalid_argument(f"a program's calls are wrong: {wrong}")
+        self._check_types()
+
+    def _check_types(self) -> None:
         for mlir_type in self._types:
             if found := _UNSUPPORTED.search(str(mlir_type)):
                 text = f"arrays of type {found[0]} are not supported"
                 raise StatusError(Code.UNIMPLEMENTED, text)
-            if not self._is_alone and (found := _ALONE.search(str(mlir_type))):
-                raise StatusError(
-                    Code.UNIMPLEMENTED,
-                    f"programs over several devices with arrays of type {found[0]} are not "
-                    "supported: XLA's CPU computes wrong values; convert to int4 on each device",
-                )
+            if self._is_on_cpus and (found := _TWO_BITS.search(str(mlir_type))):
+                if self._num_devices > 1:
+                    raise _two_bits(f"programs over several devices with {found[0]}")
+                if mlir_type in self._concatenated:
+                    raise _two_bits(f"concatenations of {found[0]}")
+
+
+def _two_bits(what: str) -> StatusError:
+    text = f"{what} are not supported: XLA's CPU crashes, or is wrong; convert to int4 before"
+    return StatusError(Code.UNIMPLEMENTED, text)
 
 
 def _not_utf8() -> StatusError:
