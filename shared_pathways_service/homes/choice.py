@@ -85,14 +85,17 @@ def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, An
     from shared_pathways_service.kube.access import settled  # noqa: PLC0415
     from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
 
-    choice = settled(
-        ClusterChoice(
-            cluster=service.cluster or "",
-            project=service.project or "",
-            region=service.region or "",
-            context=service.context or "",
+    if service.server:
+        choice = ClusterChoice(server=service.server)
+    else:
+        choice = settled(
+            ClusterChoice(
+                cluster=service.cluster or "",
+                project=service.project or "",
+                region=service.region or "",
+                context=service.context or "",
+            )
         )
-    )
     return {
         **dataclasses.asdict(choice),
         "pathways_service": service.pathways_service or "",
