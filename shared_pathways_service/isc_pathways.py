@@ -76,8 +76,8 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         ``metrics.unavailable`` reports it, and work continues.
       context: A kubeconfig context, instead of `cluster`.
       api_client: The official client, set up, instead of `cluster` and `context`: a
-        ``kubernetes.client.ApiClient`` or a ``kubernetes.client.Configuration``. Its ``refresh_api_key_hook`` is called again, on another
-        thread, while the connection lasts. Needs the extra ``kubernetes``.
+        ``kubernetes.client.ApiClient`` or a ``kubernetes.client.Configuration``. Its
+        ``refresh_api_key_hook`` is called again, on another thread, while the connection lasts.
       namespace: The namespace of the service in a cluster.
       wait: ``placed``, or ``ready`` to enter the block as soon as the proxy answers.
       queue_timeout: Seconds to wait for slices that are taken, may be infinite; None: fail at once.

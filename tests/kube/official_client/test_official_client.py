@@ -76,10 +76,10 @@ def carried(given: object) -> HandedOver:
     return HandedOver.from_json(json.loads(json.dumps(dataclasses.asdict(handed_over(given)))))
 
 
-def ask_ours(given: object) -> None:
+def ask_ours(given: object, timeout_s: float | None = None) -> None:
     async def get() -> None:
         async with KubeApi(access_of(carried(given), _unasked)) as api:
-            await api.get(PODS)
+            await api.get(PODS, timeout_s=timeout_s)
 
     asyncio.run(get())
 
@@ -233,7 +233,7 @@ def test_a_proxy_with_its_headers(
     configuration.no_proxy = None
     configuration.proxy_headers = {"Proxy-Authorization": "Basic wrong"}
     with pytest.raises(ApiUnreachable, match=r"proxy of api_client.* answered 407"):
-        ask_ours(configuration)
+        ask_ours(configuration, timeout_s=2.0)
 
 
 def test_a_proxy_of_the_environment(
