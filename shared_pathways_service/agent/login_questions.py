@@ -86,16 +86,13 @@ def with_access(
 ) -> Callable[[HomeChoice], Home]:
     """Returns a maker of homes that uses the access of a program for sessions at its server."""
     # Imported here because only agents with such access need it.
-    from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice  # noqa: PLC0415
+    from shared_pathways_service.kube.cluster import ClusterAccess  # noqa: PLC0415
     from shared_pathways_service.kube.given_access import access_of  # noqa: PLC0415
 
     access: list[ClusterAccess] = []
 
     def make(choice: HomeChoice) -> Home:
-        names = {field.name for field in dataclasses.fields(ClusterChoice)}
-        given = {name: value for name, value in choice.options.items() if name in names}
-        is_there = choice.name == "kubernetes" and given.get("server") == found.server
-        if not is_there or not ClusterChoice(**given).is_handed_over:
+        if choice.server_handed_over != found.server:
             return make_home(choice)
         if not access:
             access.append(access_of(found, questions.ask))

@@ -27,6 +27,12 @@ class HomeChoice:
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def server_handed_over(self) -> str:
+        """URL of the API server to which a program handed over its access; empty: it did not."""
+        is_named = any(self.options.get(name) for name in ("cluster", "context", "in_cluster"))
+        return "" if is_named else str(self.options.get("server") or "")
+
 
 def choose_home(service: ServiceChoice, settings: Settings) -> HomeChoice:
     """Returns the home of a service, with options that stay valid in other processes and later."""

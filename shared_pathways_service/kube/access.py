@@ -86,8 +86,8 @@ def context_at(server: str) -> str:
         "kubeconfig",
         "",
         f"a context of the cluster at {server}",
-        message=f"no access to the cluster at {server}: the program that handed it over "
-        "(api_client=) has ended, and the kubeconfig has no context of this cluster",
+        message=f"no access to the cluster at {server}: a program handed it over (api_client=), "
+        "and the kubeconfig has no context of this cluster",
         hint=f"add a context of {server} to the kubeconfig",
     )
 

@@ -45,10 +45,9 @@ class Place:
         place = cls(
             **{field.name: options[field.name] for field in _FIELDS if options.get(field.name)}
         )
-        if not _was_handed_over(entry):
-            return place
-        with contextlib.suppress(InvalidRequestError):
-            return dataclasses.replace(place, context=_context_at(options["server"]))
+        if server := entry.home.server_handed_over:
+            with contextlib.suppress(InvalidRequestError):
+                return dataclasses.replace(place, context=_context_at(server))
         return place
 
     @classmethod
@@ -60,8 +59,8 @@ class Place:
             kubeconfig has no context of it.
         """
         place = cls.of(entry)
-        if _was_handed_over(entry) and not place.context:
-            _context_at(entry.home.options["server"])
+        if (server := entry.home.server_handed_over) and not place.context:
+            _context_at(server)
         if entry.home.name == "embedded":
             return place
         return dataclasses.replace(place, pathways_service=entry.service or None)
@@ -111,12 +110,6 @@ class Place:
           InvalidRequestError: A value is wrong, or values contradict each other.
         """
         return request_of_this_user(**dataclasses.asdict(self), **keywords)
-
-
-def _was_handed_over(entry: Entry) -> bool:
-    options = entry.home.options
-    named = any(options.get(name) for name in ("cluster", "context", "in_cluster"))
-    return bool(options.get("server")) and not named
 
 
 def _context_at(server: str) -> str:

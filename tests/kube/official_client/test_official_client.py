@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
+from shared_pathways_service.kube import given_access
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiUnreachable
 from shared_pathways_service.kube.given_access import access_of
@@ -378,3 +379,38 @@ def test_secrets_are_in_no_text(configuration: Configuration) -> None:
     client = ApiClient(configuration, header_name="X-Secret", header_value=SECRET)
     assert SECRET not in repr(handed_over(client))
     assert SECRET not in repr(access_of(handed_over(client), _unasked))
+
+
+def test_the_last_token_counts_until_it_is_refused(
+    configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_access, "_ASK_INTERVAL_S", 0.0)
+    configuration.api_key["authorization"] = "Bearer one"
+    answer: Login | Exception = AccessDenied("the program has ended", verb="connect")
+    asked = 0
+
+    async def ask() -> Login:
+        nonlocal asked
+        asked += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def test() -> None:
+        nonlocal answer
+        tokens = access_of(carried(configuration), ask).tokens
+        assert await tokens.header() == "Bearer one"
+        assert asked == 0
+        assert [await tokens.header() for _ in range(2)] == ["Bearer one"] * 2
+        # (It does not ask a program that has ended for each request.)
+        assert asked == 1
+        tokens.refused("Bearer one")
+        with pytest.raises(AccessDenied, match="the program has ended"):
+            await tokens.header()
+        answer = Login(header="Bearer two")
+        assert await tokens.header() == "Bearer two"
+        # Each interval it asks again, as a token may end before a server refuses it.
+        answer = Login(header="Bearer three")
+        assert await tokens.header() == "Bearer three"
+
+    asyncio.run(test())
