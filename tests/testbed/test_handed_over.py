@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from harness.deadlines import deadline
+from harness.deadlines import deadline, wait_until
 from harness.programs import program
 from harness.testbed.clients import KIND, deployed, home_of, journal, nothing_left
 from shared_pathways_service.runtime.settings import Settings
@@ -107,3 +108,17 @@ def test_a_program_that_is_killed(served: Namespace, laptop: Laptop, own_directo
         assert journal()
         running.signal(signal.SIGKILL)
         nothing_left(served)
+
+
+def test_an_agent_that_is_killed(served: Namespace, laptop: Laptop, own_directories: Path) -> None:
+    """The next agent, which deletes the proxy, gets the program's present login."""
+    token = own_directories / "program-token"
+    with program(CLIENT, env=variables(laptop, served, token)) as running:
+        running.expect("serving")
+        token.write_text(laptop.renew().token)
+        [entry] = journal()
+        os.kill(entry.agent.pid, signal.SIGKILL)
+        wait_until("the agent's end", entry.agent.has_ended)
+        running.tell("go on")
+        assert running.wait() == 1
+        assert journal() == []
