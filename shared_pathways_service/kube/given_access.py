@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 
-from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.handed_over import HandedOver, Login
 from shared_pathways_service.kube.http_proxies import NetworkProxy
@@ -71,10 +71,14 @@ def _tokens(first: Login, tls: ssl.SSLContext, ask: Callable[[], Awaitable[Login
 
     async def fetch() -> Token:
         nonlocal shown
-        login = unused.pop() if unused else await ask()
-        if (login.certificate, login.key) != (shown.certificate, shown.key):
-            _show(tls, login)
-            shown = login
+        try:
+            login = unused.pop() if unused else await ask()
+            if (login.certificate, login.key) != (shown.certificate, shown.key):
+                _show(tls, login)
+                shown = login
+        except InvalidRequestError as error:
+            # It was valid before: perhaps the program is just writing the files.
+            raise AccessDenied(error.message, verb="connect", resource="cluster") from error
         # It is valid until the server refuses it: the program may end before this agent.
         return Token(header=login.header, renew_at=time.time() + _ASK_INTERVAL_S)
 

@@ -99,7 +99,7 @@ def login_of(api_client: object) -> Login:
 
 
 def _authority(configuration: Any) -> str:
-    # (Both count, and the latter exists since version 34 of the package.)
+    # (Both count. Older versions of the package have no ca_cert_data.)
     given = getattr(configuration, "ca_cert_data", None) or ""
     if isinstance(given, bytes):
         try:

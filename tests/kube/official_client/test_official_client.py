@@ -200,6 +200,13 @@ def test_a_client_certificate_and_its_successor(
             async with KubeApi(access) as api:
                 await api.get(PODS)
             access.tokens.refused("")
+        # A key that is not written yet is asked for again.
+        written = key.read_text()
+        key.write_text("")
+        with pytest.raises(AccessDenied, match="cert_file of api_client"):
+            await access.tokens.header()
+        key.write_text(written)
+        await access.tokens.header()
 
     asyncio.run(get())
     assert [seen.client for seen in server.seen] == ["alice", "bob"]
