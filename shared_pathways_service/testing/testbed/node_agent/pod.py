@@ -112,6 +112,7 @@ class PodLife:
 
     async def vanish(self) -> None:
         """Ends it at once, without reporting it to the API server."""
+        self._reporter.silence()
         if self._end is not None:
             self._end.cancel()
         await self._stop(0)

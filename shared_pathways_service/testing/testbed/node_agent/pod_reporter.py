@@ -53,6 +53,7 @@ class PodReporter:
         self._latest: Object | None = None
         self._writer: asyncio.Task[None] | None = None
         self._events: set[asyncio.Task[None]] = set()
+        self._is_silent = False
 
     async def begin(
         self,
@@ -90,14 +91,22 @@ class PodReporter:
         known = self._endpoint.until_known(self._namespace, self._name, next(iter(logs)))
         self._known = asyncio.create_task(known)
 
+    def silence(self) -> None:
+        """Makes no reports from now on: the pod's node is lost, or the pod is gone."""
+        self._is_silent = True
+
     def report(self, record: PodRecord) -> None:
         """Schedules a write of the status."""
+        if self._is_silent:
+            return
         self._latest = status_of(record, now())
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
 
     def event(self, kind: str, reason: str, message: str) -> None:
         """Schedules a write of an event."""
+        if self._is_silent:
+            return
         task = asyncio.create_task(self._write_event(kind, reason, message))
         self._events.add(task)
         task.add_done_callback(self._events.discard)
