@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["PoolText"]
+__all__ = ["PoolText", "free_slices"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -12,15 +12,30 @@ class PoolText:
     """The description of a pool.
 
     Attributes:
-      free: How many of its slices are free.
+      name: The instance type.
       details: More, to follow the number that a tenant wants; empty or begins with ``;``.
       holders: The holders of its slices.
     """
 
-    free: str
+    name: str
     details: str
     holders: tuple[str, ...]
+    _reasons: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
 
-    def reason(self, wanted: int) -> str:
-        """Returns why a tenant that wants so many slices waits."""
-        return f"{self.free} ({wanted} wanted{self.details})"
+    def reason(self, free: int, wanted: int) -> str:
+        """Returns how many slices are free for a tenant, how many it wants, and the details.
+
+        It is made once for all tenants that want as many and may have as many.
+        """
+        known = self._reasons.get((free, wanted))
+        if known is None:
+            known = f"{free_slices(free, self.name)} ({wanted} wanted{self.details})"
+            self._reasons[free, wanted] = known
+        return known
+
+
+def free_slices(count: int, name: str) -> str:
+    """Returns in words how many slices are free."""
+    if count == 0:
+        return f"no {name} slice is free"
+    return f"1 {name} slice is free" if count == 1 else f"{count} {name} slices are free"

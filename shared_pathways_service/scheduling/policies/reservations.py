@@ -31,7 +31,7 @@ from shared_pathways_service.scheduling.book.persisted import Restored
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 from shared_pathways_service.scheduling.book.speaker import Speaker
-from shared_pathways_service.scheduling.policies.placement_order import grantable_to
+from shared_pathways_service.scheduling.book.turns import grantable_to
 from shared_pathways_service.scheduling.policies.policy import Policy
 from shared_pathways_service.scheduling.policies.reserved_slices import (
     ReservedSlices,

@@ -267,6 +267,7 @@ class ResourceManagerLink:
             position=refused.position if refused.HasField("position") else None,
             types=list(refused.types),
             spares=dict(refused.spares),
+            waiting_is_futile=refused.waiting_is_futile,
         )
 
 
