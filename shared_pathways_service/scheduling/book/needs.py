@@ -82,11 +82,12 @@ def needs_of(tenant: Tenant) -> Needs | None:
         return Needs()
     needed = gang - had
     for pool, wanted in wants.items():
-        count = min(needed, wanted - pool.in_service)
-        if count > 0:
-            needed -= count
+        gain = min(needed, min(wanted, pool.usable) - pool.in_service)
+        if gain > 0:
+            needed -= gain
             missing[pool.name] = Missing(
-                count=count,
+                # Before any is granted, as many are ready as are kept as spares.
+                count=gain + max(0, pool.spares - pool.marked - pool.ready),
                 cordoned=min(pool.barred, max(0, pool.marked - pool.spares)),
                 unready=max(0, pool.count - pool.ready - pool.marked),
             )
