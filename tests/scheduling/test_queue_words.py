@@ -366,7 +366,7 @@ def _judge_wait(play: Callable[[str], Scene], scene: Scene, entry: QueueEntry) -
     assert play(tenant.name).starts(tenant.name) is (needs is None), entry.reason
     if needs is not None:
         assert needs.words in entry.reason
-        if needs.missing:
+        if needs.missing and not needs.outlived:
             assert play(tenant.name).with_needs(needs).starts(tenant.name), entry.reason
         _judge_the_least(play, tenant, needs)
     promised = {pool: len(kept) for pool, kept in tenant.promised.items()}
@@ -390,8 +390,8 @@ def _judge_wait(play: Callable[[str], Scene], scene: Scene, entry: QueueEntry) -
             assert f"{count} x {kind.name}" in entry.reason
     again = play(tenant.name)
     running = [one.name for one in named if one.running]
-    for one in [*again.rm.queue[: again.rm.queue.index(tenant.name)], *running]:
-        again.rm.release(one)
+    for ahead in [*again.rm.queue[: again.rm.queue.index(tenant.name)], *running]:
+        again.rm.release(ahead)
     assert again.rm.tenant(tenant.name).state is TenantState.RUNNING, entry.reason
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_the_report_of_an_ended_proxy_may_hold_a_refusal() -> None:
     ],
 )
 def test_waiting_is_a_hint_only_where_it_helps(
-    fields: dict[str, bool], hint: str, queue_timeout_s: float | None
+    fields: dict[str, Any], hint: str, queue_timeout_s: float | None
 ) -> None:
     refusal = TenantRefused(refusal="slices_taken", message="no slice is free", **fields)
     error = when_refused(asking(queue_timeout=queue_timeout_s), refusal)

@@ -74,39 +74,41 @@ def needs_of(tenant: Tenant) -> Needs | None:
         (pool,) = wants
         if pool.reserved is None and pool.in_service >= gang:
             return None
-    had = _sum_of(wants, {pool: pool.in_service for pool in wants})
-    if had >= gang:
-        return Needs(outlived=True) if _is_outlived(tenant) else None
-    missing: dict[str, Missing] = {}
     if _sum_of(wants, {pool: pool.usable for pool in wants}) < gang:
         return Needs()
-    needed = gang - had
+    in_service = {pool: pool.in_service for pool in wants}
+    needed = gang - _sum_of(wants, in_service)
+    missing: dict[str, Missing] = {}
     for pool, wanted in wants.items():
-        gain = min(needed, min(wanted, pool.usable) - pool.in_service)
+        gain = min(needed, min(wanted, pool.usable) - in_service[pool])
         if gain > 0:
             needed -= gain
+            in_service[pool] += gain
             missing[pool.name] = Missing(
                 # Before any is granted, as many are ready as are kept as spares.
                 count=gain + max(0, pool.spares - pool.marked - pool.ready),
                 cordoned=min(pool.barred, max(0, pool.marked - pool.spares)),
                 unready=max(0, pool.count - pool.ready - pool.marked),
             )
-    return Needs(missing=missing)
+    outlived = _is_outlived(tenant, in_service)
+    return Needs(missing=missing, outlived=outlived) if missing or outlived else None
 
 
-def _is_outlived(tenant: Tenant) -> bool:
-    """Whether reservations of others never leave a tenant its slices while its lifetime lasts."""
+def _is_outlived(tenant: Tenant, in_service: Mapping[Pool, int]) -> bool:
+    """Whether others' reservations leave a tenant too few of these slices during its lifetime."""
     reserved = [pool.reserved for pool in tenant.wants if pool.reserved is not None]
     if tenant.ends_at is None or not reserved:
         return False  # each reservation ends
+    if tenant.has_promise:
+        return False  # it gets its victims' slices, whatever is reserved
     # (Reservations leave more only when one of them ends.)
     for when in {moment for of in reserved for moment in of.moments(tenant)}:
         room = {
-            pool: pool.in_service
-            if pool.reserved is None
-            else pool.reserved.room_later(tenant, when)
-            for pool in tenant.wants
+            pool: count if pool.reserved is None else pool.reserved.room_of(count, tenant, when)
+            for pool, count in in_service.items()
         }
+        for pool, kept in tenant.promised.items():
+            room[pool] = max(room[pool], len(kept))
         if _sum_of(tenant.wants, room) >= tenant.gang:
             return False
     return True

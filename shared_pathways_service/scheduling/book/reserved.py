@@ -81,8 +81,8 @@ class Reserved(Protocol[T_contra]):
     def moments(self, tenant: T_contra) -> Iterable[float]:
         """Returns now, and when others' reservations end within a tenant's stated lifetime."""
 
-    def room_later(self, tenant: T_contra, when: float) -> int:
-        """Returns how many slices a tenant may have at a time if no other tenant holds any."""
+    def room_of(self, in_service: int, tenant: T_contra, when: float) -> int:
+        """Returns how many of the slices in service a tenant may have if no other holds any."""
 
     def short_until(self, tenant: T_contra) -> float:
         """Returns until when a running tenant cannot have one more; -inf: it can now."""

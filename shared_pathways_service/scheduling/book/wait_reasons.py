@@ -95,7 +95,11 @@ def _details(pool: Pool) -> Iterator[str]:
         yield pool.reserved.words()
     unready = pool.count - pool.ready - pool.barred
     cordoned = pool.barred - pool.draining
-    for count, what in ((cordoned, "cordoned"), (pool.draining, "draining"), (unready, "not ready")):
+    for count, what in (
+        (cordoned, "cordoned"),
+        (pool.draining, "draining"),
+        (unready, "not ready"),
+    ):
         if count > 0:
             yield f"; {count} of {pool.count} {'is' if count == 1 else 'are'} {what}"
 

@@ -114,14 +114,17 @@ class ReservedSlices:
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         yield from (one.ends for one in self._others(tenant).values() if one.ends < ends_at)
 
-    def room_later(self, tenant: Tenant, when: float) -> int:
-        """Returns how many slices a tenant may have at a time if no other tenant holds any.
+    def room_of(self, in_service: int, tenant: Tenant, when: float) -> int:
+        """Returns how many of the slices in service a tenant may have if no other holds any.
 
-        Slices that are not in service now do not count, as in `Pool.in_service`.
+        Args:
+          in_service: How many are in service at that time, as `Pool.in_service`.
+          tenant: The tenant.
+          when: The time.
         """
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         others = self._others(tenant).values()
-        room = self._pool.in_service - sum(one.count for one in others if one.holds_at(when))
+        room = in_service - sum(one.count for one in others if one.holds_at(when))
         for start in {one.starts for one in others if when < one.starts < ends_at}:
             due = sum(one.count for one in others if one.holds_at(start))
             room = min(room, self._pool.usable - due)
