@@ -76,7 +76,7 @@ class TenantRefused(TenantEvent, name="tenant.refused"):
       types: Instance types that the service has.
       spares: Slices that the service reserves as spares, by instance type.
       waiting_is_futile: Whether the ends of all other tenants and reservations would not help;
-        `message` has what has to happen. False also where that is not known.
+        `message` has what has to happen. None: not known.
     """
 
     refusal: str = wire("kind", "")
@@ -87,7 +87,7 @@ class TenantRefused(TenantEvent, name="tenant.refused"):
     position: int | None = None
     types: tuple[str, ...] = ()
     spares: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    waiting_is_futile: bool = False
+    waiting_is_futile: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -104,7 +104,7 @@ def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
     report = exited.report
     if report.get("kind") not in _REFUSALS:
         return None
-    position = report.get("position")
+    position, is_futile = report.get("position"), report.get("waiting_is_futile")
     return TenantRefused(
         reason=exited.reason,
         refusal=str(report["kind"]),
@@ -115,7 +115,7 @@ def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
         position=position if isinstance(position, int) else None,
         types=tuple(map(str, report.get("types") or ())),
         spares=report.get("spares") or {},
-        waiting_is_futile=report.get("waiting_is_futile") is True,
+        waiting_is_futile=is_futile if isinstance(is_futile, bool) else None,
     )
 
 

@@ -22,10 +22,10 @@ from shared_pathways_service.scheduling.book import messages as m
 from shared_pathways_service.scheduling.book.holdings import QueueEntry
 from shared_pathways_service.scheduling.book.needs import Missing, Needs, needs_of
 from shared_pathways_service.scheduling.book.pool_text import free_slices
+from shared_pathways_service.scheduling.book.precedence import blocker_of
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation
 from shared_pathways_service.scheduling.book.states import SliceMark, SliceState, TenantState
-from shared_pathways_service.scheduling.book.turns import blocker_of
 from shared_pathways_service.scheduling.book.wait_reasons import awaited_of
 from tests.scheduling.harness import OTHER, SMALL, Rm, name
 

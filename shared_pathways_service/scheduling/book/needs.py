@@ -74,9 +74,12 @@ def needs_of(tenant: Tenant) -> Needs | None:
         (pool,) = wants
         if pool.reserved is None and pool.in_service >= gang:
             return None
+    if tenant.has_promise:
+        return None  # it gets its victims' slices, whatever is reserved or kept as spares
     if _sum_of(wants, {pool: pool.usable for pool in wants}) < gang:
         return Needs()
-    in_service = {pool: pool.in_service for pool in wants}
+    promised = tenant.promised
+    in_service = {pool: max(pool.in_service, len(promised.get(pool, ()))) for pool in wants}
     needed = gang - _sum_of(wants, in_service)
     missing: dict[str, Missing] = {}
     for pool, wanted in wants.items():
@@ -99,8 +102,6 @@ def _is_outlived(tenant: Tenant, in_service: Mapping[Pool, int]) -> bool:
     reserved = [pool.reserved for pool in tenant.wants if pool.reserved is not None]
     if tenant.ends_at is None or not reserved:
         return False  # each reservation ends
-    if tenant.has_promise:
-        return False  # it gets its victims' slices, whatever is reserved
     # (Reservations leave more only when one of them ends.)
     for when in {moment for of in reserved for moment in of.moments(tenant)}:
         room = {

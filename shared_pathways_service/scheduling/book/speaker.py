@@ -243,7 +243,7 @@ class Speaker:
         position: int | None = None,
         holders: Sequence[str] = (),
         spares: Mapping[str, int],
-        waiting_is_futile: bool = False,
+        waiting_is_futile: bool | None = None,
     ) -> None:
         """Refuses a tenant that the ledger knew, with its request and the slices that exist."""
         self._ledger.decide_tenant(tenant, DecisionKind.REFUSED, message, ends=not tenant.running)

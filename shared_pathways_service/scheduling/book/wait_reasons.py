@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from shared_pathways_service.scheduling.book.needs import needs_of
 from shared_pathways_service.scheduling.book.pool_text import PoolText
+from shared_pathways_service.scheduling.book.precedence import blocker_of, grantable_to
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
-from shared_pathways_service.scheduling.book.turns import blocker_of, grantable_to
 
 __all__ = ["awaited_of", "holders_of", "position_of", "reason_of"]
 

@@ -35,12 +35,12 @@ from shared_pathways_service.scheduling.book.changes import (
     SlicesFreed,
 )
 from shared_pathways_service.scheduling.book.lines import Entry
-from shared_pathways_service.scheduling.book.records import Pool, Tenant
-from shared_pathways_service.scheduling.book.turns import (
+from shared_pathways_service.scheduling.book.precedence import (
     PASSED,
     grantable_to,
     room_past_fills,
 )
+from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.policies.policy import Policy, overrides
 
 __all__ = ["Placement", "startable"]
