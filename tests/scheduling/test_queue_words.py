@@ -389,7 +389,8 @@ def _judge_wait(play: Callable[[str], Scene], scene: Scene, entry: QueueEntry) -
         for kind, count in awaited.items():
             assert f"{count} x {kind.name}" in entry.reason
     again = play(tenant.name)
-    running = [one.name for one in named if one.running]
+    fills = [entry for pool in tenant.wants for entry in pool.fills.entries]
+    running = {entry[-1].name for entry in fills if entry[:2] < tenant.rank}
     for ahead in [*again.rm.queue[: again.rm.queue.index(tenant.name)], *running]:
         again.rm.release(ahead)
     assert again.rm.tenant(tenant.name).state is TenantState.RUNNING, entry.reason
