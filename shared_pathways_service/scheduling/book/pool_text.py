@@ -7,31 +7,28 @@ import dataclasses
 __all__ = ["PoolText", "free_slices"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class PoolText:
-    """The description of a pool.
+    """The description of a pool, and sentences that were made of it for several tenants.
 
     Attributes:
       name: The instance type.
       details: More, to follow the number that a tenant wants; empty or begins with ``;``.
       holders: The holders of its slices.
+      short: The reasons of tenants for which too few slices are free, by how many are free, how
+        many they want, and with how many they would start.
+      before: The first in line as last described: its state, and the words.
     """
 
     name: str
     details: str
     holders: tuple[str, ...]
-    _reasons: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
+    short: dict[tuple[int, int, int], str] = dataclasses.field(default_factory=dict)
+    before: tuple[object, str] = (None, "")
 
     def reason(self, free: int, wanted: int) -> str:
-        """Returns how many slices are free for a tenant, how many it wants, and the details.
-
-        It is made once for all tenants that want as many and may have as many.
-        """
-        known = self._reasons.get((free, wanted))
-        if known is None:
-            known = f"{free_slices(free, self.name)} ({wanted} wanted{self.details})"
-            self._reasons[free, wanted] = known
-        return known
+        """Returns how many slices are free for a tenant, how many it wants, and the details."""
+        return f"{free_slices(free, self.name)} ({wanted} wanted{self.details})"
 
 
 def free_slices(count: int, name: str) -> str:

@@ -35,11 +35,40 @@ def reason_of(tenant: Tenant) -> str:
     That is how many slices are free for it, and how many it wants; if enough are free, who is
     before it, and what that one waits for; and what has to happen if waiting does not help.
     """
-    if len(tenant.wants) == 1:
+    if len(tenant.wants) == 1 and not tenant.promised and not tenant.has_promise:
         pool = tenant.pools[0]
-        room, wanted = pool.room_for(tenant), len(tenant.pools)
-        if pool.in_service >= tenant.gang > room and not tenant.promised and pool.reserved is None:
-            return _text(pool).reason(room, wanted)  # nearly always so in a long line
+        if pool.reserved is None:  # nearly always so, and called for each tenant in line
+            return _reason_in(pool, tenant)
+    return _reason_of(tenant)
+
+
+def _reason_in(pool: Pool, tenant: Tenant) -> str:
+    """Returns the reason of a tenant that wants one type, and has slices of its own by no right."""
+    text, room, wanted = _text(pool), pool.grantable, len(tenant.pools)
+    if room < tenant.gang:
+        key = (room, wanted, tenant.gang)
+        known = text.short.get(key)
+        if known is None:
+            known = text.short[key] = _reason_of(tenant)
+        return known
+    before = blocker_of(tenant, pool)
+    said = text.reason(room, wanted)
+    return said if before is None else f"{said}, behind {_described(before, pool, text)}"
+
+
+def _described(before: Tenant, pool: Pool, text: PoolText) -> str:
+    """Returns the words about the first in a line, made once for all tenants behind it."""
+    if before.running or before.promised:
+        return _waiting_for(before, pool)
+    state = (before, [grantable_to(before, one) for one in before.wants])
+    known, said = text.before
+    if known != state:
+        said = _waiting_for(before, pool)
+        text.before = state, said
+    return said
+
+
+def _reason_of(tenant: Tenant) -> str:
     said = "; ".join(_clauses(tenant))
     needs = needs_of(tenant)
     return f"{said}; {needs.words}" if needs and needs.words else said
