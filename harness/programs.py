@@ -39,6 +39,10 @@ def wait_for_signal():
 """
 
 
+class TookTooLongError(AssertionError):
+    """A program did not say what was expected of it, or did not end."""
+
+
 class Program:
     """A Python program as a process that exchanges lines: `say(word, **data)`, `wait_for(word)`."""
 
@@ -79,11 +83,16 @@ class Program:
         self.stderr.extend(self._process.stderr)
 
     def expect(self, word: str, timeout: float = DEADLINE_S) -> dict[str, Any]:
-        """Waits for the program's next message, which must have this word; returns its data."""
+        """Waits for the program's next message, which must have this word; returns its data.
+
+        Raises:
+            TookTooLongError: There was no message.
+            AssertionError: It was another one, or the program has ended.
+        """
         try:
             data = self._said.get(timeout=timeout)
         except queue.Empty:
-            raise AssertionError(f"waited {timeout} s for {word!r}; {self._tail()}") from None
+            raise TookTooLongError(f"waited {timeout} s for {word!r}; {self._tail()}") from None
         assert data is not None, f"ended before it said {word!r}; {self._tail()}"
         assert data["say"] == word, f"said {data}, not {word!r}; {self._tail()}"
         return data
@@ -107,7 +116,7 @@ class Program:
         """Returns the exit code.
 
         Raises:
-            AssertionError: The program did not end; the text shows where its threads were.
+            TookTooLongError: The program did not end; the text shows where its threads were.
         """
         try:
             code = self._process.wait(timeout)
@@ -116,7 +125,7 @@ class Program:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(deadline(10.0))
             self.close()
-            raise AssertionError(f"did not end in {timeout} s; {self._tail()}") from None
+            raise TookTooLongError(f"did not end in {timeout} s; {self._tail()}") from None
         for reader in self._readers:
             reader.join(DEADLINE_S)
         return code

@@ -25,6 +25,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.shown_counters import Counters
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.web.page_actions import PageActions
@@ -42,8 +43,8 @@ class NoDetails:
     def status(self) -> dict[str, Any]:
         raise ServiceNotFound("there is no service")
 
-    def counters(self, _name: str | None) -> tuple[dict[str, Any], str]:
-        return {}, ""
+    def counters(self, _name: str | None) -> Counters:
+        return {}
 
     @contextlib.asynccontextmanager
     async def proxies(self) -> AsyncIterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shared_pathways_service.agent.request import request_of_this_user
 from shared_pathways_service.api.proxy_options import ProxyOptions
@@ -14,6 +14,9 @@ from shared_pathways_service.api.requests import (
 )
 from shared_pathways_service.connection import Connection
 from shared_pathways_service.events import Event
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient, Configuration
 
 __all__ = ["Connection", "DEFAULT_PROXY_IMAGE", "ProxyOptions", "connect"]
 
@@ -31,6 +34,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     collect_service_metrics: bool = False,
     *,
     context: str | None = None,
+    api_client: ApiClient | Configuration | None = None,
     namespace: str = DEFAULT_NAMESPACE,
     wait: Literal["placed", "ready"] = "placed",
     queue_timeout: float | None = None,
@@ -71,6 +75,9 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         Credentials. Needs the extra ``metrics``; if something is missing, the event
         ``metrics.unavailable`` reports it, and work continues.
       context: A kubeconfig context, instead of `cluster`.
+      api_client: The official client, set up, instead of `cluster` and `context`: a
+        ``kubernetes.client.ApiClient`` or a ``kubernetes.client.Configuration``. Its
+        ``refresh_api_key_hook`` is called again, on another thread, while the connection lasts.
       namespace: The namespace of the service in a cluster.
       wait: ``placed``, or ``ready`` to enter the block as soon as the proxy answers.
       queue_timeout: Seconds to wait for slices that are taken, may be infinite; None: fail at once.
@@ -104,10 +111,9 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
     Raises:
       InvalidRequestError: A field is invalid; `field` names it.
     """
+    place = {"cluster": cluster, "project": project, "region": region, "context": context}
     request = request_of_this_user(
-        cluster=cluster,
-        project=project,
-        region=region,
+        **place,
         gcs_bucket=gcs_bucket,
         pathways_service=pathways_service,
         expected_tpu_instances=expected_tpu_instances,
@@ -115,7 +121,7 @@ def connect(  # noqa: PLR0917 - upstream's, in upstream's order
         proxy_server_image=proxy_server_image,
         proxy_options=proxy_options,
         collect_service_metrics=collect_service_metrics,
-        context=context,
+        api_client=api_client,
         namespace=namespace,
         wait=wait,
         queue_timeout=queue_timeout,

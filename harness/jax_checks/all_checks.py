@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.jax_checks import (  # noqa: F401 - each has functions that are compared, or checks
     colocated,
+    element_types,
     errors,
     faults,
     linalg,

@@ -66,6 +66,9 @@ def every_dtype(devices: Devices) -> Told:
         told = tell_all(devices, {str(dtype): functools.partial(put, dtype) for dtype in types})
         assert len(one) == len(types)
         told["64 bits"] = tell(devices, lambda: jnp.arange(3) + 2**40)
+        for name in ("int2", "uint2"):
+            # XLA's CPU crashes, and the proxy refuses it.
+            del one[name], spread[name]
         told["one device"] = tell(devices, lambda: twice(one))
         told["all devices"] = tell(devices, lambda: twice(spread))
     return told

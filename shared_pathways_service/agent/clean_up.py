@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,20 +14,34 @@ from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, encode
 from shared_pathways_service.errors import CleanupError, from_json
+from shared_pathways_service.kube.handed_over import HandedOver
 from shared_pathways_service.patience import timeouts
 
 __all__ = ["clean_up_sessions", "left_over"]
 
 
 def clean_up_sessions(
-    journal: Path, sessions: Sequence[str], log: Path, command: Sequence[str] = AGENT_COMMAND
+    journal: Path,
+    sessions: Sequence[str],
+    log: Path,
+    command: Sequence[str] = AGENT_COMMAND,
+    *,
+    handed_over: HandedOver | None = None,
 ) -> CleanupError | None:
-    """Has an agent delete these sessions; returns the error about leftovers, if any."""
+    """Has an agent delete these sessions; returns the error about leftovers, if any.
+
+    `handed_over` is the program's own access to their cluster.
+    """
     known = [name for name in sessions if Journal(journal).read(name)]
     if not known:
         return None
     process, sock = launch_agent(log, command)
-    orders = {"type": "cleanup", "journal": str(journal), "sessions": known}
+    orders = {
+        "type": "cleanup",
+        "journal": str(journal),
+        "sessions": known,
+        "handed_over": dataclasses.asdict(handed_over) if handed_over else None,
+    }
     try:
         with sock:
             sock.settimeout(timeouts.AGENT_CLEAN_UP.s)

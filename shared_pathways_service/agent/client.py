@@ -17,6 +17,7 @@ from typing import Any
 from shared_pathways_service.agent.agent_state import AgentState
 from shared_pathways_service.agent.clean_up import clean_up_sessions, left_over
 from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
+from shared_pathways_service.agent.login_answers import LoginAnswers
 from shared_pathways_service.agent.messages import Decoder, MessageError, Start, encode
 from shared_pathways_service.errors import (
     CleanupError,
@@ -27,6 +28,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.events import session as ev
+from shared_pathways_service.kube.handed_over import HandedOver, Login
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout, stalled
 from shared_pathways_service.session.messages import Phase, Snapshot
@@ -54,6 +56,7 @@ class AgentSession:
       on_event: Called with every event, on the thread that reads; its errors are only logged.
       on_state: Called after every change of the snapshot, likewise.
       command: The command that starts the agent.
+      read_login: Returns the present login of the access that was handed over; None: there is none.
 
     Attributes:
       state: The agent's reports, including how to reach the proxy.
@@ -67,12 +70,14 @@ class AgentSession:
         on_event: Sink,
         on_state: Callable[[], None] | None = None,
         command: Sequence[str] = AGENT_COMMAND,
+        read_login: Callable[[], Login] | None = None,
     ) -> None:
         self.log = log
         self._start = start
         self._on_event = on_event
         self._on_state = on_state
         self._command = command
+        self._read_login = read_login
         self._changed = threading.Condition()
         self.state = AgentState(Snapshot(name=start.request.name, phase=Phase.NEW))
         self._lost = False
@@ -84,7 +89,10 @@ class AgentSession:
         began = time.monotonic()
         self._reader = threading.Thread(target=self._read, name="sps-agent", daemon=True)
         self._process, self._socket = launch_agent(log, command)
+        self._answers: LoginAnswers | None = None
         try:
+            if read_login is not None:
+                self._answers = LoginAnswers(read_login, self._send)
             self._reader.start()
             self._send(start.to_json())
         except BaseException:
@@ -219,8 +227,21 @@ class AgentSession:
             # (The agent hangs, or needs more time.)
             return left_over([f"proxy {self.snapshot.name}"], self.snapshot.name)
         return clean_up_sessions(
-            Path(self._start.journal), [self._start.session], self.log, self._command
+            Path(self._start.journal),
+            [self._start.session],
+            self.log,
+            self._command,
+            handed_over=self._handed_over_now(),
         )
+
+    def _handed_over_now(self) -> HandedOver | None:
+        found = self._start.handed_over
+        if found is None or self._read_login is None:
+            return found
+        # (Otherwise the first login may still do.)
+        with contextlib.suppress(SharedPathwaysError):
+            return dataclasses.replace(found, login=self._read_login())
+        return found
 
     def _after_a_proper_end(self) -> CleanupError | None:
         if left := self.snapshot.left:
@@ -238,6 +259,8 @@ class AgentSession:
         if self._reader.ident is not None:
             self._reader.join()
         self._socket.close()
+        if self._answers is not None:
+            self._answers.close()
         # (The agent may be hanging, or still deleting.)
         self._end_link()
         if (self.state.has_ended and not self.state.lingers) or self._lost:
@@ -273,6 +296,10 @@ class AgentSession:
     def _take(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "event":
             self._notify(Event.from_dict(message["event"]))
+            return
+        if message["type"] == "login":
+            if self._answers is not None:
+                self._answers.ask()
             return
         with self._changed:
             self.state.update(message)

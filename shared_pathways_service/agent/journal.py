@@ -20,6 +20,7 @@ from typing import Any
 from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.runtime.processes import Identity, Life
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.runtime.user_directories import make_private
 from shared_pathways_service.session.link_view import LinkView
 
 __all__ = [
@@ -115,7 +116,7 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(directory)
 
     def write(self, entry: Entry) -> None:
         """Writes or replaces the entry of a session; it survives a power failure."""
@@ -153,7 +154,7 @@ class Journal:
         try:
             os.utime(self._path(entry.session))
         except FileNotFoundError:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self._directory)
             self.update(entry)
 
     def silent_s(self, session: str) -> float:

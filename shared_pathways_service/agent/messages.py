@@ -1,8 +1,9 @@
 """Messages between client and agent: length-prefixed JSON objects on a socket pair.
 
-Client to agent: ``start`` (first), ``cleanup`` (first, instead of it), ``logs``, ``close``.
+Client to agent: ``start`` (first), ``cleanup`` (first, instead of it), ``logs``, ``login`` (an
+answer), ``close``.
 Agent to client: ``hello`` (first), ``state`` (a whole `Snapshot` after each change), ``proxy`` (how
-to reach the proxy), ``event``, ``reply``, ``ended`` (last).
+to reach the proxy), ``event``, ``reply``, ``login`` (a question), ``ended`` (last).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.kube.handed_over import HandedOver
 from shared_pathways_service.runtime.processes import Identity
 
 __all__ = [
@@ -24,11 +26,12 @@ __all__ = [
     "MessageError",
     "Start",
     "encode",
+    "handed_over_in",
     "last_that_fit",
 ]
 
 #: Version of these messages; client and agent differ only after an upgrade while they run.
-VERSION = 3
+VERSION = 4
 #: Maximum size of one message.
 MAX_BYTES = 4 << 20
 _PREFIX = 4
@@ -98,6 +101,7 @@ class Start:
       metrics_port: Port on which the agent serves its metrics, 0 for any port; None: no metrics.
       metrics_address: The address of this machine to bind for metrics.
       delete_timeout_s: Seconds for the deletion while the client waits for it.
+      handed_over: The program's own access to the cluster, which is never written to a file.
     """
 
     home: HomeChoice
@@ -108,6 +112,7 @@ class Start:
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
     delete_timeout_s: float = 60.0
+    handed_over: HandedOver | None = dataclasses.field(default=None, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -118,6 +123,7 @@ class Start:
             "home": dataclasses.asdict(self.home),
             "request": self.request.to_json(),
             "owner": self.owner.to_json(),
+            "handed_over": dataclasses.asdict(self.handed_over) if self.handed_over else None,
         }
 
     @classmethod
@@ -138,6 +144,13 @@ class Start:
                 metrics_port=data["metrics_port"],
                 metrics_address=str(data["metrics_address"]),
                 delete_timeout_s=float(data["delete_timeout_s"]),
+                handed_over=handed_over_in(data),
             )
         except (KeyError, TypeError, InvalidRequestError) as error:
             raise MessageError(f"not a request: {error}") from error
+
+
+def handed_over_in(message: Mapping[str, Any]) -> HandedOver | None:
+    """Returns the program's own access to the cluster that a message contains; None: none."""
+    data = message.get("handed_over")
+    return HandedOver.from_json(data) if data else None

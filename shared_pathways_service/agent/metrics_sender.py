@@ -20,6 +20,7 @@ from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.events.session import MetricsUnavailable
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.kube.access import context_at
 from shared_pathways_service.kube.kubeconfig import read_kubeconfig
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.session.cloud_metrics import Meter, place_of
@@ -148,7 +149,10 @@ def _place(home: HomeChoice) -> tuple[str, str]:
     if home.options["cluster"]:
         return home.options["project"], home.options["cluster"]
     context = home.options["context"]
-    if not context:
+    if server := home.server_handed_over:
+        with contextlib.suppress(InvalidRequestError):
+            context = context_at(server)
+    elif not context:
         # (The home reports an unreadable kubeconfig.)
         with contextlib.suppress(InvalidRequestError):
             context = read_kubeconfig().current

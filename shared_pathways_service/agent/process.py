@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from shared_pathways_service.agent.channel import Channel
 from shared_pathways_service.agent.deletion import HomeMaker, clean_up
 from shared_pathways_service.agent.journal import Journal
-from shared_pathways_service.agent.messages import VERSION, MessageError, Start, last_that_fit
+from shared_pathways_service.agent.login_questions import LoginQuestions, with_access
+from shared_pathways_service.agent.messages import (
+    VERSION,
+    MessageError,
+    Start,
+    handed_over_in,
+    last_that_fit,
+)
 from shared_pathways_service.agent.owner import wait_for_end
 from shared_pathways_service.agent.runner import Probe, SessionRunner
 from shared_pathways_service.agent.scraping import SessionMeter, served
@@ -66,6 +73,11 @@ async def serve(descriptor: int, *, make_home: HomeMaker, probe: Probe) -> None:
 async def _clean_up(request: Mapping[str, Any], channel: Channel, make_home: HomeMaker) -> None:
     journal = Journal(Path(request["journal"]))
     entries = [entry for name in request["sessions"] if (entry := journal.read(name))]
+    if (found := handed_over_in(request)) is not None:
+        questions = LoginQuestions(channel.send, found.server)
+        # (The program waits for the end, and has just read its login.)
+        questions.end()
+        make_home = with_access(make_home, found, questions)
     error = await clean_up(journal, entries, make_home)
     channel.send({"type": "ended", "error": error.to_json() if error else None})
 
@@ -82,6 +94,10 @@ async def _run_session(
     with explained(directory.parent, "SPS_STATE_DIR"):
         journal = Journal(directory)
     reporter = _reporter(start, channel) if start.request.collect_service_metrics else None
+    questions = None
+    if start.handed_over is not None:
+        questions = LoginQuestions(channel.send, start.handed_over.server)
+        make_home = with_access(make_home, start.handed_over, questions)
     home = make_home(start.home)
     meter = SessionMeter(start, home.counters)
 
@@ -104,12 +120,14 @@ async def _run_session(
             )
             _end_on_signals(runner, start.request.name)
             beside = [
-                _listen(messages, channel, runner),
+                _listen(messages, channel, runner, questions),
                 _watch_owner(start.owner, runner),
                 _sweep(journal, make_home),
             ]
             async with _running(beside):
                 end = await runner.run()
+        if questions is not None:
+            questions.end()
         # Deleting leftovers may take minutes, and the next agent needs the port.
         goes_on = bool(end.left) and not runner.is_hopeless
         left = journal.read(start.session) if goes_on else None
@@ -155,7 +173,10 @@ async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 async def _listen(
-    messages: AsyncIterator[dict[str, Any]], channel: Channel, runner: SessionRunner
+    messages: AsyncIterator[dict[str, Any]],
+    channel: Channel,
+    runner: SessionRunner,
+    questions: LoginQuestions | None,
 ) -> None:
     room = asyncio.Semaphore(_MOST_ANSWERS)
     async with asyncio.TaskGroup() as answers:
@@ -173,10 +194,14 @@ async def _listen(
                     await room.acquire()
                     answer = answers.create_task(_logged(_answer_logs(message, channel, runner)))
                     answer.add_done_callback(lambda _: room.release())
+                case "login" if questions is not None:
+                    questions.answer(message)
                 case other:
                     _log.warning("a message of unknown type %r was ignored", other)
         # The socket is closed at the end of a connection, or by a program that calls exec or closes
         # all descriptors: the client can no longer use this proxy.
+        if questions is not None:
+            questions.end()
         runner.cancel(_orphaned("the client closed its connection to the agent"))
 
 

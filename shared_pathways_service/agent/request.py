@@ -12,6 +12,7 @@ import uuid
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.api.requests import Requester, SessionRequest
 from shared_pathways_service.homes.choice import HomeChoice, choose_home
+from shared_pathways_service.kube.handed_over import HandedOver
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
@@ -50,6 +51,10 @@ def start_of(request: SessionRequest, settings: Settings, home: HomeChoice | Non
       request: The session's request.
       settings: The user's settings.
       home: Where its proxy is; None: as the request says.
+
+    Raises:
+      InvalidRequestError: A field of `api_client` is invalid, or cannot be carried over.
+      AccessDenied: Its hook failed.
     """
     journal = private_directory(settings.state_dir, "SPS_STATE_DIR") / "journal"
     return Start(
@@ -60,4 +65,14 @@ def start_of(request: SessionRequest, settings: Settings, home: HomeChoice | Non
         journal=str(journal),
         metrics_port=settings.agent_metrics_port,
         metrics_address=settings.agent_metrics_address,
+        handed_over=_handed_over(request.client.api_client),
     )
+
+
+def _handed_over(api_client: object | None) -> HandedOver | None:
+    if api_client is None:
+        return None
+    # Imported here because only requests with such a client need it.
+    from shared_pathways_service.kube.official_client import handed_over  # noqa: PLC0415
+
+    return handed_over(api_client)

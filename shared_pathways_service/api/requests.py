@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
+from shared_pathways_service.api.given_client import check_api_client
 from shared_pathways_service.api.instances import parse_instances
 from shared_pathways_service.api.priorities import cluster_priority, parse_priority
 from shared_pathways_service.api.proxy_options import ProxyOptions
@@ -74,6 +75,7 @@ class ClientOptions:
     tune_allocator: bool = False
     on_event: Callable[[Event], object] | None = None
     profile: str | None = None
+    api_client: object | None = dataclasses.field(default=None, repr=False)
 
     @classmethod
     def check(
@@ -84,6 +86,7 @@ class ClientOptions:
         tune_allocator: object = False,
         on_event: object = None,
         profile: object = None,
+        api_client: object = None,
     ) -> ClientOptions:
         """Checks these arguments of connect()."""
         return cls(
@@ -92,6 +95,7 @@ class ClientOptions:
             tune_allocator=check_bool("tune_allocator", tune_allocator),
             on_event=_callback(on_event),
             profile=check_optional_text("profile", profile),
+            api_client=check_api_client(api_client),
         )
 
 
@@ -145,14 +149,19 @@ class SessionRequest:
     def matches(self, started: SessionRequest) -> bool:
         """Returns whether a started request is equivalent to this one.
 
-        `on_event` is not compared, and a generated name matches any name.
+        `on_event` is not compared, a generated name matches any name, and an `api_client` any of
+        the same API server: a notebook's cell makes a new one each time it is run.
         """
         name = started.name if self.is_name_generated else self.name
         renamed = dataclasses.replace(
             self,
             tenant=dataclasses.replace(self.tenant, name=name),
             is_name_generated=started.is_name_generated,
-            client=dataclasses.replace(self.client, on_event=started.client.on_event),
+            client=dataclasses.replace(
+                self.client,
+                on_event=started.client.on_event,
+                api_client=started.client.api_client,
+            ),
         )
         return renamed == started
 
@@ -196,6 +205,7 @@ class SessionRequest:
         proxy_options: object = None,
         collect_service_metrics: object = False,
         context: object = None,
+        api_client: object = None,
         namespace: object = DEFAULT_NAMESPACE,
         wait: object = "placed",
         queue_timeout: object = None,
@@ -211,15 +221,14 @@ class SessionRequest:
     ) -> SessionRequest:
         """Checks connect()'s arguments, which have the same names and meanings here."""
         gke = cluster, project, region
-        service = ServiceChoice.check(gke, context, namespace, pathways_service)
+        service = ServiceChoice.check(gke, context, namespace, pathways_service, api_client)
         number, priority_class = _priority(service.home, priority)
         checked_labels = check_labels(labels)
-        slices = parse_instances(expected_tpu_instances)
         return cls(
             service=service,
             tenant=TenantRequest(
                 name=_job_name(proxy_job_name, requester),
-                virtual_slices=slices,
+                virtual_slices=(slices := parse_instances(expected_tpu_instances)),
                 elastic_slices=_elastic(elastic_slices, len(slices) or 1),
                 priority=number,
                 queue_timeout_s=_queue_timeout(queue_timeout),
@@ -240,7 +249,7 @@ class SessionRequest:
             timeout_s=check_seconds("timeout", timeout),
             link=cast("LinkKind", check_choice("link", link, ("resumable", "plain"))),
             keep_for_s=None if keep_for is None else check_keep_for("keep_for", keep_for),
-            client=ClientOptions.check(**client),
+            client=ClientOptions.check(api_client=api_client, **client),
         )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import Final, Literal
 
+from shared_pathways_service.api.given_client import server_of_client
 from shared_pathways_service.api.request_fields import check_service_address
 from shared_pathways_service.api.validation import check_dns_label, check_optional_text
 from shared_pathways_service.errors import InvalidRequestError
@@ -28,6 +29,8 @@ class ServiceChoice:
       cluster: A GKE cluster; with `project` and `region`.
       context: A kubeconfig context, instead of `cluster`.
       pathways_service: ``host:port`` of its resource manager; None: of the only service.
+      server: URL of the API server to which the program hands over its access, instead of
+        `cluster` and `context`.
     """
 
     home: HomeName
@@ -37,6 +40,7 @@ class ServiceChoice:
     context: str | None
     namespace: str
     pathways_service: str | None
+    server: str | None = None
 
     @classmethod
     def check(
@@ -45,18 +49,23 @@ class ServiceChoice:
         context: object,
         namespace: object,
         pathways_service: object,
+        api_client: object = None,
     ) -> ServiceChoice:
         """Checks a GKE cluster with its project and region, or another choice of a service."""
         cluster, project, region = gke
+        server = None if api_client is None else server_of_client(api_client)
         choice = cls(
-            home=home_of(cluster, context, pathways_service),
+            home="kubernetes" if server else home_of(cluster, context, pathways_service),
             cluster=check_optional_text("cluster", cluster),
             project=check_optional_text("project", project),
             region=check_optional_text("region", region),
             context=check_optional_text("context", context),
             namespace=check_dns_label("namespace", namespace),
             pathways_service=check_service_address(pathways_service),
+            server=server,
         )
+        if server is not None:
+            choice._check_only_server()
         if choice.project is not None and not _PROJECT.fullmatch(choice.project):
             raise InvalidRequestError("project", project, "the id of a Google Cloud project")
         if choice.cluster is not None:
@@ -64,6 +73,13 @@ class ServiceChoice:
         else:
             choice._check_without_cluster()
         return choice
+
+    def _check_only_server(self) -> None:
+        for field in ("cluster", "context"):
+            if (value := getattr(self, field)) is not None:
+                raise InvalidRequestError(
+                    field, value, "None beside api_client: either names the cluster"
+                )
 
     def _check_gke(self) -> None:
         for field in ("project", "region"):

@@ -1,37 +1,37 @@
-"""Runs a command like a shell: lends it the terminal, forwards signals, returns its exit code."""
+"""Runs a command as if this process were not there: its terminal, its signals, its end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
-import stat
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+
+from shared_pathways_service.cli.command_signals import (
+    FORWARDED,
+    CommandSignals,
+    SignalsInOurGroup,
+    SignalsInOwnGroup,
+    arrived_now,
+)
+from shared_pathways_service.cli.group_witness import GroupWitness
+from shared_pathways_service.cli.signal_queue import SignalQueue, handling
+from shared_pathways_service.runtime.terminal import LastingStream
 
 __all__ = [
     "FORWARDED",
     "CommandError",
     "Stopped",
+    "end_by_signal",
     "ignoring_signals",
     "raise_on_signals",
     "run_child",
 ]
 
-_Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
-
-#: Signals that are forwarded to the command; not SIGTSTP and the like, which the terminal sends.
-FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGWINCH,
-)
 #: Signals that end a program by default.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -49,7 +49,7 @@ class CommandError(Exception):
 
 
 class Stopped(BaseException):
-    """A signal ended this process before there was a command to forward it to.
+    """A signal ended the command, or this process before there was a command.
 
     Attributes:
       number: The signal's number.
@@ -67,113 +67,137 @@ def raise_on_signals() -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(number)
 
-    with _handlers(_ENDING, stop):
+    with handling(_ENDING, stop):
         yield
 
 
 @contextlib.contextmanager
 def ignoring_signals() -> Iterator[None]:
     """Ignores signals that end a program, within a block that has a deadline."""
-    with _handlers(_ENDING, lambda *_: None):
+    with handling(_ENDING, lambda *_: None):
         yield
 
 
 def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs a command to its end, with forwarded signals and working job control.
+    """Runs a command to its end.
 
-    The command has its own process group, which gets the terminal if this process had it. So it
-    receives signals of the terminal once, and signals sent to this process once.
+    With a controlling terminal the command is in the process group of this process, as by env(1):
+    the terminal's signals and its job control reach both, also in a pipeline, and when one is
+    stopped, so is the other. A signal that was sent to this process alone is passed on.
+
+    Without one the command leads its own group, which gets every signal that this process gets.
+
+    It inherits all descriptors that this process inherited.
 
     Args:
       command: The program, looked up on PATH, and its arguments.
       environment: All of its variables.
 
     Returns:
-      The command's exit code; 128 + n if signal n ended it.
+      The command's exit code; -n if signal n ended it.
 
     Raises:
       CommandError: The command could not be started.
+      Stopped: A signal came before it was started.
     """
-    terminal = _terminal_to_lend()
-    group: int | None = None
-    early: list[int] = []
-
-    def forward(number: int, _frame: FrameType | None) -> None:
-        if group is None:
-            early.append(number)
+    with contextlib.ExitStack() as undo:
+        queue = undo.enter_context(SignalQueue.taking(_forwarded_now()))
+        terminal = undo.enter_context(_controlling_terminal())
+        signals: CommandSignals
+        if terminal is None:
+            early: Sequence[int] = _unless_ending(queue.read())
+            child = _start(command, environment, process_group=0)
+            signals = SignalsInOwnGroup(child.pid)
         else:
-            _signal_group(group, number)
-
-    with _handlers(FORWARDED, forward):
-        child = _start(command, environment)
-        group = child.pid
-        for number in early:
-            _signal_group(group, number)
-        child.returncode = _wait(group) if terminal is None else _wait_lending(group, terminal)
-        group = None  # the number may be reused from here on
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
-def _wait(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            witness = undo.enter_context(GroupWitness.running())
+            early = _unless_ending(arrived_now(queue, witness)[0])
+            child = _start(command, environment, process_group=None)
+            # What the command does on the terminal from the background stops it, and then us.
+            # (Not before it is started: it would inherit this.)
+            undo.enter_context(handling((signal.SIGTTIN, signal.SIGTTOU), signal.SIG_IGN))
+            signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
+        signals.begin(early)
+        child.returncode = _wait(child.pid, queue, signals)
+        signals.end()
+        return child.returncode
 
 
-def _wait_lending(child: int, terminal: int) -> int:
-    """Waits for a child that has the terminal, and may be stopped and continued there."""
-    ours = os.getpgrp()
-    while True:
-        _hand_over(terminal, ours, child)
-        # It may have been stopped for using the terminal before that, or together with us.
-        _signal_group(child, signal.SIGCONT)
-        _, status = os.waitpid(child, os.WUNTRACED)
-        _hand_over(terminal, child, ours)
-        if not os.WIFSTOPPED(status):
-            return os.waitstatus_to_exitcode(status)
-        os.killpg(ours, signal.SIGSTOP)  # as the terminal would have done; the shell continues us
+def end_by_signal(number: int) -> int:
+    """Ends this process by a signal, as the command was ended, if it has a controlling terminal.
+
+    A shell judges by that: it ends a loop or a script after Ctrl-C, and reports a crash.
+
+    Returns:
+      128 + n, the exit code that shells report for signal n; only if this process continues.
+    """
+    with _controlling_terminal() as terminal:
+        has_terminal = terminal is not None
+    if has_terminal:
+        for stream in (sys.stdout, sys.stderr):
+            LastingStream(stream).flush()
+        # The command has left a core dump, if one was wanted.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        with contextlib.suppress(OSError):  # (SIGKILL has its default effect.)
+            signal.signal(number, signal.SIG_DFL)
+        # (The first process of a container cannot end itself by a signal.)
+        os.kill(os.getpid(), number)
+    return 128 + number
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _forwarded_now() -> list[int]:
+    """Returns the signals to forward, without those for which other code has a handler."""
+    return [
+        number
+        for number in FORWARDED
+        if number in _ENDING or signal.getsignal(number) is signal.SIG_DFL
+    ]
+
+
+def _unless_ending(numbers: Sequence[int]) -> Sequence[int]:
+    """Returns signals that arrived before the command is there; raises `Stopped` for some."""
+    if ending := [number for number in numbers if number in _ENDING]:
+        raise Stopped(ending[0])
+    return numbers
+
+
+@contextlib.contextmanager
+def _controlling_terminal() -> Iterator[int | None]:
+    """Yields a descriptor of the terminal that controls this process, whatever its streams are."""
     try:
-        return subprocess.Popen(command, env=environment, process_group=0)
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield terminal
+    finally:
+        os.close(terminal)
+
+
+def _wait(child: int, queue: SignalQueue, signals: CommandSignals) -> int:
+    """Waits for the end of the command; returns its exit code, or -n for signal n."""
+    while True:
+        if numbers := queue.read():
+            signals.pass_on(numbers)
+        changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+        if not changed:
+            queue.wait()
+        elif os.WIFSTOPPED(status):
+            signals.stop_with(os.WSTOPSIG(status))
+        else:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], *, process_group: int | None
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command, env=environment, process_group=process_group, close_fds=False
+        )
     except FileNotFoundError as error:
         raise CommandError(f"{command[0]}: command not found", 127) from error
     except OSError as error:
         raise CommandError(
             f"{command[0]}: cannot be run: {error.strerror or error}", 126
         ) from error
-
-
-def _terminal_to_lend() -> int | None:
-    """Returns our standard input if it is a terminal with us in its foreground.
-
-    Not if our output is a pipe, whose reader may use the terminal itself, as a pager does.
-    """
-    with contextlib.suppress(OSError):
-        if os.tcgetpgrp(0) == os.getpgrp() and not stat.S_ISFIFO(os.fstat(1).st_mode):
-            return 0
-    return None
-
-
-def _hand_over(terminal: int, giver: int, taker: int) -> None:
-    """Puts another group into the terminal's foreground, if the giver is there now."""
-    # A background process is stopped for this, unless it ignores the signal.
-    with _handlers((signal.SIGTTOU,), signal.SIG_IGN), contextlib.suppress(OSError):
-        if os.tcgetpgrp(terminal) == giver:
-            os.tcsetpgrp(terminal, taker)
-
-
-def _signal_group(group: int, number: int) -> None:
-    # After sudo we may not signal the command; a signal handler must not raise for it.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-@contextlib.contextmanager
-def _handlers(numbers: Sequence[signal.Signals], handler: _Handler) -> Iterator[None]:
-    with contextlib.ExitStack() as undo:
-        for number in numbers:
-            # A signal that we were started to ignore (by nohup, say) stays ignored.
-            if signal.getsignal(number) is signal.SIG_IGN:
-                continue
-            undo.callback(signal.signal, number, signal.signal(number, handler))
-        yield

@@ -38,6 +38,8 @@ class JobAttempt:
       workdir: The program's directory.
       variables: Its variables, except those of the job and for JAX.
       home: Where its proxy is; None: as the request says.
+      confirm_start: Called once ``running`` was reported, before the program is started; raises if
+        it must not be.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class JobAttempt:
         workdir: Path,
         variables: Mapping[str, str],
         home: HomeChoice | None = None,
+        confirm_start: Callable[[], object] = lambda: None,
     ) -> None:
         self._request = request
         self._uid = uid
@@ -58,6 +61,7 @@ class JobAttempt:
         self._workdir = workdir
         self._variables = variables
         self._home = home
+        self._confirm_start = confirm_start
         self._started = threading.Event()
         self._is_lost = threading.Event()
         self._ended = threading.Event()
@@ -96,6 +100,7 @@ class JobAttempt:
     def _on_start(self) -> None:
         self._started.set()
         self._report("running")
+        self._confirm_start()
 
     def _on_end(self) -> None:
         self._ended.set()

@@ -1,9 +1,11 @@
 """Runs one attempt of a submitted job, as `sps run` runs its program; the supervisor starts it.
 
-``python -m shared_pathways_service.cli.job_runner REQUEST UID ATTEMPT SUPERVISOR_PID REPORT_FD``
+``python -m shared_pathways_service.cli.job_runner REQUEST UID ATTEMPT SUPERVISOR_PID SOCKET_FD``
 
-It writes the reports of `JobAttempt`, one line each. It ends the program when the supervisor has
-ended. Its exit code is that of `sps run`.
+It writes the reports of `JobAttempt` to the socket, one line each. After ``running`` it starts the
+program only when the supervisor answers that the start is written down: a supervisor that is killed
+before leaves a job that was not started, and the next one starts it. It ends the program when the
+supervisor has ended. Its exit code is that of `sps run`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +25,7 @@ from shared_pathways_service.cli.display.output import print_error
 from shared_pathways_service.cli.errors import OWN_FAILURE
 from shared_pathways_service.cli.job_attempt import JobAttempt
 from shared_pathways_service.cli.workload import exit_code_of
+from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.runtime.processes import Identity, identity_of
 
 __all__ = ["main"]
@@ -29,20 +33,30 @@ __all__ = ["main"]
 
 def main(words: list[str]) -> int:
     """Runs an attempt; returns the exit code."""
-    path, uid, attempt, supervisor_pid, report_fd = words
+    path, uid, attempt, supervisor_pid, socket_fd = words
     try:
         supervisor = identity_of(int(supervisor_pid))
         if os.getppid() != supervisor.pid:
             raise ProcessLookupError(f"the service, process {supervisor.pid}, has ended")
         request = JobRequest.from_json(json.loads(Path(path).read_bytes()))
+        # (The program inherits all others.)
+        os.set_inheritable(int(socket_fd), False)
     except (OSError, ValueError) as error:
         print_error(f"the job cannot be started: {error}")
         return OWN_FAILURE
 
+    link = socket.socket(fileno=int(socket_fd))
+
     def report(line: str) -> None:
         # The supervisor may have ended.
         with contextlib.suppress(OSError):
-            os.write(int(report_fd), f"{line[:1000]}\n".encode())
+            link.sendall(f"{line[:1000]}\n".encode())
+
+    def confirm_start() -> None:
+        with contextlib.suppress(ConnectionError):
+            if link.recv(1):
+                return
+        raise ServiceNotReady("the service has ended")
 
     job = JobAttempt(
         request,
@@ -51,6 +65,7 @@ def main(words: list[str]) -> int:
         report,
         workdir=Path(request.workdir),
         variables=request.environment,
+        confirm_start=confirm_start,
     )
     following = threading.Thread(target=_end_with, args=(supervisor, job), daemon=True)
 

@@ -15,6 +15,7 @@ from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.child import (
     CommandError,
     Stopped,
+    end_by_signal,
     ignoring_signals,
     raise_on_signals,
     run_child,
@@ -40,13 +41,14 @@ _FOREVER = float("inf")
 def exit_code_of(work: Callable[[], int]) -> int:
     """Returns the exit code that `work` returns, or that stands for its failure, and reports that.
 
-    A signal that ends a program undoes `work`.
+    A signal that ends a program undoes `work`. At a terminal it ends this process then, and so does
+    the signal that ended the program.
     """
     try:
         with raise_on_signals():
             return work()
     except Stopped as stopped:
-        return 128 + stopped.number
+        return end_by_signal(stopped.number)
     except CommandError as error:
         return _report(str(error), error.exit_code)
     except SharedPathwaysError as error:
@@ -82,9 +84,10 @@ class Workload:
     on_end: Callable[[], object] = lambda: None
 
     def run(self) -> int:
-        """Runs the program to its end; returns its exit code, 128 + n for signal n.
+        """Runs the program to its end; returns its exit code.
 
         Raises:
+          Stopped: A signal ended the program.
           CommandError: The program cannot be run.
           SharedPathwaysError: There are no slices.
         """
@@ -120,7 +123,9 @@ class Workload:
             is_ours = agent.state.token is not None
             if warning := run_summary.warning(notes, is_ours=is_ours):
                 progress.print_line(warning)
-            return code
+        if code < 0:
+            raise Stopped(-code)
+        return code
 
     def _open(
         self, settings: Settings, progress: Progress, undo: contextlib.ExitStack

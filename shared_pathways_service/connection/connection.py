@@ -22,6 +22,7 @@ from shared_pathways_service.connection.progress_display import Progress
 from shared_pathways_service.connection.reported_state import ReportedState
 from shared_pathways_service.errors import CleanupError, ConnectionClosed, SharedPathwaysError
 from shared_pathways_service.events import Event, session
+from shared_pathways_service.kube.handed_over import Login
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.runtime import allocator
 from shared_pathways_service.runtime.descriptors import check_room
@@ -221,7 +222,11 @@ class Connection(ReportedState):
         orders = start_of(self._request, self._settings)
         log = self._settings.state_dir / "agents" / f"{self.proxy_job_name}.log"
         agent = self._agent = AgentSession(
-            orders, log=log, on_event=self._take_event, on_state=self._take_state
+            orders,
+            log=log,
+            on_event=self._take_event,
+            on_state=self._take_state,
+            read_login=self._login if orders.handed_over else None,
         )
         self._undo.callback(self._close_agent)
         atexit.register(self._at_exit)
@@ -233,6 +238,13 @@ class Connection(ReportedState):
         with self._timed("attach"):
             self._attach(agent)
         self._timings["connect"] = time.monotonic() - began
+
+    def _login(self) -> Login:
+        # Imported here because only requests with such a client need it.
+        from shared_pathways_service.kube.official_client import login_of  # noqa: PLC0415
+
+        # (Of the request that took over last.)
+        return login_of(self._request.client.api_client)
 
     @contextlib.contextmanager
     def _timed(self, what: str) -> Iterator[None]:

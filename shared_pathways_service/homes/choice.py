@@ -27,6 +27,12 @@ class HomeChoice:
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def server_handed_over(self) -> str:
+        """URL of the API server to which a program handed over its access; empty: it did not."""
+        is_named = any(self.options.get(name) for name in ("cluster", "context", "in_cluster"))
+        return "" if is_named else str(self.options.get("server") or "")
+
 
 def choose_home(service: ServiceChoice, settings: Settings) -> HomeChoice:
     """Returns the home of a service, with options that stay valid in other processes and later."""
@@ -85,14 +91,17 @@ def _cluster_options(service: ServiceChoice, settings: Settings) -> dict[str, An
     from shared_pathways_service.kube.access import settled  # noqa: PLC0415
     from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
 
-    choice = settled(
-        ClusterChoice(
-            cluster=service.cluster or "",
-            project=service.project or "",
-            region=service.region or "",
-            context=service.context or "",
+    if service.server:
+        choice = ClusterChoice(server=service.server)
+    else:
+        choice = settled(
+            ClusterChoice(
+                cluster=service.cluster or "",
+                project=service.project or "",
+                region=service.region or "",
+                context=service.context or "",
+            )
         )
-    )
     return {
         **dataclasses.asdict(choice),
         "pathways_service": service.pathways_service or "",

@@ -16,7 +16,7 @@ from shared_pathways_service.kube.kubeconfig import (
     server_of,
 )
 
-__all__ = ["resolve", "settled"]
+__all__ = ["context_at", "resolve", "settled"]
 
 
 async def resolve(choice: ClusterChoice) -> ClusterAccess:
@@ -71,7 +71,33 @@ def settled(choice: ClusterChoice) -> ClusterChoice:
     return dataclasses.replace(choice, context=context, kubeconfig=files, server=server)
 
 
+def context_at(server: str) -> str:
+    """Returns a context of the kubeconfig whose API server has a URL, the current one first.
+
+    Raises:
+      InvalidRequestError: There is none, or the kubeconfig is invalid.
+    """
+    config = read_kubeconfig(kubeconfig_paths())
+    for context in dict.fromkeys((config.current, *config.contexts)):
+        with contextlib.suppress(InvalidRequestError, KeyError):
+            if server_of(config.clusters[config.contexts[context].text("cluster")]) == server:
+                return context
+    raise InvalidRequestError(
+        "kubeconfig",
+        "",
+        f"a context of the cluster at {server}",
+        message=f"no access to the cluster at {server}: a program handed it over (api_client=), "
+        "and the kubeconfig has no context of this cluster",
+        hint=f"add a context of {server} to the kubeconfig",
+    )
+
+
 def _named_here(choice: ClusterChoice) -> ClusterAccess:
+    if choice.is_handed_over:
+        # (The program that did it has ended.)
+        if is_in_cluster() and (access := in_cluster_access()).server == choice.server:
+            return access
+        choice = dataclasses.replace(choice, context=context_at(choice.server))
     if choice.in_cluster:
         if is_in_cluster():
             return in_cluster_access()

@@ -21,7 +21,8 @@ class ClusterChoice:
       context: A context of the user's kubeconfig.
       kubeconfig: Files to search for the context first; empty: only the current kubeconfig.
       in_cluster: Whether it is the cluster of this pod, regardless of a kubeconfig.
-      server: URL that the API server must have; empty: any.
+      server: URL that the API server must have; empty: any. Alone: of a program that hands over its
+        access (`handed_over`).
     """
 
     cluster: str = ""
@@ -41,6 +42,11 @@ class ClusterChoice:
             if self.cluster and not getattr(self, name):
                 raise InvalidRequestError(name, "", f"the {name} of cluster {self.cluster!r}")
 
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether a program hands over the access."""
+        return bool(self.server) and not (self.cluster or self.context or self.in_cluster)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterAccess:
@@ -53,6 +59,7 @@ class ClusterAccess:
       name: The cluster's display name, e.g. ``context kind-dev``.
       server_name: Name to expect in the server's certificate; empty: the URL's host.
       proxy: Of the kubeconfig; None: that of the environment, if it names one for the server.
+      is_direct: Whether a proxy that the environment names does not count.
       headers: Sent with every request, as is a token.
     """
 
@@ -63,5 +70,6 @@ class ClusterAccess:
     name: str = ""
     server_name: str = ""
     proxy: NetworkProxy | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    is_direct: bool = False
+    headers: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     project: str = ""

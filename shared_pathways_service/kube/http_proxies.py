@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["LINK_VARIABLE", "NetworkProxy", "proxy_of_environment"]
+__all__ = ["LINK_VARIABLE", "NetworkProxy", "is_named_by", "proxy_of_environment"]
 
 #: The proxy of `sps verify`, which counts for every server, on loopback as well.
 LINK_VARIABLE = "SPS_VERIFY_PROXY"
@@ -36,6 +36,7 @@ class NetworkProxy:
       host: Name or address, without brackets.
       user: Empty: the proxy needs no login.
       setting: The variable, or the field of the kubeconfig, that names the proxy.
+      more_headers: For an HTTP proxy, besides those of the login.
     """
 
     scheme: str
@@ -44,6 +45,7 @@ class NetworkProxy:
     user: str = ""
     password: str = dataclasses.field(default="", repr=False)
     setting: str
+    more_headers: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
 
     def __str__(self) -> str:
         return f"{self.url} (set by {self.setting})"
@@ -85,10 +87,11 @@ class NetworkProxy:
     @property
     def headers(self) -> dict[str, str]:
         """The headers for an HTTP proxy."""
+        given = dict(self.more_headers)
         if not self.user:
-            return {}
+            return given
         login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-        return {"Proxy-Authorization": f"Basic {login}"}
+        return {"Proxy-Authorization": f"Basic {login}", **given}
 
 
 def proxy_of_environment(
@@ -116,11 +119,17 @@ def proxy_of_environment(
             _without_login(text),
             "no proxy in a CGI program (REQUEST_METHOD is set): its clients can set HTTP_PROXY",
         )
-    host = (url.hostname or "").partition("%")[0]
-    port = url.port or _PORTS[url.scheme]
-    if _is_exempt(_ascii(host), port, _first(known, "no_proxy")[1]):
+    if _is_loopback(_host(url)) or is_named_by(_first(known, "no_proxy")[1], server):
         return None
     return NetworkProxy.parse(text if "://" in text else f"http://{text}", setting)
+
+
+def is_named_by(no_proxy: str, server: str) -> bool:
+    """Whether a value of NO_PROXY names the host of a server's URL."""
+    url = urlsplit(server)
+    host, port = _host(url), url.port or _PORTS[url.scheme]
+    address = _address(host)
+    return any(_matches(entry, host, address, port) for entry in no_proxy.lower().split(","))
 
 
 def _first(variables: Mapping[str, str], name: str) -> tuple[str, str]:
@@ -131,11 +140,13 @@ def _first(variables: Mapping[str, str], name: str) -> tuple[str, str]:
     return name.upper(), ""
 
 
-def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
+def _host(url: SplitResult) -> str:
+    return _ascii((url.hostname or "").partition("%")[0])
+
+
+def _is_loopback(host: str) -> bool:
     address = _address(host)
-    if host == "localhost" or (address is not None and address.is_loopback):
-        return True
-    return any(_matches(entry, host, address, port) for entry in no_proxy.lower().split(","))
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _matches(entry: str, host: str, address: _Address | None, port: int) -> bool:

@@ -263,7 +263,9 @@ class Transport:
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
+            self._proxy = self._access.proxy
+            if self._proxy is None and not self._access.is_direct:
+                self._proxy = proxy_of_environment(self._access.server)
             self._session = aiohttp.ClientSession(
                 connector=new_connector(
                     self._proxy, limit=_MAX_CONNECTIONS, socket_factory=self._new_socket

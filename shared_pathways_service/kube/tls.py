@@ -9,6 +9,8 @@ import ssl
 import tempfile
 from pathlib import Path
 
+from shared_pathways_service.errors import InvalidRequestError
+
 __all__ = ["client_tls", "show_certificate"]
 
 #: Blocks of PEM; Go also takes only these of a file, with any text between them.
@@ -17,6 +19,8 @@ _CERTIFICATE = re.compile(
 )
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 _ENCRYPTED = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
+#: The variable of the library requests, which companies set for Python programs.
+_REQUESTS_BUNDLE = "REQUESTS_CA_BUNDLE"
 #: The system's authorities where OpenSSL was not told of them when it was built, as that of a
 #: Python from elsewhere (crypto/x509/root_linux.go and root_bsd.go of Go 1.26).
 _SYSTEM_BUNDLES = (
@@ -34,11 +38,13 @@ def client_tls(*, authority: str | bytes = "", verify: bool = True) -> ssl.SSLCo
 
     Args:
       authority: PEM certificates of the server's authority, with any text between them; empty: the
-        system's authorities, or those of the variables SSL_CERT_FILE and SSL_CERT_DIR.
+        authorities of the variables SSL_CERT_FILE and SSL_CERT_DIR, or else the system's and those
+        of REQUESTS_CA_BUNDLE.
       verify: False: trust any server, if the user's kubeconfig says so.
 
     Raises:
       ssl.SSLError: `authority` contains no certificate.
+      InvalidRequestError: REQUESTS_CA_BUNDLE names no certificates.
     """
     if authority:
         context = ssl.create_default_context(cadata=_authorities(_encoded(authority)))
@@ -106,11 +112,29 @@ def _authorities(text: bytes) -> str:
     return "\n".join(readable)
 
 
+def _add_bundle_of_requests(context: ssl.SSLContext) -> None:
+    """Adds the authorities of a variable that kubectl does not know: they replace no others."""
+    text = os.environ.get(_REQUESTS_BUNDLE)
+    if not text:
+        return
+    bundle = Path(text)
+    try:
+        if bundle.is_dir():
+            context.load_verify_locations(capath=bundle)
+        else:
+            context.load_verify_locations(cadata=_authorities(_encoded(bundle.read_bytes())))
+    except OSError as error:  # (also ssl.SSLError)
+        raise InvalidRequestError(
+            _REQUESTS_BUNDLE, text, f"a file or a directory of PEM certificates, not: {error}"
+        ) from error
+
+
 def _add_system_bundle(context: ssl.SSLContext) -> None:
     """Adds the system's authorities if OpenSSL's own places have none."""
     known = ssl.get_default_verify_paths()
     if os.environ.get(known.openssl_cafile_env) or os.environ.get(known.openssl_capath_env):
         return
+    _add_bundle_of_requests(context)
     if known.cafile or (known.capath and os.listdir(known.capath)):  # noqa: PTH208
         return
     for bundle in filter(os.path.exists, _SYSTEM_BUNDLES):

@@ -35,10 +35,12 @@ class Token:
     Attributes:
       header: Value of the ``Authorization`` header; empty: the header is not sent.
       expires_at: Seconds since the epoch; None if not known.
+      renew_at: When to fetch the next one, likewise; None: shortly before it expires.
     """
 
     header: str = dataclasses.field(repr=False)
     expires_at: float | None = None
+    renew_at: float | None = None
 
 
 class TokenSource:
@@ -139,8 +141,8 @@ class TokenSource:
             raise
         self._token = token
         self.has_worked = True
-        self._renew_at = math.inf
-        if token.expires_at is not None:
+        self._renew_at = math.inf if token.renew_at is None else token.renew_at
+        if token.renew_at is None and token.expires_at is not None:
             life_s = token.expires_at - requested_at
             self._renew_at = token.expires_at - min(_MARGIN_S, life_s * _MARGIN_SHARE)
         return token

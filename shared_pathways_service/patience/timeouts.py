@@ -141,6 +141,8 @@ WATCH_OVERDUE = Timeout(30.0)
 TOKEN_RENEWAL = Timeout(5.0)
 #: A kubeconfig's plug-in, which may have to reach an identity provider.
 EXEC_PLUGIN = Timeout(60.0)
+#: The login of a program's own client, whose hook may have to reach an identity provider.
+PROGRAM_LOGIN = Timeout(60.0)
 #: A token from google-auth, with its search for a metadata server.
 GOOGLE_TOKEN = Timeout(45.0)
 #: One of its requests.

@@ -38,6 +38,7 @@ from shared_pathways_service.runtime.user_directories import (
     container_part,
     default_home_directory,
     default_runtime_directory,
+    make_private,
     of_container,
     unfit_for_sockets,
 )
@@ -162,7 +163,7 @@ def private_directory(path: Path, field: str) -> Path:
         # Whoever owns the directory above could replace it.
         private_directory(path.parent, field)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path)
         # Does not follow a link, whose creator would choose the directory.
         status = path.lstat()
     except OSError as error:

@@ -20,6 +20,7 @@ __all__ = [
     "container_part",
     "default_home_directory",
     "default_runtime_directory",
+    "make_private",
     "of_container",
     "unfit_for_sockets",
 ]
@@ -82,6 +83,21 @@ def default_runtime_directory() -> Path:
     raise InvalidRequestError(
         "SPS_RUNTIME_DIR", None, "a directory: no default directory has a short path"
     )
+
+
+def make_private(path: Path) -> None:
+    """Creates a directory, unless it exists, and those of its parents that are missing.
+
+    Only this user can enter any of them. (`Path.mkdir` creates parents as the umask says, and a
+    later process refuses a directory that others can enter.)
+    """
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if path.parent == path:
+            raise
+        make_private(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def of_container(path: Path) -> Path:

@@ -20,6 +20,7 @@ from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady, SharedPathwaysError
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.operations.service_readers.base import LogRequest, Proxies, ShowLine
+from shared_pathways_service.operations.service_readers.shown_counters import Counters, fields_of
 from shared_pathways_service.patience import timeouts
 
 __all__ = ["LOG_LINES", "ConnectionDetails", "ConnectionService", "OwnEntry", "no_own_entry"]
@@ -37,8 +38,8 @@ class ConnectionService(Protocol):
 
     has_counters: bool
 
-    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
-        """Returns the proxies' counters for ``sps status --json``, and as OpenMetrics text."""
+    def counters(self, name: str | None) -> Counters:
+        """Returns the proxies' counters."""
 
     def proxies(self) -> AbstractAsyncContextManager[Proxies]:
         """Gives access to proxies for the length of the block."""
@@ -148,7 +149,7 @@ async def _counters(service: ConnectionService, name: str) -> dict[str, Any] | N
     """Reads the proxy's limits and counters; None: they are not collected, or it is gone."""
     if not service.has_counters:
         return None
-    data, _ = await asyncio.to_thread(service.counters, name)
+    data = fields_of(await asyncio.to_thread(service.counters, name))
     found = next((proxy for proxy in data["proxies"] if proxy["name"] == name), None)
     return None if found is None else {**found, "late_callbacks": data["late_callbacks"]}
 

@@ -22,7 +22,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,12 @@ from harness.embedded import journal
 from harness.machines import is_possible
 from harness.own_service import own_directories
 from harness.results import exit_code, measured, write_result
+from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.runtime.embedded.job_files import JobFiles
 from shared_pathways_service.runtime.settings import Settings
 from stress.shared_home.actors import Machine, World
-from stress.shared_home.jobs import Jobs, make_silent
+from stress.shared_home.boots import Boot
+from stress.shared_home.jobs import Jobs, Submission, make_silent
 
 #: Seconds between two kills on average, on a usual machine; and the part of them in which a machine
 #: fails.
@@ -44,6 +46,8 @@ _FAILURES = 0.3
 #: The part of jobs that take minutes, in a run of so many seconds at least.
 _LONG_JOBS = 0.2
 _LONG_S = 240.0
+#: Seconds of services to notice that all has ended.
+_ENDS_S = 60.0
 
 
 def measure(seconds: float, seed: int) -> dict[str, Any]:
@@ -56,7 +60,7 @@ def measure(seconds: float, seed: int) -> dict[str, Any]:
         world = World(scratch, work, jobs, faults, _LONG_JOBS if seconds >= _LONG_S else 0.0)
         machines = [Machine(name, world, seed) for name in ("here", "there")]
         try:
-            _disturb(machines, world, seconds, seed)
+            _disturb(machines, seconds, seed)
             _end(machines, world)
             faults += jobs.faults()
         except AssertionError as error:
@@ -77,7 +81,7 @@ def measure(seconds: float, seed: int) -> dict[str, Any]:
         }
 
 
-def _disturb(machines: list[Machine], world: World, seconds: float, seed: int) -> None:
+def _disturb(machines: list[Machine], seconds: float, seed: int) -> None:
     """Lets machines live, and kills what runs on them."""
     draw, until, stop = random.Random(seed), time.monotonic() + seconds, threading.Event()
     with ThreadPoolExecutor(len(machines)) as pool:
@@ -88,7 +92,6 @@ def _disturb(machines: list[Machine], world: World, seconds: float, seed: int) -
                 one = draw.choice(machines)
                 if draw.random() < _FAILURES:
                     one.restart()
-                    world.kills["machine"] += 1
                 else:
                     one.kill_service()
         finally:
@@ -107,20 +110,21 @@ def _end(machines: list[Machine], world: World) -> None:
         # The services take over what was active.
         on_each(Machine.use)
         boots = [one.boot for one in machines]
-        wait_until(
-            "the ends of all jobs",
-            lambda: not any(job.boot in boots for job in world.jobs.look()),
-            seconds=300.0,
-        )
-        taken_at = max(job.cancelled_at or 0.0 for job in world.jobs.all())
+
+        def jobs() -> list[Submission]:
+            return [job for job in world.jobs.look() if job.boot in boots]
+
+        _wait_for_end("jobs", jobs, boots, sum(job.longest_s for job in jobs()))
+        taken_at = max((job.cancelled_at or 0.0 for job in world.jobs.all()), default=0.0)
         wait_until("the ends of jobs taken over", lambda: time.time() > taken_at)
         for work in (Machine.reap, Machine.list, Machine.tell_to_end):
             on_each(work)
         here = {boot.boot_id for boot in boots}
-        wait_until(
-            "the ends of all sessions",
-            lambda: not any(entry.agent.start.partition("/")[0] in here for entry in journal()),
-        )
+
+        def sessions() -> list[Entry]:
+            return [one for one in journal() if one.agent.start.partition("/")[0] in here]
+
+        _wait_for_end("sessions", sessions, boots)
         left = world.jobs.look()
         for job in left:
             on_each(lambda one, job=job: one.try_to_cancel(job))  # type: ignore[misc]
@@ -134,6 +138,17 @@ def _end(machines: list[Machine], world: World) -> None:
         on_each(Machine.list)
     world.faults += [f"{entry} is left in the journal" for entry in journal()]
     world.faults += [f"{job} is still active" for job in world.jobs.look()]
+
+
+def _wait_for_end(
+    what: str, left: Callable[[], Sequence[object]], boots: Sequence[Boot], seconds: float = 0.0
+) -> None:
+    """Waits until nothing is left, for some seconds beside those that it needs."""
+    try:
+        wait_until(f"the ends of all {what}", lambda: not left(), seconds=_ENDS_S + seconds)
+    except AssertionError as error:
+        reports = [boot.report() for boot in boots]
+        raise AssertionError("\n".join([f"{error}: {[*map(str, left())]}", *reports])) from None
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -7,26 +7,22 @@ import dataclasses
 import json
 import random
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 from harness.deadlines import deadline
-from harness.embedded import KIND
 from harness.processes import REPOSITORY
 from shared_pathways_service.runtime.embedded.job_files import REWRITE_INTERVAL_S
-from stress.shared_home.boots import Boot, Session
+from stress.shared_home.boots import SPS, Boot, Session
 from stress.shared_home.jobs import Jobs, Submission, command_of
 
 __all__ = ["Machine", "World"]
 
-#: Names of jobs, few of them: both machines want the same.
+#: Names of jobs that both machines want. (Those of jobs of failed machines stay in use.)
 _NAMES = [f"job-{number}" for number in range(6)]
 _MOST_JOBS = 3
 _PAUSE_S = 0.05
-#: The part of what is done that begins right after a kill; others happen at any moment.
-_KILLS_BEFORE = 0.08
 #: Seconds that a service needs to end a job which it learns to be another machine's.
 GRACE_S = deadline(15.0)
 #: Of answers: the command may succeed in a moment; the job is another machine's.
@@ -72,14 +68,26 @@ class Machine:
         self._turn = 0
 
     def restart(self) -> None:
-        """Fails, and boots again; called on another thread, at any moment."""
-        self.boot.fail()
-        self.boot = Boot(self.name, self._world.scratch)
+        """Fails, and boots again, unless it has to notice something; called on any thread."""
+        if not self._unnoticed():
+            self.boot.fail()
+            self.boot = Boot(self.name, self._world.scratch)
+            self._world.kills["machine"] += 1
 
     def kill_service(self) -> None:
-        """Kills its supervisor, if there is one; called on several threads."""
-        if self.boot.kill_service():
+        """Kills its supervisor, unless it has to notice something; called on any thread."""
+        if not self._unnoticed() and self.boot.kill_service():
             self._world.kills["service"] += 1
+
+    def _unnoticed(self, name: str = "") -> list[Submission]:
+        """Returns its jobs, or that of a name, of which it may not know that they have ended."""
+        now = time.time()
+        return [
+            job
+            for job in self._world.jobs.all()
+            if job.boot is self.boot and job.is_long and now < (job.cancelled_at or 0.0)
+            if name in ("", job.name)
+        ]
 
     def live(self, stop: threading.Event) -> None:
         """Does one thing after the other until it is stopped."""
@@ -97,8 +105,6 @@ class Machine:
         while not stop.wait(_PAUSE_S):
             if self.boot.has_failed:
                 continue
-            if self._draw.random() < _KILLS_BEFORE:
-                self.kill_service()
             [action] = self._draw.choices([*actions], [*actions.values()])
             self._turn += 1
             action()
@@ -154,15 +160,16 @@ class Machine:
         if len(self.jobs()) >= _MOST_JOBS:
             return
         retries = draw.choice([0, 1, 2])
-        habits = [habit for habit in ("stubborn", "leaves") if draw.random() < 0.3]
-        job = Submission(
-            key=f"{self.name}-{self._turn}", name=draw.choice(_NAMES), boot=boot, retries=retries
-        )
+        habits = [habit for habit in ("stubborn", "leaves") if draw.random() < 0.5]
+        key = f"{self.name}-{self._turn}"
+        name = draw.choice([key, draw.choice(_NAMES)])
+        job = Submission(key=key, name=name, boot=boot, retries=retries)
         codes = draw.choice([(0,), (3, 0), (3,)])
         seconds = draw.uniform(0.1, 4.0)
-        # (One of the two slices is left for others.)
+        # (A service has two slices, one of which is left for others.)
         if draw.random() < world.long_jobs and not self.sessions() and not self._has_long_job():
             job.is_long, seconds = True, 2 * REWRITE_INTERVAL_S
+        job.seconds = seconds
         command = command_of(job.key, seconds, codes, habits)
         world.jobs.add(job)
         began = time.time()
@@ -173,18 +180,25 @@ class Machine:
             world.jobs.look()
             if job.record is None:
                 world.faults.append(f"{job} was taken, and has no record")
-        elif "you have an active job" in done.stderr or _LATER in done.stderr:
+        elif any(text in done.stderr for text in self._refusals(job.name)):
             job.accepted = False
         else:
             self._check(boot, began, done)
         self._count({True: "job", False: "refused job", None: "unknown job"}[job.accepted])
 
+    def _refusals(self, name: str) -> list[str]:
+        """Returns texts by which a job of this name may be refused."""
+        connected = ["is the name of a connection"] if self._unnoticed(name) else []
+        return ["you have an active job", _LATER, *connected]
+
     def cancel(self) -> None:
-        """Cancels a job of this machine."""
+        """Cancels a job of this machine, often one whose service was just killed."""
         boot, jobs = self.boot, self.jobs()
         if not jobs:
             return
         job = self._draw.choice(jobs)
+        if self._draw.random() < 0.5:
+            self.kill_service()
         job.cancel_asked = True
         began = time.time()
         done = self._sps(boot, "cancel", job.name)
@@ -264,22 +278,25 @@ class Machine:
         self._check(boot, began, self._sps(boot, "reap"))
 
     def use(self) -> None:
-        """Connects for a moment, which also sweeps the journal."""
+        """Connects for a moment, which also sweeps the journal.
+
+        It waits for jobs at most: a service that is started without a request for slices has two,
+        and a machine has at most one session.
+        """
         boot, began = self.boot, time.time()
-        words = ("run", f"--slices={KIND}=1", "--queue-timeout=600", "--", "true")
-        self._check(boot, began, self._sps(boot, *words))
+        done = self._sps(boot, "run", "--queue-timeout=600", "--", "true")
+        self._check(boot, began, done)
 
     # ---- internals
 
     def _sps(
         self, boot: Boot, *words: str, directory: Path = REPOSITORY
     ) -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-m", "shared_pathways_service.cli", *words)
-        return boot.run(*command, directory=directory)
+        return boot.run(*SPS, *words, directory=directory)
 
     def _check(self, boot: Boot, began: float, done: subprocess.CompletedProcess[str]) -> bool:
         """Returns whether a command succeeded; one that fails without a cause is a fault."""
-        words = " ".join(done.args[done.args.index("shared_pathways_service.cli") + 1 :][:2])
+        words = " ".join(done.args[done.args.index(SPS[-1]) + 1 :][:2])
         self._count(f"sps {words.split()[0]}")
         if done.returncode and not boot.was_disturbed(began) and _LATER not in done.stderr:
             said = f"{done.stdout[-1000:]}{done.stderr[-2000:]}"

@@ -6,29 +6,35 @@ import contextlib
 import json
 import math
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-from harness.deadlines import wait_until
-from harness.embedded import KIND
+from harness.deadlines import deadline, wait_until
 from harness.machines import machine
 from harness.processes import REPOSITORY
-from harness.programs import DEADLINE_S, Program
+from harness.programs import Program, TookTooLongError
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["Boot", "Session"]
+__all__ = ["SPS", "Boot", "Session"]
 
+#: The command `sps`.
+SPS = (sys.executable, "-m", "shared_pathways_service.cli")
+#: Seconds of a command or of a step of a session, which wait at most for the slices of a few short
+#: jobs, and of each part of the report of one that took longer.
+_WAIT_S = deadline(90.0)
+_REPORT_S = deadline(10.0)
 #: Computes until it is told to end.
-_SESSION = f"""
+_SESSION = """
+say("begins", pid=os.getpid())
 stop = threading.Event()
 def listen():
     sys.stdin.readline()
     stop.set()
 threading.Thread(target=listen, daemon=True).start()
-slices = {{"{KIND}": 1}}
-with isc_pathways.connect(expected_tpu_instances=slices, queue_timeout=600) as connection:
+with isc_pathways.connect(queue_timeout=600) as connection:
     import jax.numpy as jnp
-    say("runs", name=connection.proxy_job_name, pid=os.getpid())
+    say("runs", name=connection.proxy_job_name)
     while not stop.wait(0.1):
         assert float(jnp.arange(8.0).sum()) == 28.0
 say("ended")
@@ -62,13 +68,43 @@ class Boot:
         return self._machine.prefix(directory)
 
     def run(self, *words: str, directory: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
-        """Runs a command on it."""
+        """Runs a command on it.
+
+        Raises:
+            TookTooLongError: It did not end; the text shows who has the slices.
+        """
+        try:
+            return self._run(*words, directory=directory, seconds=_WAIT_S)
+        except subprocess.TimeoutExpired:
+            command = " ".join(words)[:300]
+            raise TookTooLongError(
+                f"`{command}` did not end in {_WAIT_S:.0f} s; {self.report()}"
+            ) from None
+
+    def report(self) -> str:
+        """Returns who has its slices, and which processes run on it."""
+        told = [f"on {self.name}:"]
+        for words in (
+            (*SPS, "status"),
+            (*SPS, "list"),
+            ("ps", "-eo", "pid,ppid,etimes,stat,args", "--width=200"),
+        ):
+            try:
+                done = self._run(*words, seconds=_REPORT_S)
+                told.append(done.stdout + done.stderr)
+            except subprocess.TimeoutExpired:
+                told.append(f"{' '.join(words)} did not end in {_REPORT_S:.0f} s")
+        return "\n".join(told)
+
+    def _run(
+        self, *words: str, seconds: float, directory: Path = REPOSITORY
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*self.prefix(directory), *words],
             capture_output=True,
             text=True,
             check=False,
-            timeout=DEADLINE_S,
+            timeout=seconds,
         )
 
     def was_disturbed(self, since: float, until: float = math.inf) -> bool:
@@ -124,11 +160,10 @@ class Session:
     def begin(self) -> str:
         """Waits until it computes; returns why it has failed, unless that was to be expected."""
         try:
-            said = self._program.expect("runs")
+            self._pid = self._program.expect("begins", _WAIT_S)["pid"]
+            self.name = self._program.expect("runs", _WAIT_S)["name"]
         except AssertionError as error:
-            self._program.close()
-            return self._why(str(error))
-        self.name, self._pid = said["name"], said["pid"]
+            return self._why(error)
         return ""
 
     @property
@@ -147,13 +182,14 @@ class Session:
         try:
             with contextlib.suppress(OSError):
                 self._program.tell("end")
-            self._program.expect("ended")
-            code = self._program.wait()
+            self._program.expect("ended", _WAIT_S)
+            code = self._program.wait(_WAIT_S)
+            assert code == 0, f"exit code {code}"
         except AssertionError as error:
-            return self._why(str(error))
+            return self._why(error)
         finally:
             self._program.close()
-        return self._why(f"exit code {code}") if code else ""
+        return ""
 
     def kill(self) -> None:
         """Kills its program; its agent removes what is left."""
@@ -161,7 +197,16 @@ class Session:
         self.boot.run("kill", "-9", str(self._pid))
         self._program.close()
 
-    def _why(self, error: str) -> str:
-        if self.boot.was_disturbed(self._began):
+    def _why(self, error: AssertionError) -> str:
+        """Returns why it has failed, unless that was to be expected; a hang never is."""
+        hangs, text = isinstance(error, TookTooLongError), str(error)
+        if hangs and self._pid and not self.boot.has_failed:
+            # (Shows where its threads are.)
+            self.boot.run("kill", "-ABRT", str(self._pid))
+            with contextlib.suppress(AssertionError):
+                self._program.wait(_REPORT_S)
+            text += f"{''.join(self._program.stderr[-200:])}; {self.boot.report()}"
+        self._program.close()
+        if self.boot.was_disturbed(self._began) and not hangs:
             return ""
-        return f"a session {self.name} of {self.boot.name}, which lived, failed: {error[-3000:]}"
+        return f"a session {self.name} of {self.boot.name}, which lived, failed: {text[-8000:]}"

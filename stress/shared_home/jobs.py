@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.deadlines import deadline
 from shared_pathways_service.runtime.embedded.job_files import SILENT_AGE_S, JobFiles, JobRecord
 
 __all__ = ["Boot", "Jobs", "Note", "Submission", "command_of", "faults_of", "make_silent"]
@@ -51,6 +52,12 @@ note("end", code=code)
 sys.exit(code)
 """
 _KEY_AT = 5
+#: Seconds before another attempt, at most.
+_BETWEEN_ATTEMPTS_S = 10.0
+#: Seconds in which a program may go on, and end by itself, once its service was killed: the longest
+#: that its runner waits on a busy machine. And those in which it starts once its service let it.
+_END_S = 60.0
+_START_S = deadline(5.0)
 
 
 def command_of(key: str, seconds: float, codes: Sequence[int], habits: Sequence[str]) -> list[str]:
@@ -94,6 +101,7 @@ class Submission:
       cancel_asked: Whether its end was requested.
       cancelled_at: When it must have ended after that, in seconds since the epoch, as all times.
       is_long: Whether it takes minutes.
+      seconds: How long each of its attempts takes.
       record: Its record when it was last seen.
       is_gone: Whether there is no record of it any more: another job has its name.
     """
@@ -106,6 +114,7 @@ class Submission:
     cancel_asked: bool = False
     cancelled_at: float | None = None
     is_long: bool = False
+    seconds: float = 0.0
     record: JobRecord | None = None
     is_gone: bool = False
 
@@ -113,6 +122,11 @@ class Submission:
     def is_active(self) -> bool:
         """Whether it was taken, and had not ended when all were last looked at."""
         return self.record is not None and not self.record.is_ended and not self.is_gone
+
+    @property
+    def longest_s(self) -> float:
+        """How long it takes if each attempt is made, with the pauses and starts between them."""
+        return (self.retries + 1) * (self.seconds + _BETWEEN_ATTEMPTS_S)
 
     @property
     def state(self) -> str:
@@ -186,7 +200,7 @@ class Jobs:
     def notes(self, job: Submission) -> list[Note]:
         """Returns what its program noted."""
         path = self._directory / f"{job.key}.notes"
-        return [json.loads(line) for line in path.open()] if path.exists() else []
+        return [*map(json.loads, path.read_text().splitlines())] if path.exists() else []
 
     def _successor(self, job: Submission) -> JobRecord | None:
         """Returns the record of the job that replaced one, if any did."""
@@ -258,9 +272,9 @@ def _wrong_runs(job: Submission, notes: Sequence[Note]) -> Iterator[str]:
         yield f"an attempt ran twice: {starts}"
     if len({note["uid"] for note in notes}) > 1:
         yield f"it was started under two ids: {notes}"
-    for note, then in itertools.pairwise(notes):
+    for index, (note, then) in enumerate(itertools.pairwise(notes), 1):
         is_again = _has_succeeded(note) and then["what"] == "start"
-        if is_again and not job.boot.was_disturbed(note["time"], then["time"]):
+        if is_again and not job.boot.was_disturbed(_earliest_kill(notes[:index]), then["time"]):
             yield f"it had succeeded, and was started again: {note}, {then}"
 
 
@@ -274,7 +288,7 @@ def _contradictions(job: Submission, record: JobRecord, notes: Sequence[Note]) -
     if any(note["attempt"] > record.attempt for note in notes):
         yield f"its record has only {record.attempt} attempts: {notes}"
     last = notes[-1] if notes else None
-    can_be_unknown = job.boot.was_disturbed(last["time"] if last else 0.0)
+    can_be_unknown = job.boot.was_disturbed(_earliest_kill(notes))
     may_try_again = record.attempt <= job.retries
     if record.state == "succeeded":
         is_right = _has_succeeded(last)
@@ -288,6 +302,15 @@ def _contradictions(job: Submission, record: JobRecord, notes: Sequence[Note]) -
         is_right = can_be_unknown and not (record.state == "lost" and may_try_again)
     if not is_right:
         yield said
+
+
+def _earliest_kill(notes: Sequence[Note]) -> float:
+    """Returns when a kill may have happened for which no service knows how the last attempt ended.
+
+    Its program may have noted its start, and its end, after the kill.
+    """
+    starts = [note["time"] - _START_S for note in notes if note["what"] == "start"]
+    return max(starts[-1], notes[-1]["time"] - _END_S) if starts else 0.0
 
 
 def _has_succeeded(note: Note | None) -> bool:

@@ -147,6 +147,19 @@ def test_permission_to_write_is_enough(bench: Bench, monitoring: MakeMonitoring)
     assert fake.values("capacity_in_use")[-1] == 0
 
 
+#: Of a program with api_client=, and a kubeconfig whose current context is another cluster.
+HANDED_OVER = {"cluster": "", "project": "", "context": "", "server": "https://api.test"}
+TWO_CONTEXTS = f"""
+current-context: other
+contexts:
+- {{name: other, context: {{cluster: other}}}}
+- {{name: gke_{PROJECT}_r_f, context: {{cluster: f}}}}
+clusters:
+- {{name: other, cluster: {{server: "https://other.test"}}}}
+- {{name: f, cluster: {{server: "https://api.test/"}}}}
+"""
+
+
 @pytest.mark.parametrize(
     ("options", "kubeconfig", "place"),
     [
@@ -155,6 +168,8 @@ def test_permission_to_write_is_enough(bench: Bench, monitoring: MakeMonitoring)
         ({"cluster": "", "project": "", "context": ""}, f"current-context: gke_{PROJECT}_r_e", "e"),
         ({"cluster": "", "project": "", "context": ""}, "current-context: kind", "kind"),
         ({"cluster": "", "project": "", "context": ""}, "not: [a kubeconfig", ""),
+        (HANDED_OVER, TWO_CONTEXTS, "f"),
+        (HANDED_OVER, "current-context: kind", ""),
     ],
 )
 def test_the_cluster_is_named(

@@ -1,23 +1,24 @@
-"""A command under `sps run`, without a service: its signals, its terminal, its end."""
+"""A command under `sps run`, without a service: its signals and its end.
+
+At terminals: tests/cli/terminals.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
-import select
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
-from harness.deadlines import deadline, wait_until
+from harness.deadlines import deadline
+from harness.terminals import screen
 from shared_pathways_service.cli.child import (
     FORWARDED,
     CommandError,
@@ -35,20 +36,22 @@ DEADLINE_S = deadline(60.0)
 #: Runs its arguments as `sps run` does.
 WRAPPER = """
 import os, sys
-from shared_pathways_service.cli.child import run_child
-sys.exit(run_child(sys.argv[1:], os.environ))
+from shared_pathways_service.cli.child import Stopped, end_by_signal, run_child
+try:
+    code = run_child(sys.argv[1:], os.environ)
+except Stopped as stopped:
+    code = -stopped.number
+sys.exit(code if code >= 0 else end_by_signal(-code))
 """
-#: The same as the leader of a terminal's session, as a shell would start it.
-IN_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + WRAPPER
 
 #: Says which signals it gets, until it reads "end".
 COMMAND = textwrap.dedent("""
     import os, select, signal, sys
     def got(number, frame):
         # Not by print: the next signal may come while it still works.
-        os.write(1, f"got {signal.Signals(number).name}\\n".encode())
-    for name in sys.argv[1:]:
-        signal.signal(signal.Signals[name], got)
+        os.write(1, f"got {number}\\n".encode())
+    for number in sys.argv[1:]:
+        signal.signal(int(number), got)
     print("ready", flush=True)
     # Woken by signals too: one that comes right before a read is only handled after it.
     woken, wakes = os.pipe()
@@ -66,9 +69,26 @@ COMMAND = textwrap.dedent("""
 """)
 
 
+def start(command: Sequence[str], before: str = "", **options: Any) -> subprocess.Popen[str]:
+    """Starts a command that no terminal controls, wherever the test runs.
+
+    Args:
+      command: The command.
+      before: What the process does that runs it.
+      options: Of the process.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{before}\n{WRAPPER}", *command],
+        cwd=REPOSITORY,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
 @pytest.mark.parametrize(
     ("script", "code"),
-    [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)],
+    [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -TERM $$", -15)],
 )
 def test_the_exit_code_is_the_commands(script: str, code: int) -> None:
     assert run_child(["sh", "-c", script], os.environ) == code
@@ -111,48 +131,89 @@ def test_signals_before_and_after_the_command() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_command_that_may_not_be_signalled_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-
-    def refuse(group: int, number: int) -> None:
-        asked.append(number)
-        raise PermissionError
-
-    monkeypatch.setattr(os, "killpg", refuse)
-    script = f"kill -TERM {os.getpid()}; exit 4"
-    assert run_child(["sh", "-c", script], os.environ) == 4
-    assert asked == [signal.SIGTERM]
+def test_a_command_that_may_not_be_signalled_is_waited_for() -> None:
+    refusing = """
+import os
+def refuse(group, number):
+    print(number, flush=True)
+    raise PermissionError
+os.killpg = refuse
+"""
+    command = ["sh", "-c", "kill -TERM $PPID; exit 4"]
+    with start(command, refusing, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 4
+    assert out.split() == [str(int(signal.SIGTERM))]
 
 
 def test_every_signal_is_passed_on_once() -> None:
-    names = [signal.Signals(number).name for number in FORWARDED]
-    command = [sys.executable, "-c", WRAPPER, sys.executable, "-c", COMMAND, *names]
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-c", COMMAND, *map(str, map(int, FORWARDED))]
+    with start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        for name in names:
-            process.send_signal(signal.Signals[name])
-            assert process.stdout.readline() == f"got {name}\n"
+        for number in FORWARDED:
+            process.send_signal(number)
+            # A stopped command would not notice some of them.
+            continued = number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+            expected = [number, *([signal.SIGCONT] if continued else [])]
+            got = sorted(process.stdout.readline() for _ in expected)
+            assert got == sorted(f"got {int(number)}\n" for number in expected)
         out, _ = process.communicate("end\n", timeout=DEADLINE_S)
     assert out == "read end\n"
     assert process.returncode == 3
 
 
+def test_all_that_can_be_are_passed_on() -> None:
+    names = "HUP INT QUIT ABRT USR1 USR2 ALRM TERM CONT TSTP URG XCPU VTALRM PROF WINCH IO"
+    assert {signal.Signals[f"SIG{name}"] for name in names.split()} <= set(FORWARDED)
+    assert {signal.SIGRTMIN, signal.SIGRTMAX} <= set(FORWARDED)
+
+
 def test_a_signal_reaches_what_the_command_started_too() -> None:
     script = f"{sys.executable} -c 'import time; print(1, flush=True); time.sleep(600)'; exit 9"
-    command = [sys.executable, "-c", WRAPPER, "sh", "-c", script]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
+    with start(["sh", "-c", script], stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == "1\n"
         process.terminate()
         # The end of the stream: nobody holds it any more, the grandchild neither.
         assert process.communicate(timeout=DEADLINE_S)[0] == ""
     assert process.returncode == 143
+
+
+@pytest.mark.parametrize(
+    ("event", "what"), [("open", "/dev/tty"), ("subprocess.Popen", "sh")], ids=["before", "at"]
+)
+def test_a_signal_at_the_start_ends_the_command(event: str, what: str) -> None:
+    signalling = f"""
+import signal, sys
+def signal_once(event, arguments, done=[]):
+    if event == {event!r} and arguments[0] == {what!r} and not done:
+        done.append(event)
+        signal.raise_signal(signal.SIGTERM)
+sys.addaudithook(signal_once)
+"""
+    with start(["sh", "-c", "sleep 600"], signalling) as process:
+        assert process.wait(DEADLINE_S) == 143
+
+
+def test_children_are_waited_for_where_their_ends_were_ignored() -> None:
+    ignoring = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    with start(["sh", "-c", "exit 7"], ignoring) as process:
+        assert process.wait(DEADLINE_S) == 7
+
+
+def test_descriptors_are_inherited_but_not_our_own() -> None:
+    ours, theirs = os.pipe()
+    script = f"echo inherited >/dev/fd/{theirs}; ls /proc/self/fd"
+    command = ["sh", "-c", script]
+    with start(command, stdout=subprocess.PIPE, pass_fds=[theirs]) as process:
+        os.close(theirs)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    with os.fdopen(ours) as inherited:
+        assert inherited.read() == "inherited\n"
+    # (`ls` has one more.)
+    assert len(out.split()) == len({0, 1, 2, theirs}) + 1
 
 
 def test_ignored_signals_are_ignored_by_the_command() -> None:
@@ -164,87 +225,77 @@ def test_ignored_signals_are_ignored_by_the_command() -> None:
     assert done.returncode == 1
 
 
-class Terminal:
-    """A terminal with `IN_TERMINAL` in its foreground."""
-
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
-        self.process = process
-        self.shown = ""
-        self._master = master
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def expect(self, text: str, times: int = 1) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while self.shown.count(text) < times:
-            left = deadline - time.monotonic()
-            assert left > 0, f"waited for {text!r}: {self.shown!r}"
-            if select.select([self._master], [], [], left)[0]:
-                self.shown += os.read(self._master, 4096).decode()
-
-    def expect_status(self, status: str) -> None:
-        wait_until(
-            f"{status}: {self.shown!r}", lambda: psutil.Process(self.process.pid).status() == status
-        )
-
-    def foreground(self) -> int:
-        return os.tcgetpgrp(self._master)
-
-
-@contextlib.contextmanager
-def terminal(*command: str) -> Iterator[Terminal]:
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", IN_TERMINAL, *command],
-        cwd=REPOSITORY,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    try:
-        yield Terminal(process, master)
-    finally:
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(process.pid).children():
-                child.kill()
-        process.kill()
-        process.wait()
-        os.close(master)
-
-
-def test_the_terminal_is_the_commands() -> None:
-    with terminal(sys.executable, "-c", COMMAND, "SIGINT", "SIGQUIT") as screen:
-        screen.expect("ready")
-        assert screen.foreground() != screen.process.pid
-        screen.type("\x03")
-        screen.expect("got SIGINT")
-        screen.type("one\n")
-        screen.expect("read one")
-        screen.type("\x1c")
-        screen.expect("got SIGQUIT")
-
-        screen.type("\x1a")  # Ctrl-Z: both stop, and whoever started us has the terminal
-        screen.expect_status(psutil.STATUS_STOPPED)
-        assert screen.foreground() == screen.process.pid
-        screen.process.send_signal(signal.SIGCONT)
-        screen.type("two\n")
-        screen.expect("read two")
-
-        screen.process.send_signal(signal.SIGINT)  # not typed, but sent to us: passed on
-        screen.expect("got SIGINT", times=2)
-        screen.type("end\n")
-        screen.expect("read end")
-        assert screen.process.wait(DEADLINE_S) == 3
-        assert screen.shown.count("got SIGINT") == 2
-        assert screen.shown.count("got SIGQUIT") == 1
-
-
 def test_a_typed_interrupt_ends_the_command_and_not_us_before_it() -> None:
-    with terminal("sh", "-c", "trap 'echo cleaning; exit 5' INT; echo ready; read x") as screen:
-        screen.expect("ready")
-        screen.type("\x03")
-        screen.expect("cleaning")
-        assert screen.process.wait(DEADLINE_S) == 5
+    command = ["sh", "-c", "trap 'echo cleaning; exit 5' INT; echo ready; read x"]
+    with screen([sys.executable, "-c", WRAPPER, *command], cwd=REPOSITORY) as window:
+        window.expect("ready")
+        window.type("\x03")
+        window.expect("cleaning")
+        assert window.process.wait(DEADLINE_S) == 5
+
+
+def at_terminal(command: Sequence[str], before: str) -> Sequence[str]:
+    """Returns a shell's command that runs a command as one of its jobs, as `sps run` does."""
+    words = [sys.executable, "-c", f"{before}\n{WRAPPER}", *command]
+    return ["bash", "-c", f"set -m; {shlex.join(words)}; exit $?"]
+
+
+def test_a_group_that_is_signalled_before_the_command_is_there() -> None:
+    """The command does not get the signal, which reaches the group: it is passed on."""
+    signalling = """
+import os, signal, sys
+def signal_once(event, arguments, done=[]):
+    if event == "subprocess.Popen" and arguments[0] == "sleep" and not done:
+        done.append(event)
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+sys.addaudithook(signal_once)
+"""
+    with screen(at_terminal(["sleep", "600"], signalling), cwd=REPOSITORY) as window:
+        assert window.process.wait(DEADLINE_S) == 143
+
+
+def test_a_group_that_is_signalled_once_the_command_is_there() -> None:
+    """The command gets the signal, and not again from this process."""
+    signalling = """
+import os, signal
+from shared_pathways_service.cli.command_signals import SignalsInOurGroup
+begin = SignalsInOurGroup.begin
+def begin_signalled(self, early):
+    assert noted.readline() == "ready\\n"
+    os.killpg(os.getpgrp(), signal.SIGTERM)
+    assert noted.readline() == "got 15\\n"
+    begin(self, early)
+    os.kill(self._command, signal.SIGWINCH)
+    print("then", noted.readline())
+SignalsInOurGroup.begin = begin_signalled
+ours, theirs = os.pipe()
+noted = os.fdopen(ours)
+os.dup2(theirs, 9)
+"""
+    script = """
+import os, signal, time
+for number in (15, 28):
+    signal.signal(number, lambda number, _: os.write(9, f"got {number}\\n".encode()))
+os.write(9, b"ready\\n")
+while True:
+    time.sleep(1)
+"""
+    command = [sys.executable, "-S", "-c", script]
+    with screen(at_terminal(command, signalling), cwd=REPOSITORY) as window:
+        window.expect("then got 28")
+
+
+@pytest.mark.parametrize("name", ["STOP", "TSTP"])
+def test_a_stop_that_was_ended_is_not_repeated(name: str) -> None:
+    continuing = """
+import os, signal
+from shared_pathways_service.cli.command_signals import SignalsInOurGroup
+stop_with = SignalsInOurGroup.stop_with
+def stop_too_late(self, number):
+    os.kill(self._command, signal.SIGCONT)
+    stop_with(self, number)
+SignalsInOurGroup.stop_with = stop_too_late
+"""
+    command = ["sh", "-c", f"kill -{name} $$; exit 3"]
+    with screen(at_terminal(command, continuing), cwd=REPOSITORY) as window:
+        assert window.process.wait(DEADLINE_S) == 3

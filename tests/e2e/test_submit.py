@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 
 import shared_pathways_service
 from harness.embedded import DEADLINE_S, embedded, eventually, nothing_left
@@ -263,6 +264,20 @@ def test_a_killed_service_loses_no_job_silently(tmp_path: Path) -> None:
         assert again.cancel().state == "cancelled"
         assert have_ended(left)
         assert nothing_left()
+
+
+@pytest.mark.race
+def test_a_program_starts_only_when_its_record_says_so() -> None:
+    # Of a service that is killed before, the next one would start the program a second time.
+    directory = Settings.load().state_dir / "jobs"
+    source = "import json, sys; print('it is', json.load(open(sys.argv[1]))['state'])"
+    with embedded(1):
+        path = str(directory / "fit" / "job.json")
+        job = shared_pathways_service.submit([sys.executable, "-c", source, path], name="fit")
+        # (So that each record is late.)
+        with FileLock(directory / ".lock"):
+            assert job.wait(DEADLINE_S).state == "succeeded"
+        assert "it is running" in job.logs()
 
 
 @pytest.mark.race

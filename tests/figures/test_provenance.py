@@ -170,6 +170,7 @@ def test_each_program_keeps_the_rounds_and_the_spread_of_its_figures() -> None:
         "stress/link_faults.py",
         # They have findings and counts, but no figure that they measure repeatedly.
         "stress/fuzz/__main__.py",
+        "stress/jaxlib_entries/__main__.py",
         "stress/shared_home/__main__.py",
     }
 

@@ -37,3 +37,30 @@ def test_it_waits_once_more_only_after_a_call(
     assert next(counts, None) is None
     barrier._thread.join(DEADLINE_S)
     barrier.close()
+
+
+class Failed:
+    """Stands for the token of a program that has failed."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def block_until_ready(self) -> None:
+        raise RuntimeError(self._message)
+
+
+@pytest.mark.parametrize(
+    ("message", "is_new"),
+    [
+        ("INTERNAL: CpuCallback error calling callback: ValueError: mine", False),
+        ("UNAVAILABLE: the proxy has ended", True),
+    ],
+)
+def test_an_error_that_jax_has_logged_is_not_logged_again(
+    message: str, is_new: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(callback_barrier, "_tokens", lambda: [Failed(message)])
+    barrier = CallbackBarrier()
+    barrier.wait(lambda: 0)
+    barrier.close()
+    assert (message in caplog.text) == is_new

@@ -42,6 +42,32 @@ def run_foreign(
     return functools.partial(run_program, env=foreign, cwd=own_directories, python=foreign_python)
 
 
+def test_calls_that_would_end_the_process_raise(run_foreign: RunForeign) -> None:
+    # `stress/jaxlib_entries` looks for more of them.
+    run_foreign(
+        FOREIGN
+        + """
+import numpy as np
+from jax.experimental import transfer
+here, there = jax.local_devices(backend="cpu")[0], jax.devices()[0]
+assert "proxy" in there.client.runtime_type
+for client, call in (
+    (there.client, lambda client: transfer.start_transfer_server(client, "127.0.0.1:0")),
+    (there.client, lambda client: client.get_default_layout(np.dtype("int8"), (8,), here)),
+    (here.client, lambda client: client.get_default_layout(np.dtype("int8"), (8,), there)),
+):
+    try:
+        call(client)
+    except jax.errors.JaxRuntimeError as error:
+        assert "local_devices" in str(error) or "of another client" in str(error), error
+    else:
+        raise AssertionError("the call returned")
+here.client.get_default_layout(np.dtype("int8"), (8,), here)
+there.client.get_default_layout(np.dtype("int8"), (8,), there)
+"""
+    )
+
+
 #: Of the copy, beside its `__init__`.
 FILES = (
     *(
@@ -52,7 +78,17 @@ FILES = (
         "callback_stream",
         "callback_wire",
     ),
-    *("callbacks", "dumps", "explaining", "forked", "greeting", "local", "workarounds", "quiet"),
+    *(
+        "callbacks",
+        "dumps",
+        "explaining",
+        "fatal_calls",
+        "forked",
+        "greeting",
+        "local",
+        "workarounds",
+        "quiet",
+    ),
     *("run_notes", "sockets", "strict", "attempts", "compile_calls", "executables", "host_copies"),
     *("held_session", "timeout_table", "timeouts", "factor", "slowness"),
 )

@@ -12,6 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFE = datetime.timedelta(days=2)
+_KEY_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 def new_key() -> tuple[str, str]:
@@ -24,16 +28,23 @@ def new_key() -> tuple[str, str]:
 
 
 class Authority:
-    """Who signs certificates; `certificate` is its own."""
+    """Who signs certificates; `certificate` is its own.
 
-    def __init__(self, name: str) -> None:
+    If it `is_strict`, its certificates have key identifiers, which Python's ssl requires by
+    default from 3.13 on.
+    """
+
+    def __init__(self, name: str, *, is_strict: bool = False) -> None:
         self._key = rsa.generate_private_key(65537, 2048)
         self._name = _name(name)
-        signed = (
-            self._builder(self._name, self._key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
+        self._is_strict = is_strict
+        builder = self._builder(self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
+        if is_strict:
+            usage = dict.fromkeys(_KEY_USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
+            builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
+        signed = builder.sign(self._key, hashes.SHA256())
         self.certificate = signed.public_bytes(serialization.Encoding.PEM).decode()
 
     def issue(
@@ -56,7 +67,7 @@ class Authority:
 
     def _builder(self, subject: x509.Name, key: rsa.RSAPublicKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
@@ -65,6 +76,12 @@ class Authority:
             .not_valid_before(now - _LIFE)
             .not_valid_after(now + _LIFE)
         )
+        if not self._is_strict:
+            return builder
+        issuer = self._key.public_key()
+        return builder.add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(key), critical=False
+        ).add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
 
 
 def _general_name(host: str) -> x509.GeneralName:

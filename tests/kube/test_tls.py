@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import ssl
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube import tls
 from shared_pathways_service.kube.tls import client_tls, show_certificate
 from tests.kube.certificates import Authority
@@ -212,6 +214,69 @@ def test_a_python_whose_openssl_knows_no_authorities(
     assert accepts(client_tls(), server)
     monkeypatch.setenv("SSL_CERT_FILE", str(own_directories / "missing"))
     assert not accepts(client_tls(), server)
+
+
+def test_the_variable_of_requests(
+    own_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: tuple[str, str],
+    authority: Authority,
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    bundle, other = own_directories / "bundle.pem", own_directories / "other.pem"
+    bundle.write_bytes("# Főtanúsítvány\n".encode() + authority.certificate.encode())
+    other.write_text(Authority("other").certificate)
+    system = len(client_tls().get_ca_certs())
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    assert accepts(client_tls(), server)
+    # The system's authorities count still, as they do for kubectl.
+    assert len(client_tls().get_ca_certs()) == system + 1
+    # Whoever names an authority does not trust the company's.
+    assert not accepts(client_tls(authority=other.read_text()), server)
+    # The variables that kubectl knows count alone.
+    monkeypatch.setenv("SSL_CERT_FILE", str(other))
+    assert not accepts(client_tls(), server)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(other))
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert accepts(client_tls(), server)
+
+
+def test_a_directory_in_the_variable_of_requests(
+    own_directories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: tuple[str, str],
+    authority: Authority,
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    bundle = own_directories / "bundle.pem"
+    bundle.write_text(authority.certificate)
+    # (The name as `openssl rehash` makes it, of a subject that is canonical.)
+    subject = x509.load_pem_x509_certificate(bundle.read_bytes()).subject.public_bytes()
+    digest = hashlib.sha1(subject[2:]).digest()
+    hashed = f"{int.from_bytes(digest[:4], 'little'):08x}"
+    bundle.rename(own_directories / f"{hashed}.0")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(own_directories))
+    assert accepts(client_tls(), server)
+
+
+@pytest.mark.parametrize("content", [None, "no certificates", BROKEN])
+def test_a_variable_of_requests_that_names_no_certificates(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    bundle = own_directories / "bundle.pem"
+    if content is not None:
+        bundle.write_text(content)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    with pytest.raises(InvalidRequestError) as caught:
+        client_tls()
+    assert (caught.value.field, caught.value.value) == ("REQUESTS_CA_BUNDLE", str(bundle))
 
 
 def client_name(client: ssl.SSLContext, server: ssl.SSLContext) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.processes import ended_process
+from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.runtime import user_directories
+from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.runtime.user_directories import RUNTIME_DIR_LIMIT, of_container
 
@@ -149,6 +154,47 @@ def test_private_directory_is_made_for_its_user_only(tmp_path: Path) -> None:
     made = private_directory(tmp_path / "a" / "b", "SPS_RUNTIME_DIR")
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
     assert private_directory(made, "SPS_RUNTIME_DIR") == made
+
+
+_RECORD = JobRecord(
+    name="fit",
+    uid="0f",
+    state="running",
+    command=("true",),
+    workdir="/",
+    slices=(),
+    retries=0,
+    runtime_dir="/r",
+    supervisor=ended_process(),
+    submitted_at=1.0,
+)
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda state: private_directory(state / "agents", "SPS_STATE_DIR"),
+        lambda state: Journal(state / "journal"),
+        lambda state: JobFiles(state).write(_RECORD),
+        lambda state: JobFiles(state).end(dataclasses.replace(_RECORD, ended_at=2.0)),
+    ],
+)
+def test_whatever_is_made_first_in_a_home_leaves_it_to_its_user(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    state = tmp_path / "new" / "state"
+    make(state)
+    made = [state, *(path for path in state.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+    assert private_directory(state, "SPS_STATE_DIR") == state
 
 
 def test_directory_open_to_others_or_of_others_or_linked_is_refused(tmp_path: Path) -> None:

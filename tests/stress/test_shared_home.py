@@ -102,6 +102,9 @@ def test_jobs_that_are_as_their_records_say_have_no_faults() -> None:
     assert faults(record_of("lost", 2), START, AGAIN, kills=(3.0, 4.5)) == []
     again = (START, SUCCEEDED, AGAIN, SUCCEEDED_THEN)
     assert faults(record_of("succeeded", 2, 0), *again, kills=(3.5,)) == []
+    # Its program goes on for a moment, and may end by itself.
+    assert faults(record_of("lost", 2), START, FAILED, AGAIN, FAILED_AGAIN, kills=(4.5,)) == []
+    assert faults(record_of("succeeded", 2, 0), *again, kills=(2.5,)) == []
     # How a job ended whose name was used again may not have been seen.
     active, then = record_of("running", 1, ended_at=None), record_of("queued", 1, submitted_at=3.5)
     assert faults(active, START, SUCCEEDED, is_gone=True, successor=then) == []
@@ -117,6 +120,10 @@ def test_jobs_that_are_as_their_records_say_have_no_faults() -> None:
         (faults(record_of("failed", 1, 3), START, FAILED), "its record says failed"),
         (faults(record_of("lost", 2), START), "its record says lost"),
         (faults(record_of("lost", 1), START, kills=(2.5,)), "its record says lost"),
+        (
+            faults(record_of("lost", 2), START, AGAIN, note("end", 99.0, 2, code=0), kills=(4.5,)),
+            "its record says lost",
+        ),
         (faults(record_of("running", 1), START), "its record says running"),
         (faults(record_of("cancelled", 1), START), "its record says cancelled"),
         (

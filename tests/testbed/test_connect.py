@@ -12,6 +12,7 @@ from harness.deadlines import deadline
 from harness.testbed.clients import KIND, client, nothing_left, tenant
 from harness.testbed.kills import served
 from shared_pathways_service.testing.testbed import Namespace, Testbed
+from tests.testbed.second_reader import is_read_by_the_official_client
 
 EXAMPLE = """
 import contextlib, io, types
@@ -78,6 +79,8 @@ def test_three_tenants_on_two_slices(namespace: Namespace) -> None:
         pods = {pod["metadata"]["name"]: pod for pod in namespace.items("pods")}
         nodes = {pods[told["pod"]]["spec"]["nodeName"] for told in held}
         assert len(nodes) == 1
+        for told in held:
+            is_read_by_the_official_client(namespace, told["name"])
         with client(namespace, THIRD) as third:
             taken = third.expect("taken")
             assert taken["wanted"] == {KIND: 1}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -15,7 +14,12 @@ from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.homes.choice import HomeChoice
+from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
+from shared_pathways_service.operations.service_readers.shown_counters import (
+    Counters,
+    ProxyCounters,
+)
 from shared_pathways_service.runtime.processes import Identity
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.web.connection_details import (
@@ -40,9 +44,13 @@ class Telling(NoDetails):
 
     has_counters = True
 
-    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
-        counted = {"name": name, "limits": {"max_handles": 9}, "counters": {"sps_proxy_x": 1}}
-        return {"proxies": [counted], "late_callbacks": []}, ""
+    def counters(self, name: str | None) -> Counters:
+        assert name is not None
+        return {
+            name: ProxyCounters(
+                {"max_handles": 9}, [Family("sps_proxy_x", "gauge", "", [Sample(1)])]
+            )
+        }
 
     def show_logs(self, wanted: LogRequest, show: ShowLine) -> None:
         assert (wanted.component, wanted.lines, wanted.follow) == ("proxy", LOG_LINES, False)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import Browser, expect
 
 from harness.web_page import TOKEN, Script, page_of
 from shared_pathways_service.events import rfc3339
+from shared_pathways_service.metrics.families import Family, Sample
 from shared_pathways_service.operations.service_readers.base import LogRequest, ShowLine
+from shared_pathways_service.operations.service_readers.shown_counters import (
+    Counters,
+    ProxyCounters,
+)
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from tests.elastic.accounting.telling import Process
 from tests.web.test_pages_in_chromium import HOSTILE, KIND, sample, slice_of
@@ -23,16 +27,15 @@ class Telling(Script):
     has_counters = True
     lines: tuple[str, ...] = (f"line 1 {HOSTILE}",)
 
-    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
-        counted = {
-            "sps_proxy_device_memory_bytes": {"0": 512 << 20},
-            "sps_proxy_device_memory_limit_bytes": 1 << 30,
-            "sps_proxy_late_callback_seconds": {HOSTILE: 3},
-        }
-        return {
-            "proxies": [{"name": name, "limits": {}, "counters": counted}],
-            "late_callbacks": [],
-        }, ""
+    def counters(self, name: str | None) -> Counters:
+        assert name is not None
+        memory = "sps_proxy_device_memory"
+        families = [
+            Family(f"{memory}_bytes", "gauge", "", [Sample(512 << 20, {"device": "0"})]),
+            Family(f"{memory}_limit_bytes", "gauge", "", [Sample(1 << 30)]),
+            Family("sps_proxy_late_callback_seconds", "gauge", "", [Sample(3, {"at": HOSTILE})]),
+        ]
+        return {name: ProxyCounters({}, families)}
 
     def show_logs(self, wanted: LogRequest, show: ShowLine) -> None:
         for line in self.lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -13,6 +14,7 @@ from shared_pathways_service.agent.request import request_of_this_user
 from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
 from shared_pathways_service.api.service_choice import HomeName, ServiceChoice, home_of
 from shared_pathways_service.cli.options.option_groups import takes_group
+from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["Place", "takes_cluster", "takes_place"]
 
@@ -40,14 +42,25 @@ class Place:
     def of(cls, entry: Entry) -> Place:
         """Returns the place of a session in the journal."""
         options = entry.home.options
-        return cls(
+        place = cls(
             **{field.name: options[field.name] for field in _FIELDS if options.get(field.name)}
         )
+        if server := entry.home.server_handed_over:
+            with contextlib.suppress(InvalidRequestError):
+                return dataclasses.replace(place, context=_context_at(server))
+        return place
 
     @classmethod
     def of_service(cls, entry: Entry) -> Place:
-        """Returns the place of the service that a session in the journal uses."""
+        """Returns the place of the service that a session in the journal uses.
+
+        Raises:
+          InvalidRequestError: Its program handed over the access to the cluster, and the
+            kubeconfig has no context of it.
+        """
         place = cls.of(entry)
+        if (server := entry.home.server_handed_over) and not place.context:
+            _context_at(server)
         if entry.home.name == "embedded":
             return place
         return dataclasses.replace(place, pathways_service=entry.service or None)
@@ -97,6 +110,12 @@ class Place:
           InvalidRequestError: A value is wrong, or values contradict each other.
         """
         return request_of_this_user(**dataclasses.asdict(self), **keywords)
+
+
+def _context_at(server: str) -> str:
+    from shared_pathways_service.kube.access import context_at  # noqa: PLC0415 - aiohttp
+
+    return context_at(server)
 
 
 _FIELDS = dataclasses.fields(Place)

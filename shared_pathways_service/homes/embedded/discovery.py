@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -40,6 +41,8 @@ __all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
 #: The slices of a service that was started without a request for particular ones.
 DEFAULT_SLICES: Mapping[str, int] = {"tpuv6e:2x2": 2}
 _SPARES = 1
+
+T = TypeVar("T")
 
 _LOOK_S = 0.05
 #: Status codes of a service that is ending: it refuses a join, or ends in the middle of it.
@@ -101,6 +104,29 @@ class ServiceLink:
             raise ServiceNotReady(f"the service at {self.state.address} ended the call")
         self.welcome = reply
         return reply
+
+    async def while_it_runs(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns what `work` returns, which is cancelled if the service ends; call `join` first.
+
+        Without it, a wait for the resource manager of a killed service goes on.
+
+        Raises:
+          ServiceNotReady: The service has ended.
+        """
+        assert self._join is not None, "call join first"
+        working, ended = asyncio.create_task(work), asyncio.create_task(self._join.code())
+        try:
+            await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+        finally:
+            for task in (working, ended):
+                task.cancel()
+            await asyncio.gather(working, ended, return_exceptions=True)
+        raise ServiceNotReady(
+            f"the embedded service at {self.state.address} has ended",
+            hint="connect again, which starts a new one",
+        )
 
     async def close(self) -> None:
         """Leaves the service."""

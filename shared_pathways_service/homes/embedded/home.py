@@ -76,7 +76,8 @@ class EmbeddedHome:
 
         Raises:
           InvalidRequestError: The service has no slices of a requested type.
-          ServiceNotReady: The service does not answer, cannot be started, or has lost its slices.
+          ServiceNotReady: The service does not answer, cannot be started, has ended meanwhile, or
+            has lost its slices.
           VersionSkew: The service has no common protocol version with this client, or its JAX does
             not work with ours.
         """
@@ -107,10 +108,10 @@ class EmbeddedHome:
         self._tell = tell
         try:
             # Listen before anything can happen, so that no event is missed.
-            await self._news.wait_until_listening()
+            await link.while_it_runs(self._news.wait_until_listening())
         finally:
             self._tell = ignore_event
-        await self._call(wait_until_usable(link, wanted or types[:1]))
+        await self._call(link.while_it_runs(wait_until_usable(link, wanted or types[:1])))
         return ServiceInfo(
             address=link.welcome.resource_manager_address,
             version=link.welcome.version,

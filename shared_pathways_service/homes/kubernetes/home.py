@@ -71,7 +71,8 @@ class KubernetesHome:
       context: A context of the kubeconfig; empty: the ambient cluster.
       kubeconfig: Files that are searched first for the context.
       in_cluster: Whether the cluster is the one around this pod.
-      server: URL of the API server, if the default is wrong.
+      server: URL that the API server must have; empty: any.
+      access: To the cluster, from the program; None: by the arguments above.
       pathways_service: ``host:port`` of the resource manager; empty: the only service.
       **settings: Settings by name, as for `Settings.load`.
     """
@@ -89,6 +90,7 @@ class KubernetesHome:
         kubeconfig: Sequence[str] = (),
         in_cluster: bool = False,
         server: str = "",
+        access: ClusterAccess | None = None,
         pathways_service: str = "",
         **settings: object,
     ) -> None:
@@ -104,7 +106,7 @@ class KubernetesHome:
         )
         self._namespace = namespace
         self._address = pathways_service
-        self._access: ClusterAccess | None = None
+        self._access = access
         self._api: KubeApi | None = None
         self._service: Service | None = None
         self._manager: ManagerLink | None = None

@@ -15,6 +15,9 @@ from .timeout_table import timeouts
 __all__ = ["CallbackBarrier", "await_own"]
 
 _log = logging.getLogger(__name__)
+#: Begins the error of a function of this process, as on JAX's CPU. JAX has logged it when it was
+#: raised, and the program may have caught it.
+_LOGGED = "CpuCallback error calling callback: "
 
 
 class CallbackBarrier:
@@ -46,7 +49,8 @@ class CallbackBarrier:
                 )
                 return
         # (A propagating exception is this one, or more informative.)
-        if self._error is not None and sys.exception() is None:
+        known = self._error is None or _LOGGED in str(self._error) or sys.exception() is not None
+        if not known:
             _log.warning("a program that calls functions of this process failed: %s", self._error)
 
     def close(self) -> None:

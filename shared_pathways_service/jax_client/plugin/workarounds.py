@@ -4,7 +4,8 @@ The client refuses these before it sends anything to the proxy (jaxlib 0.10.2), 
 in plain programs: a numpy array that was flipped or broadcast, an array on this machine's CPU, the
 cost of a program that was lowered but not compiled, a callback outside of any program.
 `executables` and `host_copies` have more of them. Each call is first made unchanged, and repeated
-in the other way only if it was refused, so working calls cost nothing more.
+in the other way only if it was refused, so working calls cost nothing more. `fatal_calls` has those
+that the client should refuse, and does not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import executables, host_copies, local
+from . import executables, fatal_calls, host_copies, local
 from .attempts import NOT_PJRT, runtime_error, says, when_refused
 
 __all__ = ["install"]
@@ -49,6 +50,7 @@ def install() -> None:
             setattr(module, name, wrapped(original))
     executables.install()
     host_copies.install()
+    fatal_calls.install()
     callback: Any = importlib.import_module("jax._src.callback")
     for name in ("pure_callback", "io_callback"):
         primitive = getattr(callback, f"{name}_p", None)

@@ -11,6 +11,7 @@ from shared_pathways_service.api.checks import Check
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cluster_state.proxy_jobs import KnownProxy
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
+from shared_pathways_service.operations.service_readers.shown_counters import Counters
 
 __all__ = ["Component", "LogRequest", "Proxies", "ServiceReader", "ShowLine"]
 
@@ -90,8 +91,8 @@ class ServiceReader(Protocol):
           ServiceNotReady: The service does not answer, or not all slices were ready in time.
         """
 
-    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
-        """Returns the proxies' counters for ``sps status --json``, and as OpenMetrics text.
+    def counters(self, name: str | None) -> Counters:
+        """Returns the proxies' counters, which `status` shows as well.
 
         Args:
           name: A connection; None: all of them.

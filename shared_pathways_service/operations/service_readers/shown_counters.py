@@ -8,7 +8,7 @@ from typing import Any
 
 from shared_pathways_service.metrics.families import Family, labelled, values_of
 
-__all__ = ["Counters", "ProxyCounters", "late_callbacks_of", "proxies_of", "text_of"]
+__all__ = ["Counters", "ProxyCounters", "fields_of", "text_of"]
 
 _LATE = "sps_proxy_late_callback_seconds"
 
@@ -30,27 +30,28 @@ class ProxyCounters:
 Counters = Mapping[str, ProxyCounters]
 
 
-def proxies_of(counters: Counters) -> list[dict[str, Any]]:
-    """Returns ``proxies`` for ``sps status --json``."""
-    return [
-        {
-            "name": name,
-            "limits": proxy.limits,
-            "counters": None if proxy.families is None else values_of(proxy.families),
-        }
-        for name, proxy in counters.items()
-    ]
+def fields_of(counters: Counters) -> dict[str, Any]:
+    """Returns ``proxies`` and ``late_callbacks`` for ``sps status --json``.
 
-
-def late_callbacks_of(counters: Counters) -> list[dict[str, Any]]:
-    """Returns ``late_callbacks`` for ``sps status --json``: unanswered calls to clients."""
-    return [
-        {"connection": name, **sample.labels, "seconds": sample.value}
-        for name, proxy in counters.items()
-        for family in proxy.families or ()
-        if family.name == _LATE
-        for sample in family.samples
-    ]
+    The latter are unanswered calls to clients.
+    """
+    return {
+        "proxies": [
+            {
+                "name": name,
+                "limits": proxy.limits,
+                "counters": None if proxy.families is None else values_of(proxy.families),
+            }
+            for name, proxy in counters.items()
+        ],
+        "late_callbacks": [
+            {"connection": name, **sample.labels, "seconds": sample.value}
+            for name, proxy in counters.items()
+            for family in proxy.families or ()
+            if family.name == _LATE
+            for sample in family.samples
+        ],
+    }
 
 
 def text_of(counters: Counters) -> str:

@@ -28,6 +28,7 @@ from shared_pathways_service.runtime.embedded.log_directory import cut_log, open
 from shared_pathways_service.runtime.embedded.state_file import write_private
 from shared_pathways_service.runtime.glog import glog
 from shared_pathways_service.runtime.processes import Identity, Life, signal_process
+from shared_pathways_service.runtime.user_directories import make_private
 
 __all__ = ["SILENT_AGE_S", "REWRITE_INTERVAL_S", "JobFiles", "JobRecord", "Replaced"]
 
@@ -239,7 +240,7 @@ class JobFiles:
     def _write(self, record: JobRecord) -> None:
         known = self.read(record.name)
         if known is None:
-            self._record(record.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._record(record.name).parent)
         elif known.uid != record.uid or (known.is_ended and known != record):
             raise Replaced(record.name)
         self._put(record)
@@ -265,7 +266,7 @@ class JobFiles:
         Raises:
           Timeout: Another process has the lock.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._directory)
         lock = FileLock(self._directory / ".lock", mode=0o600)
         try:
             lock.acquire(timeout=timeouts.SERVICE_LOCK.s)

@@ -14,6 +14,7 @@ __all__ = [
     "STRING_DTYPE",
     "TOKEN",
     "TOKEN_DTYPE",
+    "TWO_BIT_ELEMENTS",
     "UNSUPPORTED_ELEMENTS",
     "dtype_of",
     "kind_of_element",
@@ -55,6 +56,10 @@ _TABLE = (
 #: StableHLO's element types that programs must not have. XLA (of jaxlib 0.11 and 0.12, which have
 #: floats of six bits) crashes if it needs e.g. a zero of them.
 UNSUPPORTED_ELEMENTS = ("f6E2M3FN", "f6E3M2FN")
+#: StableHLO's integers of two bits. XLA for CPUs (of jaxlib 0.9 to 0.12) crashes at a concatenation
+#: of them. Over several devices it gathers wrong values, and crashes or waits for ever in other
+#: collectives, which its partitioner adds to any program. (Those of four bits are right.)
+TWO_BIT_ELEMENTS = ("i2", "ui2")
 #: A token has no data; JAX passes it as an array of booleans.
 TOKEN = int(_Kind.KIND_TOKEN)
 TOKEN_DTYPE = np.dtype(np.bool_)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,12 +33,18 @@ class JobRunnerProcess:
     """
 
     def __init__(
-        self, process: asyncio.subprocess.Process, identity: Identity, uid: str, output: Path
+        self,
+        process: asyncio.subprocess.Process,
+        identity: Identity,
+        uid: str,
+        output: Path,
+        answers: asyncio.StreamWriter,
     ) -> None:
         self.identity = identity
         self._process = process
         self._uid = uid
         self._output = output
+        self._answers = answers
         self._has_started = False
         self._is_refused = False
         self._lost = ""
@@ -57,19 +64,19 @@ class JobRunnerProcess:
           attempt: The number of the attempt, from 1.
           environment: Variables of the runner; those of the program are in the request.
         """
-        ours, theirs = os.pipe()
+        ours, theirs = socket.socketpair()
         with contextlib.ExitStack() as stack:
             undo = stack.enter_context(contextlib.ExitStack())
-            undo.callback(os.close, ours)
-            stack.callback(os.close, theirs)
+            undo.callback(ours.close)
+            stack.callback(theirs.close)
             file = stack.enter_context(open_log(output))
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", _MODULE),
-                *(str(request), uid, str(attempt), str(os.getpid()), str(theirs)),
+                *(str(request), uid, str(attempt), str(os.getpid()), str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                pass_fds=(theirs,),
+                pass_fds=(theirs.fileno(),),
                 env=environment,
                 cwd="/",
                 # No signal of a terminal reaches it.
@@ -78,11 +85,8 @@ class JobRunnerProcess:
             undo.callback(process.kill)
             identity = identity_of_child(process.pid)
             undo.pop_all()
-        reports = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reports), os.fdopen(ours, "rb", 0)
-        )
-        return cls(process, identity, uid, output), reports
+        reports, answers = await asyncio.open_connection(sock=ours)
+        return cls(process, identity, uid, output, answers), reports
 
     @property
     def is_running(self) -> bool:
@@ -112,7 +116,7 @@ class JobRunnerProcess:
 
         Args:
           reports: As returned by `start`.
-          on_start: Called when the runner has started the program.
+          on_start: Called when the runner is about to start the program, which it does afterwards.
         """
         reading = asyncio.create_task(self._read(reports, on_start))
         ended = asyncio.create_task(self._process.wait())
@@ -125,7 +129,10 @@ class JobRunnerProcess:
         finally:
             asked.cancel()
             await asyncio.to_thread(kill_job_processes, self._uid)
-        await reading
+        try:
+            await reading
+        finally:
+            self._answers.close()
         return AttemptEnd(
             exit_code=code,
             has_started=self._has_started,
@@ -153,6 +160,7 @@ class JobRunnerProcess:
             if word == "running":
                 self._has_started = True
                 on_start()
+                self._answers.write(b"\n")
             elif word == "lost":
                 self._lost = rest
             elif word == "refused":

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,6 +290,43 @@ def test_missing_slices_of_a_service_are_named() -> None:
         with pytest.raises(ServiceNotReady, match=r"slice-0 \(tpuv6e:2x2\) is lost") as caught:
             run_async(ask())
         assert (caught.value.ready, caught.value.wanted) == (0, 1)
+
+
+@pytest.mark.race
+@pytest.mark.parametrize("wait", ["for the manager's events", "for slices"])
+def test_a_service_that_is_killed_is_not_waited_for(
+    wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(pid: int) -> None:
+        joined = asyncio.Event()
+
+        async def join(*arguments: Any, **more: Any) -> ServiceLink:
+            link = await find_or_start(*arguments, **more)
+            joined.set()
+            return link
+
+        monkeypatch.setattr("shared_pathways_service.homes.embedded.home.find_or_start", join)
+        async with home() as made:
+            request = session_request("isc-proxy-a", KIND)
+            asking = asyncio.create_task(made.preflight(request, ignore_event))
+            async with asyncio.timeout(deadline(60.0)):
+                await joined.wait()
+            kill(pid)
+            async with asyncio.timeout(deadline(10.0)):
+                await asking
+
+    with embedded("--max_slice_restarts=0") as (server, client), contextlib.ExitStack() as undo:
+        if wait == "for slices":
+            [worker] = client.processes("worker")
+            kill(worker.pid)
+            wait_until("its loss", lambda: not client.holders())
+        else:
+            [manager] = client.processes("rm")
+            undo.enter_context(contextlib.suppress(ProcessLookupError))
+            undo.callback(os.kill, manager.pid, signal.SIGCONT)
+            os.kill(manager.pid, signal.SIGSTOP)
+        with pytest.raises(ServiceNotReady, match="has ended"):
+            run_async(ask(server.pid))
 
 
 def test_a_service_that_cannot_start_shows_its_log(

@@ -13,16 +13,18 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from kubernetes.client import Configuration
 
 from harness.deadlines import deadline
 from harness.processes import run_async
+from shared_pathways_service.agent.clean_up import clean_up_sessions
 from shared_pathways_service.agent.deletion import clean_up
 from shared_pathways_service.agent.journal import Entry, Journal
 from shared_pathways_service.agent.messages import Start
 from shared_pathways_service.agent.request import start_of, this_requester
 from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.cli.options.cluster_options import Place
-from shared_pathways_service.errors import CleanupError
+from shared_pathways_service.errors import CleanupError, InvalidRequestError
 from shared_pathways_service.homes.choice import HomeChoice, make_home
 from shared_pathways_service.kube import access
 from shared_pathways_service.kube.access import settled
@@ -30,8 +32,9 @@ from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.runtime.processes import identity_of
 from shared_pathways_service.runtime.settings import Settings
+from tests.kube.background import background
 from tests.kube.certificates import Authority
-from tests.kube.recording_server import server_context
+from tests.kube.recording_server import recording_server, server_context
 
 EXEC = "client.authentication.k8s.io/v1"
 SERVICE = "p-pathways-head-0-0.p:29001"
@@ -215,6 +218,72 @@ def test_a_place_that_is_not_named_is_the_one_of_today(
     assert not Place(pathways_service=SERVICE).has(entry)
     assert Place(context="A").has(entry)
     assert settled(ClusterChoice(context="nowhere")).server == ""
+
+
+def handing_over(url: str) -> Start:
+    """Returns the start of a session whose program has set up the official client."""
+    return started(api_client=Configuration(host=url + "/"))
+
+
+def test_what_a_program_handed_over_is_deleted_by_a_context_of_that_server(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    journal = Journal(own_directories / "journal")
+
+    async def test() -> None:
+        async with two_clusters() as clusters:
+            config = own_directories / "config"
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            entry = entry_of(handing_over(clusters.urls["B"]))
+            assert entry.home.options["context"] == ""
+            error = await deleted(journal, entry)
+            assert error is not None
+            assert f"no access to the cluster at {clusters.urls['B']}" in error.message
+            assert journal.read(entry.session) is not None
+            with pytest.raises(InvalidRequestError, match="has no context of this cluster"):
+                Place.of_service(entry)
+            assert not Place(context="A").has(entry)
+
+            # Neither the current context nor its cluster's name counts.
+            clusters.kubeconfig(config, "A")
+            assert Place.of_service(entry).context == "B"
+            assert Place(context="B").has(entry)
+            assert not Place(context="A").has(entry)
+            assert await deleted(journal, entry) is None
+            assert [one[0] for one in clusters.asked] == ["B"], clusters.asked
+
+    run_async(test())
+
+
+@pytest.mark.local
+def test_a_new_agent_cleans_up_with_what_the_program_hands_over(
+    own_directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_directories.mkdir(exist_ok=True)
+    authority = Authority("clusters")
+    bundle = own_directories / "ca.crt"
+    bundle.write_text(authority.certificate)
+    monkeypatch.setenv("KUBECONFIG", str(own_directories / "none"))
+    with background() as servers:
+        server = servers.enter(recording_server(authority.issue("api", address="127.0.0.1")))
+        configuration = Configuration(host=f"https://127.0.0.1:{server.port}")
+        configuration.ssl_ca_cert = str(bundle)
+        configuration.api_key["authorization"] = "Bearer of the program"
+        start = started(api_client=configuration)
+        assert start.handed_over is not None
+        journal = Journal(own_directories / "journal")
+        journal.write(entry_of(start))
+        log = own_directories / "agent.log"
+        error = clean_up_sessions(
+            own_directories / "journal", [start.session], log, handed_over=start.handed_over
+        )
+        assert error is None, log.read_text()
+        assert journal.entries() == []
+        assert {dict(seen.headers)["authorization"] for seen in server.seen} == {
+            "Bearer of the program"
+        }
+        assert "of the program" not in log.read_text()
 
 
 @pytest.mark.local

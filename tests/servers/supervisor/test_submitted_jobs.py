@@ -268,7 +268,10 @@ def test_a_runner_is_killed_even_if_its_program_cannot_be_found(
     async def run() -> None:
         monkeypatch.setattr(job_runner_process, "kill_job_processes", fail)
         process = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE)
-        runner = JobRunnerProcess(process, identity_of(process.pid), "0f", tmp_path / "output")
+        unused = cast("asyncio.StreamWriter", None)
+        runner = JobRunnerProcess(
+            process, identity_of(process.pid), "0f", tmp_path / "output", unused
+        )
         with pytest.raises(OSError, match="no free descriptor"):
             runner.kill()
         assert await process.wait() == -signal.SIGKILL

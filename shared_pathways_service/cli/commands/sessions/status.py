@@ -34,6 +34,7 @@ from shared_pathways_service.cli.lookups.sessions import (
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.events import rfc3339
+from shared_pathways_service.operations.service_readers.shown_counters import text_of
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.scheduling.book.decisions import span
 from shared_pathways_service.session.link_view import LinkView
@@ -90,10 +91,8 @@ def status(
         raise
     data["links"] = [{"name": connection, **link.as_fields()} for connection, link in links]
     if openmetrics:
-        print_line(reader.counters(name)[1].removesuffix("\n"))
+        print_line(text_of(reader.counters(name)).removesuffix("\n"))
         return
-    if reader.has_counters:
-        data |= reader.counters(name)[0]
     data["agents"] = metrics_of(settings, place, name)
     if as_json:
         print_json(data)

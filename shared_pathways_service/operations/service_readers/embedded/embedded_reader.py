@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,18 +18,17 @@ from shared_pathways_service.operations.service_readers.embedded.embedded_checks
     embedded_checks,
 )
 from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
-from shared_pathways_service.operations.service_readers.embedded.embedded_status import read_status
+from shared_pathways_service.operations.service_readers.embedded.embedded_status import (
+    read_status,
+    read_status_and_counters,
+)
 from shared_pathways_service.operations.service_readers.embedded.log_files import find_logs
 from shared_pathways_service.operations.service_readers.embedded.status_counters import (
     read_counters,
 )
 from shared_pathways_service.operations.service_readers.executor_logs import ExecutorLines
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
-from shared_pathways_service.operations.service_readers.shown_counters import (
-    late_callbacks_of,
-    proxies_of,
-    text_of,
-)
+from shared_pathways_service.operations.service_readers.shown_counters import Counters
 from shared_pathways_service.runtime.embedded.log_reading import read_logs
 from shared_pathways_service.runtime.settings import Settings
 
@@ -59,13 +59,11 @@ class EmbeddedReader:
 
     def status(self, name: str | None = None, *, wait_s: float = 0.0) -> dict[str, Any]:
         """Returns the output of ``sps status --json``."""
-        return read_status(self._settings, name, wait_s=wait_s)
+        return read_status_and_counters(self._settings, name, wait_s=wait_s)
 
-    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
+    def counters(self, name: str | None) -> Counters:
         """Returns the counters of the proxies that serve."""
-        found = asyncio.run(read_counters(self._settings, name))
-        data = {"proxies": proxies_of(found), "late_callbacks": late_callbacks_of(found)}
-        return data, text_of(found)
+        return asyncio.run(read_counters(self._settings, name))
 
     @contextlib.asynccontextmanager
     async def manager(self) -> AsyncIterator[Manager]:
@@ -86,7 +84,7 @@ class EmbeddedReader:
     def left_behind(self, names: set[str]) -> list[str]:
         """Returns tenants and processes of connections."""
         try:
-            status = self.status()
+            status = read_status(self._settings)
         except ServiceNotFound:
             # A service that connect() started may end with its last tenant.
             return []
@@ -104,7 +102,7 @@ class EmbeddedReader:
             read_logs(found, wanted.lines, show, follow=wanted.follow)
             return
         lines = ExecutorLines(wanted)
-        lines.check_status(self.status)
+        lines.check_status(functools.partial(read_status, self._settings))
         found = find_logs(self._settings, wanted.name, wanted.component, lines.select)
         read_logs(found, wanted.lines, show, follow=wanted.follow)
         lines.check_found()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -13,8 +13,12 @@ import grpc.aio
 from shared_pathways_service.errors import ServiceNotFound, ServiceNotReady
 from shared_pathways_service.homes.embedded.discovery import ServiceLink
 from shared_pathways_service.operations.service_readers.embedded.embedded_link import embedded_link
-from shared_pathways_service.operations.service_readers.embedded.status_counters import limits_of
+from shared_pathways_service.operations.service_readers.embedded.status_counters import (
+    counters_of,
+    limits_of,
+)
 from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of, only
+from shared_pathways_service.operations.service_readers.shown_counters import fields_of
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.protocol import supervisor_pb2 as sup_pb
@@ -22,7 +26,7 @@ from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.rmclient.unary_calls import ManagerCalls
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["read_status"]
+__all__ = ["read_status", "read_status_and_counters"]
 
 _Answer = TypeVar("_Answer")
 
@@ -33,7 +37,7 @@ _POLL_S = 0.1
 def read_status(
     settings: Settings, name: str | None = None, *, wait_s: float = 0.0
 ) -> dict[str, Any]:
-    """Returns the output of ``sps status --json``.
+    """Returns the output of ``sps status --json``, without the counters of proxies.
 
     Args:
       settings: The directories in which to look for the service.
@@ -44,14 +48,28 @@ def read_status(
       ServiceNotFound: There is no service, or no connection of that name.
       ServiceNotReady: The service does not answer, or not all slices were ready in time.
     """
+    return _ready_status(settings, name, wait_s)[0]
+
+
+def read_status_and_counters(
+    settings: Settings, name: str | None = None, *, wait_s: float = 0.0
+) -> dict[str, Any]:
+    """As `read_status`, with the counters of the proxies that serve."""
+    data, proxies = _ready_status(settings, name, wait_s)
+    return data | fields_of(asyncio.run(counters_of(proxies, settings, name)))
+
+
+def _ready_status(
+    settings: Settings, name: str | None, wait_s: float
+) -> tuple[dict[str, Any], Sequence[sup_pb.Proxy]]:
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         with contextlib.suppress(ServiceNotFound, ServiceNotReady):
-            data, missing = asyncio.run(_read(settings, name))
+            data, missing, proxies = asyncio.run(_read(settings, name))
             if not missing and not _unready(data):
-                return data
+                return data, proxies
         time.sleep(_POLL_S)
-    data, missing = asyncio.run(_read(settings, name))
+    data, missing, proxies = asyncio.run(_read(settings, name))
     unready = [*_unready(data), *([f"{missing} that never started"] if missing else [])]
     if wait_s and unready:
         raise ServiceNotReady(
@@ -60,15 +78,17 @@ def read_status(
             wanted=len(data["slices"]) + missing,
             pods=unready,
         )
-    return data
+    return data, proxies
 
 
 def _unready(data: Mapping[str, Any]) -> list[str]:
     return [item["id"] for item in data["slices"] if item["state"] != "ready"]
 
 
-async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], int]:
-    """Returns the status, and the number of slices that have not registered yet."""
+async def _read(
+    settings: Settings, name: str | None
+) -> tuple[dict[str, Any], int, Sequence[sup_pb.Proxy]]:
+    """Returns the status, the number of slices that have not registered yet, and the proxies."""
     async with embedded_link(settings) as link:
         supervisor, manager = await _read_processes_and_manager(link)
     data = {
@@ -88,7 +108,7 @@ async def _read(settings: Settings, name: str | None) -> tuple[dict[str, Any], i
     missing = max(0, planned - len(manager.slices))
     if name is not None:
         data = only(data, name, {proxy.name for proxy in supervisor.proxies})
-    return data, missing
+    return data, missing, supervisor.proxies
 
 
 async def _read_processes_and_manager(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 import grpc.aio
 
@@ -25,7 +26,7 @@ from shared_pathways_service.protocol.grpc_errors import error_of
 from shared_pathways_service.runtime.embedded.file_names import RuntimePaths
 from shared_pathways_service.runtime.settings import Settings
 
-__all__ = ["limits_of", "read_counters"]
+__all__ = ["counters_of", "limits_of", "read_counters"]
 
 
 async def read_counters(settings: Settings, name: str | None = None) -> Counters:
@@ -51,10 +52,17 @@ async def read_counters(settings: Settings, name: str | None = None) -> Counters
             )
         except grpc.aio.AioRpcError as error:
             raise error_of(error, service="the service", address=link.state.address) from error
+    return await counters_of(found.proxies, settings, name)
+
+
+async def counters_of(
+    proxies: Iterable[sup_pb.Proxy], settings: Settings, name: str | None
+) -> Counters:
+    """As `read_counters`, of proxies that the supervisor has named."""
     paths = RuntimePaths(settings.runtime_dir)
     serving = [
         proxy
-        for proxy in found.proxies
+        for proxy in proxies
         if proxy.state == sup_pb.Proxy.SERVING and name in {None, proxy.name}
     ]
     answers = await asyncio.gather(*(_read(paths, proxy) for proxy in serving))

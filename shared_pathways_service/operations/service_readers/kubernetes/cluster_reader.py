@@ -39,9 +39,6 @@ from shared_pathways_service.operations.service_readers.kubernetes.reported_coun
 from shared_pathways_service.operations.service_readers.manager_calls import Manager
 from shared_pathways_service.operations.service_readers.shown_counters import (
     Counters,
-    late_callbacks_of,
-    proxies_of,
-    text_of,
 )
 from shared_pathways_service.runtime.settings import Settings
 
@@ -87,11 +84,9 @@ class ClusterReader:
         )
         return asyncio.run(read)
 
-    def counters(self, name: str | None) -> tuple[dict[str, Any], str]:
+    def counters(self, name: str | None) -> Counters:
         """Returns the counters that proxies last reported to the resource manager."""
-        found = asyncio.run(self._counters(name))
-        data = {"proxies": proxies_of(found), "late_callbacks": late_callbacks_of(found)}
-        return data, text_of(found)
+        return asyncio.run(self._counters(name))
 
     async def _counters(self, name: str | None) -> Counters:
         async with self.manager() as manager, manager.translating():

@@ -29,8 +29,7 @@ from shared_pathways_service.operations.service_readers.kubernetes.reported_coun
 from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of, only
 from shared_pathways_service.operations.service_readers.shown_counters import (
     Counters,
-    late_callbacks_of,
-    proxies_of,
+    fields_of,
 )
 from shared_pathways_service.protocol import resource_manager_pb2 as rm_pb
 from shared_pathways_service.rmclient.failures import translate
@@ -102,10 +101,7 @@ async def _read(
             status, counters = await _read_manager(cluster, found, settings, name)
             data |= occupancy_of(status)
             data["service"]["spares"] = status.spares
-            counted = {
-                "proxies": proxies_of(counters),
-                "late_callbacks": late_callbacks_of(counters),
-            }
+            counted = fields_of(counters)
         except SharedPathwaysError as error:
             warn(f"{error}; the following is derived from pods and labels")
     known = {proxy.name for proxy in mine}

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from shared_pathways_service.servers.devices.dtypes import UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.dtypes import TWO_BIT_ELEMENTS, UNSUPPORTED_ELEMENTS
 from shared_pathways_service.servers.devices.status_errors import (
     Code,
     StatusError,
@@ -44,6 +44,8 @@ _OF_JAX = frozenset(
 )
 _FUNCTION, _FUNCTION_TYPE = "func.func", "function_type"
 _UNSUPPORTED = re.compile("|".join(UNSUPPORTED_ELEMENTS))
+_TWO_BITS = re.compile(rf"(?<=[<x])({'|'.join(TWO_BIT_ELEMENTS)})(?=>)")
+_CONCATENATE = "stablehlo.concatenate"
 
 
 def check_program(
@@ -65,7 +67,7 @@ def check_program(
     Returns:
       Whether the module was changed.
     """
-    found = _Walk(num_devices)
+    found = _Walk(num_devices, platform)
     with module.context:
         module.operation.walk(found.look)
         found.check()
@@ -85,8 +87,10 @@ def check_program(
 class _Walk:
     """The findings of one walk over a program; `shardys` have attributes of Shardy as text."""
 
-    def __init__(self, num_devices: int) -> None:
+    def __init__(self, num_devices: int, platform: str) -> None:
         self._num_devices = num_devices
+        self._is_on_cpus = platform == "cpu"
+        self._concatenated: set[Any] = set()
         self._wrong_shardy = ""
         self.calls: list[Any] = []
         self.shardys: list[Any] = []
@@ -113,6 +117,8 @@ class _Walk:
         # (The arguments of regions have the type of an operand or a result.)
         self._types.update(value.type for value in operation.results)
         self._graph.add(operation)
+        if name == _CONCATENATE:
+            self._concatenated.update(value.type for value in operation.results)
         if name == _FUNCTION:
             self._types.add(operation.attributes[_FUNCTION_TYPE].value)
         if name == _MODULE:
@@ -146,10 +152,23 @@ class _Walk:
             raise invalid_argument(f"shardings of Shardy are wrong: {self._wrong_shardy}")
         if wrong := self._graph.problem():
             raise invalid_argument(f"a program's calls are wrong: {wrong}")
+        self._check_types()
+
+    def _check_types(self) -> None:
         for mlir_type in self._types:
             if found := _UNSUPPORTED.search(str(mlir_type)):
                 text = f"arrays of type {found[0]} are not supported"
                 raise StatusError(Code.UNIMPLEMENTED, text)
+            if self._is_on_cpus and (found := _TWO_BITS.search(str(mlir_type))):
+                if self._num_devices > 1:
+                    raise _two_bits(f"programs over several devices with {found[0]}")
+                if mlir_type in self._concatenated:
+                    raise _two_bits(f"concatenations of {found[0]}")
+
+
+def _two_bits(what: str) -> StatusError:
+    text = f"{what} are not supported: XLA's CPU crashes, or is wrong; convert to int4 before"
+    return StatusError(Code.UNIMPLEMENTED, text)
 
 
 def _not_utf8() -> StatusError:

@@ -7,7 +7,11 @@ import pytest
 
 from harness.proxy.programs import DOUBLE
 from harness.proxy.raw import Failed, RawClient, single
-from shared_pathways_service.servers.devices.dtypes import KIND_OF_ELEMENT, UNSUPPORTED_ELEMENTS
+from shared_pathways_service.servers.devices.dtypes import (
+    KIND_OF_ELEMENT,
+    TWO_BIT_ELEMENTS,
+    UNSUPPORTED_ELEMENTS,
+)
 from shared_pathways_service.servers.devices.status_errors import Code, StatusError
 from shared_pathways_service.servers.proxy.program_checks.call_graph import CallGraph
 from shared_pathways_service.servers.proxy.program_checks.program_checks import check_program
@@ -95,6 +99,39 @@ def test_six_bit_floats_are_refused_wherever_they_are(program: str, element: str
 @pytest.mark.parametrize("element", sorted({*KIND_OF_ELEMENT} - {"i1"}))
 def test_other_elements_are_not_refused(element: str) -> None:
     check_program(mlir.parse(ARGUMENT.replace("TYPE", element).encode()), "cpu", 1)
+
+
+@pytest.mark.parametrize("element", TWO_BIT_ELEMENTS)
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_two_bit_integers_are_refused_over_several_devices(program: str, element: str) -> None:
+    zero = program.replace("dense<0.0>", "dense<0>").replace("TYPE", element)
+    module = mlir.parse(zero.encode())
+    check_program(module, "cpu", 1)
+    check_program(module, "tpu", 4)
+    with pytest.raises(
+        StatusError, match=f"programs over several devices with {element} are"
+    ) as raised:
+        check_program(module, "cpu", 4)
+    assert raised.value.code is Code.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("element", TWO_BIT_ELEMENTS)
+def test_concatenated_integers_of_two_bits_are_refused(element: str) -> None:
+    program = """
+func.func @main(%x: tensor<4xTYPE>) -> tensor<8xTYPE> {
+  %y = stablehlo.concatenate %x, %x, dim = 0 : (tensor<4xTYPE>, tensor<4xTYPE>) -> tensor<8xTYPE>
+  return %y : tensor<8xTYPE>
+}
+"""
+    module = mlir.parse(program.replace("TYPE", element).encode())
+    with pytest.raises(StatusError, match=f"concatenations of {element} are"):
+        check_program(module, "cpu", 1)
+    check_program(module, "tpu", 1)
+
+
+@pytest.mark.parametrize("element", sorted({*KIND_OF_ELEMENT} - {"i1", *TWO_BIT_ELEMENTS}))
+def test_other_elements_are_not_refused_over_several_devices(element: str) -> None:
+    check_program(mlir.parse(ARGUMENT.replace("TYPE", element).encode()), "cpu", 4)
 
 
 def test_a_text_that_reads_like_a_type_is_no_type() -> None:

@@ -1,0 +1,1 @@
+"""Programs at a terminal, alone and as `sps run` runs them: everything must be the same."""
