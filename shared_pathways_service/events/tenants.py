@@ -75,6 +75,8 @@ class TenantRefused(TenantEvent, name="tenant.refused"):
       position: Position in the queue, from 1.
       types: Instance types that the service has.
       spares: Slices that the service reserves as spares, by instance type.
+      waiting_is_futile: Whether the ends of all other tenants and reservations would not help;
+        `message` has what has to happen. None: not known.
     """
 
     refusal: str = wire("kind", "")
@@ -85,6 +87,7 @@ class TenantRefused(TenantEvent, name="tenant.refused"):
     position: int | None = None
     types: tuple[str, ...] = ()
     spares: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    waiting_is_futile: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

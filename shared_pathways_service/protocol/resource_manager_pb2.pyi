@@ -1157,18 +1157,23 @@ class TenantRefused(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
     SPARES_FIELD_NUMBER: _builtins.int
+    WAITING_IS_FUTILE_FIELD_NUMBER: _builtins.int
     kind: Global___TenantRefused.Kind.ValueType
     message: _builtins.str
     """for people: what was wanted, and what there is"""
     position: _builtins.int
     """of one that had queued"""
+    waiting_is_futile: _builtins.bool
+    """Whether the ends of all other tenants and reservations would not help; `message` has what has
+    to happen. Absent: not known, as from an older RM.
+    """
     @_builtins.property
     def wanted(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """slices asked for, by instance type"""
 
     @_builtins.property
     def free(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """that could be granted now, spares not counted"""
+        """that it could be granted now, spares not counted"""
 
     @_builtins.property
     def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1193,14 +1198,20 @@ class TenantRefused(_message.Message):
         position: _builtins.int | None = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
         spares: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        waiting_is_futile: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "position", b"position"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "_waiting_is_futile", b"_waiting_is_futile", "position", b"position", "waiting_is_futile", b"waiting_is_futile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "free", b"free", "holders", b"holders", "kind", b"kind", "message", b"message", "position", b"position", "spares", b"spares", "types", b"types", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position", b"_position", "_waiting_is_futile", b"_waiting_is_futile", "free", b"free", "holders", b"holders", "kind", b"kind", "message", b"message", "position", b"position", "spares", b"spares", "types", b"types", "waiting_is_futile", b"waiting_is_futile", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__position: _TypeAlias = _typing.Literal["position"]  # noqa: Y015
     _WhichOneofArgType__position: _TypeAlias = _typing.Literal["_position", b"_position"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_is_futile: _TypeAlias = _typing.Literal["waiting_is_futile"]  # noqa: Y015
+    _WhichOneofArgType__waiting_is_futile: _TypeAlias = _typing.Literal["_waiting_is_futile", b"_waiting_is_futile"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__position) -> _WhichOneofReturnType__position | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_is_futile) -> _WhichOneofReturnType__waiting_is_futile | None: ...
 
 Global___TenantRefused: _TypeAlias = TenantRefused  # noqa: Y015
 

@@ -19,6 +19,7 @@ from shared_pathways_service.scheduling.book.changes import (
     LineChanged,
     PlaceWanted,
     PoolChanged,
+    PromiseBegan,
 )
 from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
@@ -57,10 +58,11 @@ class QueueNotices:
 
     @property
     def consumes(self) -> Mapping[type[Change], Consumer]:
-        """Changes of lines and pools, and tenants that must be sent their places."""
+        """Changes of lines, their heads, and pools, and tenants that must be sent their places."""
         return {
             LineChanged: self._changed,
             PoolChanged: self._changed,
+            PromiseBegan: self._stepped_aside,
             PlaceWanted: lambda change: self._newcomers.append(change.tenant),
         }
 
@@ -72,6 +74,8 @@ class QueueNotices:
                 self._speaker.queued(newcomer)
         self._newcomers.clear()
         outdated = self._outdated
+        if outdated and len(self._lines) > 1:
+            self._add_those_that_name_others()
         while outdated:
             pool = next(iter(outdated))
             del outdated[pool]
@@ -80,6 +84,22 @@ class QueueNotices:
 
     def _changed(self, change: LineChanged | PoolChanged) -> None:
         self._outdated[change.pool] = None
+
+    def _add_those_that_name_others(self) -> None:
+        """Adds lines whose tenants are behind one that wants slices of a type that changed."""
+        outdated = self._outdated
+        others = [pool for pool in self._lines if pool.waiting.entries and pool not in outdated]
+        heads = [(pool, pool.first_open()) for pool in others]
+        named = [
+            pool
+            for pool, head in heads
+            if head is not None and not outdated.keys().isdisjoint(head[-1].wants)
+        ]
+        outdated.update(dict.fromkeys(named))
+
+    def _stepped_aside(self, change: PromiseBegan) -> None:
+        # Others are at the heads of its lines now.
+        self._outdated.update(dict.fromkeys(change.tenant.wants))
 
     def _note_wait(self, tenant: Tenant) -> None:
         if not tenant.was_queued:

@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
+_FUTILE_HINT = "waiting alone does not help; `sps status` shows the state of each slice"
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
 #: Hints by outcome (`ProxyExited.outcome`), for proxies that ended before they ran.
 _UNSTARTED = {
@@ -69,6 +70,7 @@ def when_refused(request: SessionRequest, event: TenantRefused) -> SharedPathway
     wanted = dict(Counter(tenant.type_names))
     if kind == "slices_taken":
         waiting = _QUEUE_HINT if tenant.queue_timeout_s is None else "a longer queue_timeout helps"
+        waiting = _FUTILE_HINT if event.waiting_is_futile else waiting
         return SlicesTaken(
             _with_sentence(message, holdings(event.holders, wanted)),
             wanted=dict(event.wanted) or wanted,
@@ -102,7 +104,7 @@ def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
     report = exited.report
     if report.get("kind") not in _REFUSALS:
         return None
-    position = report.get("position")
+    position, is_futile = report.get("position"), report.get("waiting_is_futile")
     return TenantRefused(
         reason=exited.reason,
         refusal=str(report["kind"]),
@@ -113,6 +115,7 @@ def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
         position=position if isinstance(position, int) else None,
         types=tuple(map(str, report.get("types") or ())),
         spares=report.get("spares") or {},
+        waiting_is_futile=is_futile if isinstance(is_futile, bool) else None,
     )
 
 
@@ -244,7 +247,7 @@ def when_out_of_queue(request: SessionRequest, snapshot: Snapshot) -> SlicesTake
         wanted=Counter(request.tenant.type_names),
         holders=snapshot.holders,
         position=snapshot.position,
-        hint="a longer queue_timeout helps; `sps status` shows who holds what",
+        hint="a longer queue_timeout may help; `sps status` shows who holds what",
     )
 
 

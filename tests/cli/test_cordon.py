@@ -26,7 +26,7 @@ def test_a_slice_is_taken_out_its_holder_moved_and_it_is_given_back(
 
             assert sps_json("cordon", free) == {"slice": free, "state": "cordoned", "tenant": None}
             code, err = sps_failing("run", "--slices=tpuv6e:2x2=1", "--", "true")
-            assert (code, "1 of 2 ready" in err) == (125, True), err
+            assert (code, "1 of 2 is cordoned" in err) == (125, True), err
             assert sps_json("cordon", held) == {"slice": held, "state": "cordoned", "tenant": name}
             stays = {"slice": held, "state": "draining", "tenant": name}
             assert sps_json("drain", held) == {**stays, "onto": None, "grace_s": None}

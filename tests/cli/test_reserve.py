@@ -24,7 +24,7 @@ def test_slices_are_kept_for_their_owner_alone() -> None:
         assert sps_json("reservations") == [made]
         code, err = sps_failing("run", f"--slices={KIND}=1", "--", "true")
         assert code == 125
-        assert "1 reserved for team vision until" in err
+        assert "1 is reserved for team vision until" in err
         assert f"reserved {made['id']}: 1 x {KIND} for team vision from" in sps("status").stdout
         assert f"reserved {made['id']}: 1 x" in sps("top", "--once").stdout
 

@@ -213,7 +213,7 @@ def test_while_the_service_starts_a_request_that_will_fit_waits() -> None:
     rm = Rm(2, ready=False, starting_grace_s=30.0)
     rm.ask("ada", 2)
     (queued,) = rm.heard("ada", m.NotifyQueued)
-    assert "0 of 2 ready" in queued.reason
+    assert "2 of 2 are not ready" in queued.reason
     rm.ask("bob", 1)
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN, "ada will have both"
     rm.join("slice-0")
@@ -231,7 +231,7 @@ def test_when_the_service_has_not_started_in_time_the_request_is_refused() -> No
     assert not rm.heard("ada", m.RefuseTenant)
     rm.after(2.0)
     assert rm.refusal("ada").kind is m.RefusalKind.SLICES_TAKEN
-    assert "1 of 2 ready" in rm.refusal("ada").message
+    assert "1 of 2 is not ready" in rm.refusal("ada").message
     assert rm.on("bob") == ["slice-0"], "whoever waited behind it is placed"
 
 

@@ -347,3 +347,89 @@ def test_slices_that_others_wait_for_too_are_not_counted_below_none() -> None:
     for index in range(2):
         rm.join(name(OTHER, index), kind=OTHER)
     assert len(rm.placed("eve")) == 2
+
+
+# ---- the words
+
+
+def reasons(rm: Rm) -> dict[str, str]:
+    return {entry.tenant: entry.reason for entry in rm.core.status(rm.now).queue}
+
+
+def two_types(**config: Any) -> Rm:
+    """A service where ada waits for both types, and leaves one free slice too few for eve."""
+    rm = Rm({SMALL: 2, OTHER: 2}, **config)
+    rm.ask("max", (OTHER, OTHER))
+    rm.ask("ada", (SMALL, SMALL, OTHER, OTHER), queue=math.inf)
+    rm.ask("eve", 1, queue=60.0)
+    return rm
+
+
+def test_a_tenant_behind_another_reads_who_that_is_and_what_it_waits_for() -> None:
+    rm = two_types()
+    behind = "2 tpuv6e:2x2 slices are free (1 wanted), behind ada@laptop, which waits for "
+    assert reasons(rm)["eve"] == f"{behind}2 x tpuv5e:2x2"
+    assert reasons(rm)["ada"] == (
+        "2 tpuv6e:2x2 slices are free (2 wanted); no tpuv5e:2x2 slice is free (2 wanted)"
+    )
+    rm.after(60.0)
+    refused = rm.refusal("eve")
+    assert refused.message == f"{behind}2 x tpuv5e:2x2; at position 2 after 60 s"
+    assert not refused.waiting_is_futile
+
+
+def test_a_tenant_is_told_when_the_one_before_it_waits_for_another_type() -> None:
+    rm = two_types()
+    rm.ask("bob", 2, queue=math.inf)
+    rm.after(5.0)
+    assert rm.heard("eve", m.NotifyQueued)[-1].reason.endswith("waits for 2 x tpuv5e:2x2")
+    rm.said.clear()
+    rm.end_worker("slice-0")
+    rm.after(5.0)
+    assert rm.heard("bob", m.NotifyQueued)[-1].reason == (
+        "1 tpuv6e:2x2 slice is free (2 wanted; 1 of 2 is not ready); "
+        "1 more slice of tpuv6e:2x2 has to become ready"
+    )
+    told = rm.heard("eve", m.NotifyQueued)[-1].reason
+    assert told == (
+        "1 tpuv6e:2x2 slice is free (1 wanted; 1 of 2 is not ready), behind ada@laptop, which "
+        "waits for 2 x tpuv6e:2x2 and 2 x tpuv5e:2x2"
+    )
+    rm.said.clear()
+    rm.release("max")  # that changes the other type only
+    rm.after(5.0)
+    told = rm.heard("eve", m.NotifyQueued)[-1].reason
+    assert told.endswith("behind ada@laptop, which waits for 2 x tpuv6e:2x2")
+
+
+def test_a_cordoned_slice_that_a_tenant_needs_is_named_with_what_to_do() -> None:
+    rm = Rm(2, starting_grace_s=0.0)
+    rm.cordon("slice-0")
+    rm.ask("ada", 2, queue=math.inf)
+    rm.ask("bob", 1)
+    uncordon = "1 more slice of tpuv6e:2x2 has to be uncordoned (`sps uncordon`)"
+    assert reasons(rm)["ada"] == (
+        f"1 tpuv6e:2x2 slice is free (2 wanted; 1 of 2 is cordoned); {uncordon}"
+    )
+    refused = rm.refusal("bob")
+    assert refused.message == (
+        "1 tpuv6e:2x2 slice is free (1 wanted; 1 of 2 is cordoned), behind ada@laptop, which "
+        "waits for 2 x tpuv6e:2x2"
+    )
+    assert not refused.waiting_is_futile
+    rm.ask("eve", 2)
+    assert rm.refusal("eve").waiting_is_futile
+    assert uncordon in rm.refusal("eve").message
+    rm.uncordon("slice-0")
+    assert len(rm.on("ada")) == 2
+
+
+def test_waiting_for_reservations_that_outlast_the_own_lifetime_does_not_help() -> None:
+    rm = Rm(2, starting_grace_s=0.0)
+    rm.reserve(2, user="zoe", ends_in=100.0)
+    rm.ask("ada", 1, lifetime=50.0)
+    rm.ask("bob", 1, lifetime=150.0)
+    assert rm.refusal("ada").waiting_is_futile
+    assert "max_lifetime" in rm.refusal("ada").message
+    assert not rm.refusal("bob").waiting_is_futile
+    assert rm.refusal("bob").free == {"tpuv6e:2x2": 0}, "both are reserved"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,23 @@ from shared_pathways_service.errors import (
     SlicesTaken,
     TunnelError,
 )
+from shared_pathways_service.events import session as ev
+from shared_pathways_service.events.tenants import TenantRefused
 from shared_pathways_service.session import messages as m
+from shared_pathways_service.session.failures import refusal_in, when_refused
 from shared_pathways_service.session.state_machine import (
     SETTLE_S,
 )
-from tests.session.driver import RISING, TYPE, Driver, ends_clean, to_probe, to_serve, to_start
+from tests.session.driver import (
+    RISING,
+    TYPE,
+    Driver,
+    asking,
+    ends_clean,
+    to_probe,
+    to_serve,
+    to_start,
+)
 
 
 @pytest.mark.parametrize("outcome", ["image", "config", "forbidden", "link"])
@@ -126,6 +140,28 @@ def test_the_report_of_an_ended_proxy_may_hold_a_refusal() -> None:
     assert error.holders == ("ada@laptop: 2 x tpuv6e:2x2",)
     assert error.message == ("No tpuv6e:2x2 slice is free (2 wanted). ada@laptop holds 2.")
     ends_clean(driver, m.Phase.FAILED)
+
+
+@pytest.mark.parametrize("queue_timeout_s", [None, 5.0])
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({}, "queue_timeout"),  # an older resource manager
+        ({"waiting_is_futile": False}, "queue_timeout"),
+        ({"waiting_is_futile": True}, "waiting alone does not help"),
+    ],
+)
+def test_waiting_is_a_hint_only_where_it_helps(
+    fields: dict[str, Any], hint: str, queue_timeout_s: float | None
+) -> None:
+    refusal = TenantRefused(refusal="slices_taken", message="no slice is free", **fields)
+    error = when_refused(asking(queue_timeout=queue_timeout_s), refusal)
+    assert isinstance(error, SlicesTaken)
+    assert hint in (error.hint or "")
+    assert ("queue_timeout" in (error.hint or "")) is (hint == "queue_timeout")
+    report = {"kind": "slices_taken", "reason": "no slice is free", **fields}
+    exited = ev.ProxyExited(reason="refused", report=report)
+    assert refusal_in(exited) == dataclasses.replace(refusal, reason="refused")
 
 
 @pytest.mark.parametrize("report", ["", "no json", "[]", '{"kind":"lost_program"}'])

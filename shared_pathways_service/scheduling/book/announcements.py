@@ -142,6 +142,7 @@ def refused(refusal: RefuseTenant) -> Make:
         position=refusal.position,
         types=refusal.types,
         spares=refusal.spares,
+        waiting_is_futile=refusal.waiting_is_futile,
     )
 
 

@@ -63,6 +63,7 @@ class Assignments(Journal):
         """Adds a new slice without workers."""
         found = Slice(id=slice_id, pool=pool, since=self.now, workers=[None] * pool.hosts)
         found.mark = self.marks.get(slice_id, SliceMark.NONE)
+        pool.marked += found.mark is not SliceMark.NONE
         self._count_withdrawn(pool, +found.is_withdrawn)
         self.slices[slice_id] = pool.slices[slice_id] = found
         return found
@@ -72,6 +73,7 @@ class Assignments(Journal):
         del self.slices[gone.id], (pool := gone.pool).slices[gone.id]
         # A slice that comes back by this name must not meet an outdated entry of itself.
         pool.free_heap = sorted(entry for entry in pool.free_heap if entry[1] is not gone)
+        pool.marked -= gone.mark is not SliceMark.NONE
         self._count_withdrawn(pool, -gone.is_withdrawn)
 
     def set_state(self, changed: Slice, state: SliceState, reason: str = "") -> None:
@@ -81,6 +83,8 @@ class Assignments(Journal):
         was_free = changed.free
         changed.pool.ready += (state is SliceState.READY) - (changed.state is SliceState.READY)
         changed.pool.barred += (state in BARRED) - (changed.state in BARRED)
+        draining = SliceState.DRAINING
+        changed.pool.draining += (state is draining) - (changed.state is draining)
         changed.state = state
         changed.since = self.now
         self._touch(changed.pool)
@@ -100,8 +104,10 @@ class Assignments(Journal):
 
     def set_mark(self, marked: Slice, mark: SliceMark) -> None:
         """Sets an operator's mark on a slice."""
-        was_withdrawn = marked.is_withdrawn
+        was_withdrawn, was_marked = marked.is_withdrawn, marked.mark is not SliceMark.NONE
         marked.mark = mark
+        marked.pool.marked += (mark is not SliceMark.NONE) - was_marked
+        self._touch(marked.pool)
         self._count_withdrawn(marked.pool, marked.is_withdrawn - was_withdrawn)
         if mark is SliceMark.NONE:
             self.marks.pop(marked.id, None)

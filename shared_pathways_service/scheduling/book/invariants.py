@@ -65,6 +65,8 @@ def _check_pool(ledger: Ledger, pool: Pool) -> None:
         (t.name, -1) for t in tenants if t.has_promise and pool in t.wants
     }
     assert pool.barred == sum(s.state in _IN - {SliceState.READY} for s in slices)
+    assert pool.draining == sum(s.state is SliceState.DRAINING for s in slices)
+    assert pool.marked == sum(s.mark is not SliceMark.NONE for s in slices)
     assert pool.withdrawn == sum(s.is_withdrawn for s in slices)
     assert _members(pool.repairs.entries) == {key for key, lost in unplaced.items() if lost}
     assert _members(pool.fills.entries) == {key for key, lost in unplaced.items() if not lost}

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["PoolText"]
+__all__ = ["PoolText", "free_slices"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class PoolText:
-    """The description of a pool.
+    """The description of a pool, and sentences that were made of it for several tenants.
 
     Attributes:
-      free: How many of its slices are free.
+      name: The instance type.
       details: More, to follow the number that a tenant wants; empty or begins with ``;``.
       holders: The holders of its slices.
+      short: The reasons of tenants for which too few slices are free, by how many are free, how
+        many they want, and with how many they would start.
+      before: The first in line as last described: its state, and the words.
     """
 
-    free: str
+    name: str
     details: str
     holders: tuple[str, ...]
+    short: dict[tuple[int, int, int], str] = dataclasses.field(default_factory=dict)
+    before: tuple[object, str] = (None, "")
 
-    def reason(self, wanted: int) -> str:
-        """Returns why a tenant that wants so many slices waits."""
-        return f"{self.free} ({wanted} wanted{self.details})"
+    def reason(self, free: int, wanted: int) -> str:
+        """Returns how many slices are free for a tenant, how many it wants, and the details."""
+        return f"{free_slices(free, self.name)} ({wanted} wanted{self.details})"
+
+
+def free_slices(count: int, name: str) -> str:
+    """Returns in words how many slices are free."""
+    if count == 0:
+        return f"no {name} slice is free"
+    return f"1 {name} slice is free" if count == 1 else f"{count} {name} slices are free"

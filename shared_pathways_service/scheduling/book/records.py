@@ -274,6 +274,8 @@ class Pool:
       waiting: Tenants whose gang wants slices of this type.
       planned: Those of them that have a promise.
       barred: Slices that are cordoned or draining.
+      draining: Slices that are draining.
+      marked: Slices with an operator's mark, held or not, in whatever state.
       withdrawn: Slices without a holder that are, or will be once their workers return, cordoned.
       drains: Draining slices whose holder has no slice to move to.
       reserved: The reservations of this type; None: none.
@@ -295,6 +297,8 @@ class Pool:
     waiting: Line[Tenant] = dataclasses.field(default_factory=Line)
     planned: Line[Tenant] = dataclasses.field(default_factory=Line)
     barred: int = 0
+    draining: int = 0
+    marked: int = 0
     withdrawn: int = 0
     drains: dict[Slice, None] = dataclasses.field(default_factory=dict)
     holders: dict[Tenant, int] = dataclasses.field(default_factory=dict)
@@ -343,6 +347,14 @@ class Pool:
         """
         kept = self.spares - self.withdrawn
         return kept if kept > 0 else 0  # noqa: FURB136 - called at every event, as `grantable` is
+
+    @property
+    def in_service(self) -> int:
+        """The slices that a request may have once no other tenant holds or awaits any.
+
+        So many as long as no slice becomes ready or is lost, and none is cordoned or uncordoned.
+        """
+        return max(0, self.ready - max(0, self.spares - self.marked))
 
     @property
     def usable(self) -> int:

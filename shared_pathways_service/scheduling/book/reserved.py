@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from shared_pathways_service.api.tenant_requests import TenantRequest
@@ -77,6 +77,12 @@ class Reserved(Protocol[T_contra]):
 
     def barred_until(self, tenant: T_contra, wanted: int) -> float:
         """Returns the time before which a tenant cannot have `wanted` slices; -inf: it can now."""
+
+    def moments(self, tenant: T_contra) -> Iterable[float]:
+        """Returns now, and when others' reservations end within a tenant's stated lifetime."""
+
+    def room_of(self, in_service: int, tenant: T_contra, when: float) -> int:
+        """Returns how many of the slices in service a tenant may have if no other holds any."""
 
     def short_until(self, tenant: T_contra) -> float:
         """Returns until when a running tenant cannot have one more; -inf: it can now."""

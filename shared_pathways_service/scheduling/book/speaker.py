@@ -243,6 +243,7 @@ class Speaker:
         position: int | None = None,
         holders: Sequence[str] = (),
         spares: Mapping[str, int],
+        waiting_is_futile: bool | None = None,
     ) -> None:
         """Refuses a tenant that the ledger knew, with its request and the slices that exist."""
         self._ledger.decide_tenant(tenant, DecisionKind.REFUSED, message, ends=not tenant.running)
@@ -253,10 +254,11 @@ class Speaker:
                 kind=kind,
                 message=message,
                 wanted={pool.name: count for pool, count in tenant.wants.items()},
-                free={pool.name: pool.grantable for pool in tenant.wants},
+                free={pool.name: pool.room_for(tenant) for pool in tenant.wants},
                 holders=tuple(holders),
                 position=position,
                 spares=spares,
+                waiting_is_futile=waiting_is_futile,
             ),
             connected=tenant.connected,
         )

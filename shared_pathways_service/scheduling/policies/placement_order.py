@@ -19,7 +19,6 @@ takes slices from. So gangs that share no type never wait for each other.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from shared_pathways_service.scheduling.book.actions import (
@@ -36,15 +35,18 @@ from shared_pathways_service.scheduling.book.changes import (
     SlicesFreed,
 )
 from shared_pathways_service.scheduling.book.lines import Entry
+from shared_pathways_service.scheduling.book.precedence import (
+    PASSED,
+    grantable_to,
+    room_past_fills,
+)
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.policies.policy import Policy, overrides
 
-__all__ = ["Placement", "grantable_to", "startable"]
+__all__ = ["Placement", "startable"]
 
 #: The number of tenants with a promise that are considered when slices become free on their own.
 _PROMISED = 8
-#: The most tenants with elastic slices delayed by a reservation that one tenant may pass.
-_PASSED = 32
 
 
 class Placement:
@@ -142,22 +144,6 @@ def startable(tenant: Tenant) -> dict[Pool, int] | None:
     return granted if total >= tenant.gang else None
 
 
-def grantable_to(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices of a pool a waiting tenant could have after those before it.
-
-    Slices promised to it do not count.
-    """
-    # A line that has not been served yet may still have free slices for the tenants before it.
-    if pool.repairs.entries or pool.drains:
-        return 0
-    first, fills = pool.first_open(), pool.fills.entries
-    if first is not None and first[-1] is not tenant and first[:2] < tenant.rank:
-        return 0
-    if fills and fills[0][:2] < tenant.rank:
-        return _room_past_fills(tenant, pool)
-    return pool.room_for(tenant)
-
-
 def _next_fill(pool: Pool) -> Entry[Tenant] | None:
     """Returns the first elastic slice that may be placed now; None: there is none."""
     if not pool.fills.entries:
@@ -166,17 +152,5 @@ def _next_fill(pool: Pool) -> Entry[Tenant] | None:
     if pool.room_for(fill[-1]):
         return fill
     first_of_each = {entry[-1]: entry for entry in reversed(pool.fills.entries)}
-    behind = sorted(first_of_each.values())[1 : 1 + _PASSED]
-    return next((entry for entry in behind if _room_past_fills(entry[-1], pool)), None)
-
-
-def _room_past_fills(tenant: Tenant, pool: Pool) -> int:
-    """Returns how many free slices a tenant may have by passing elastic slices before it."""
-    reserved = pool.reserved
-    if reserved is None:
-        return 0
-    fills = itertools.takewhile(lambda entry: entry[:2] < tenant.rank, pool.fills.entries)
-    before = dict.fromkeys(entry[-1] for entry in fills)
-    if len(before) > _PASSED:
-        return 0
-    return min(reserved.room_beside(tenant, running) for running in before)
+    behind = sorted(first_of_each.values())[1 : 1 + PASSED]
+    return next((entry for entry in behind if room_past_fills(entry[-1], pool)), None)

@@ -24,6 +24,7 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import RefusalKind
+from shared_pathways_service.scheduling.book.needs import needs_of
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.speaker import Speaker
 from shared_pathways_service.scheduling.book.wait_reasons import holders_of, position_of
@@ -134,7 +135,7 @@ class Refuse:
         timeout_s = tenant.request.queue_timeout_s
         position = None if timeout_s is None else position_of(tenant)
         message = speaker.reason(tenant)
-        spares = spares_in_the_way(tenant)
+        spares, needs = spares_in_the_way(tenant), needs_of(tenant)
         if not could_fit(tenant.wants, tenant.gang):
             spares = spares_out_of_reach(tenant.wants, tenant.gang)
             kind, position, message = RefusalKind.TOO_MANY, None, too_many(tenant.wants)
@@ -147,6 +148,7 @@ class Refuse:
             position=position,
             holders=holders_of(tenant.wants),
             spares=spares,
+            waiting_is_futile=needs is not None,
         )
         if not tenant.connected:
             ledger.remember_end(tenant, kind, message)

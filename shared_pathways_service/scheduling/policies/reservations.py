@@ -28,10 +28,10 @@ from shared_pathways_service.scheduling.book.decisions import Decision
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.messages import ReservationCancelled, ReservationMade
 from shared_pathways_service.scheduling.book.persisted import Restored
+from shared_pathways_service.scheduling.book.precedence import grantable_to
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation, moment
 from shared_pathways_service.scheduling.book.speaker import Speaker
-from shared_pathways_service.scheduling.policies.placement_order import grantable_to
 from shared_pathways_service.scheduling.policies.policy import Policy
 from shared_pathways_service.scheduling.policies.reserved_slices import (
     ReservedSlices,

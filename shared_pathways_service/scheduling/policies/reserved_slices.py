@@ -108,6 +108,28 @@ class ReservedSlices:
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         return max(0, self._pool.usable - most_reserved(others, self._clock(), ends_at))
 
+    def moments(self, tenant: Tenant) -> Iterator[float]:
+        """Yields now, and when others' reservations end within a tenant's stated lifetime."""
+        yield self._clock()
+        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
+        yield from (one.ends for one in self._others(tenant).values() if one.ends < ends_at)
+
+    def room_of(self, in_service: int, tenant: Tenant, when: float) -> int:
+        """Returns how many of the slices in service a tenant may have if no other holds any.
+
+        Args:
+          in_service: How many are in service at that time, as `Pool.in_service`.
+          tenant: The tenant.
+          when: The time.
+        """
+        ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
+        others = self._others(tenant).values()
+        room = in_service - sum(one.count for one in others if one.holds_at(when))
+        for start in {one.starts for one in others if when < one.starts < ends_at}:
+            due = sum(one.count for one in others if one.holds_at(start))
+            room = min(room, self._pool.usable - due)
+        return max(0, room)
+
     def barred_until(self, tenant: Tenant, wanted: int) -> float:
         """Returns the time before which a tenant cannot have `wanted` slices; -inf: it can now."""
         if wanted <= self.most_for(tenant):
@@ -135,12 +157,12 @@ class ReservedSlices:
         """Describes present and coming reservations for waiting tenants; empty: none."""
         shortages = self._shortages()
         kept = [
-            f"; {shortages[one.name]} reserved for {one.owner} until {moment(one.ends)}"
+            f"; {_are(shortages[one.name])} reserved for {one.owner} until {moment(one.ends)}"
             for one in self._now()
             if shortages[one.name]
         ]
         to_come = [
-            f"; {one.count} reserved {one.said}"
+            f"; {_are(one.count)} reserved {one.said}"
             for one in sorted(self.entries, key=lambda one: one.starts)
             if one.name not in self.in_force
         ]
@@ -206,6 +228,10 @@ class ReservedSlices:
             self._held_at[when] = held
         promised = (entry[-1].promised.get(pool, ()) for entry in pool.planned.entries)
         return held + sum(map(len, promised))
+
+
+def _are(count: int) -> str:
+    return f"{count} is" if count == 1 else f"{count} are"
 
 
 def _holds_on(tenant: Tenant, when: float) -> bool:

@@ -267,6 +267,9 @@ class ResourceManagerLink:
             position=refused.position if refused.HasField("position") else None,
             types=list(refused.types),
             spares=dict(refused.spares),
+            waiting_is_futile=refused.waiting_is_futile
+            if refused.HasField("waiting_is_futile")
+            else None,
         )
 
 

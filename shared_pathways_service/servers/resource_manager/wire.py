@@ -243,6 +243,7 @@ def _refused(instruction: messages.RefuseTenant, version: int) -> pb.TenantRefus
         position=instruction.position,
         types=instruction.types,
         spares=instruction.spares,
+        waiting_is_futile=instruction.waiting_is_futile,
     )
 
 

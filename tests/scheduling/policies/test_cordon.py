@@ -122,7 +122,7 @@ def test_a_held_cordoned_slice_is_a_spare_only_after_its_release() -> None:
     rm.ask("bob", 2, queue=math.inf)
     assert rm.on("bob") == []
     assert rm.heard("bob", m.NotifyQueued)[-1].reason == (
-        "1 tpuv6e:2x2 slice is free (2 wanted; 1 more is reserved as a spare; 2 of 3 ready)"
+        "1 tpuv6e:2x2 slice is free (2 wanted; 1 more is reserved as a spare; 1 of 3 is cordoned)"
     )
     rm.release("ada")
     assert rm.on("bob") == ["slice-1", "slice-2"]

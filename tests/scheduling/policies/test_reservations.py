@@ -39,7 +39,7 @@ def test_slices_are_reserved_for_the_owner_from_the_start() -> None:
     rm.ask("bob", 1)
     assert rm.on("eve") == ["slice-0"]
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
-    assert "2 reserved for user ada until " in rm.refusal("bob").message
+    assert "2 are reserved for user ada until " in rm.refusal("bob").message
     rm.ask("ada", 2)
     assert len(rm.on("ada")) == 2
     (told,) = rm.core.status(rm.now).reservations
@@ -80,7 +80,7 @@ def test_before_the_start_others_get_slices_if_enough_remain() -> None:
     rm.ask("bob", 1)
     assert rm.on("eve") == ["slice-0"]
     assert rm.refusal("bob").kind is m.RefusalKind.SLICES_TAKEN
-    assert "2 reserved for user ada from " in rm.refusal("bob").message
+    assert "2 are reserved for user ada from " in rm.refusal("bob").message
 
 
 def test_after_the_end_free_slices_are_for_all_and_holders_stay() -> None:
@@ -242,5 +242,5 @@ def test_history_and_explanation_show_a_reservation() -> None:
     assert told is not None
     said = "\n".join(told.sentences)
     assert "0 free" not in said
-    assert "1 reserved for team vision until 2001-09-09T02:46:40Z" in said
+    assert "1 is reserved for team vision until 2001-09-09T02:46:40Z" in said
     assert "1 x tpuv6e:2x2 are reserved for team vision from " in said

@@ -37,7 +37,7 @@ def test_it_is_kept_for_its_owner_and_shown(make_service: MakeService) -> None:
     assert list(service.status().reservations) == [made]
     refused = _refused(service, "eve")
     assert refused.kind == pb.TenantRefused.SLICES_TAKEN
-    assert "1 reserved for user ada until " in refused.message
+    assert "1 is reserved for user ada until " in refused.message
     service.tenant("bob", queue_timeout_s=600).expect("queued")
     service.tenant("ada").expect("running")
     assert service.status().reservations[0].held == 1

@@ -202,6 +202,8 @@ class RefuseTenant:
       incarnation: The incarnation of the proxy to notify.
       spares: Withheld spares with which the request would have been granted, by instance type;
         empty if spares would not suffice.
+      waiting_is_futile: Whether the ends of all others would not help; the message says what would.
+        None: not known.
     """
 
     tenant: str
@@ -214,6 +216,7 @@ class RefuseTenant:
     position: int | None = None
     types: tuple[str, ...] = ()
     spares: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    waiting_is_futile: bool | None = None
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

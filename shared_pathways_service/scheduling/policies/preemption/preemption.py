@@ -22,8 +22,9 @@ from shared_pathways_service.scheduling.book.config import RmConfig
 from shared_pathways_service.scheduling.book.deadlines import Deadlines
 from shared_pathways_service.scheduling.book.ledger import Ledger
 from shared_pathways_service.scheduling.book.persisted import PersistedGrant
+from shared_pathways_service.scheduling.book.precedence import grantable_to
 from shared_pathways_service.scheduling.book.records import NOTICE_DELIVERY_S, Notice, Pool, Tenant
-from shared_pathways_service.scheduling.policies.placement_order import grantable_to, startable
+from shared_pathways_service.scheduling.policies.placement_order import startable
 from shared_pathways_service.scheduling.policies.policy import Policy
 from shared_pathways_service.scheduling.policies.preemption.plans import (
     Plan,

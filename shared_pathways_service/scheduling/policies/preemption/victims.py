@@ -6,8 +6,8 @@ import bisect
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
+from shared_pathways_service.scheduling.book.precedence import grantable_to
 from shared_pathways_service.scheduling.book.records import BARRED, Pool, Tenant
-from shared_pathways_service.scheduling.policies.placement_order import grantable_to
 
 __all__ = ["Victims", "attainable", "choose_victims", "yield_of"]
 
