@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from harness.deadlines import wait_until
-from harness.patience import patience
 from harness.testbed.clients import nothing_left
 from harness.testbed.kills import agent_logs, events_told_by
 from harness.testbed.link_clients import link_client
@@ -65,7 +65,6 @@ def test_every_packet_is_dropped(service: DeployedService) -> None:
         pytest.skip(reason)
     namespace = service.namespace
     with (
-        patience(1),  # (see the next test)
         network_namespace() as network,
         open_way(namespace, network.listener) as way,
         link_client(namespace, way, prefix=network.prefix) as client,
@@ -84,8 +83,7 @@ def test_every_packet_is_dropped(service: DeployedService) -> None:
 @pytest.mark.timeout(600)
 def test_a_silent_way_is_given_up_and_dialled_again(service: DeployedService) -> None:
     namespace = service.namespace
-    # (The wait for an answer to a ping is 10 s then, also on a busy machine.)
-    with patience(1), open_way(namespace) as way, link_client(namespace, way) as client:
+    with open_way(namespace) as way, link_client(namespace, way) as client:
         before = client.step()
         way.swallow()
         client.ask_for_step()
@@ -94,7 +92,8 @@ def test_a_silent_way_is_given_up_and_dialled_again(service: DeployedService) ->
         client.stepped()
         after = client.stop()
         assert survived(before, after).losses == 1
-        assert after.links[0].reason == "no sign of life for 20 s"
+        # (20 s on a usual machine.)
+        assert re.fullmatch(r"no sign of life for \d+ s", after.links[0].reason or "")
     nothing_left(namespace)
 
 
