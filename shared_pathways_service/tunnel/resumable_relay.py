@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from shared_pathways_service.errors import TunnelError
 from shared_pathways_service.events import Event
 from shared_pathways_service.events.session import LinkDialFailed, LinkLost, LinkResumed
+from shared_pathways_service.runtime.machine_clock import machine_time
 from shared_pathways_service.tunnel.counters import LinkCounters, TunnelCounters
 from shared_pathways_service.tunnel.link.carriers import CarrierOwner
 from shared_pathways_service.tunnel.link.near_end import LinkState, NearEnd, NearOptions
@@ -129,12 +129,12 @@ class ResumableRelay:
     def link_changed(self, state: LinkState, reason: str) -> None:
         """Reports a change."""
         if state is LinkState.LOST:
-            self._lost_at, self._attempts = time.time(), 0
+            self._lost_at, self._attempts = machine_time(), 0
             self._on_event(LinkLost(reason=reason))
         elif state is LinkState.OVER:
             self._over(reason)
         elif self._lost_at is not None:
-            took = time.time() - self._lost_at
+            took = machine_time() - self._lost_at
             self._lost_at = None
             self._on_event(LinkResumed(duration_s=took, attempts=self._attempts + 1))
 

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import enum
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol as Interface
 
@@ -20,6 +19,7 @@ from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.factor import Timeout
 from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.backoff import Backoff
+from shared_pathways_service.runtime.machine_clock import machine_time
 from shared_pathways_service.tunnel.link.carriers import CarrierOwner
 from shared_pathways_service.tunnel.link.early_answers import EarlyAnswers, EarlyBuffers
 from shared_pathways_service.tunnel.link.http2_pings import PREFACE
@@ -278,7 +278,7 @@ class NearEnd:
 
     def _lose(self, reason: str) -> None:
         self.losses += 1
-        self._lost_at = time.time()
+        self._lost_at = machine_time()
         self._is_up.clear()
         self._set_state(LinkState.LOST, reason)
 
@@ -290,7 +290,7 @@ class NearEnd:
         elif not self._end.carriers:
             self._attempt += 1
             self._owner.dial_failed(self._attempt, reason)
-            if self._lost_at is not None and time.time() - self._lost_at > self._options.keep_s:
+            if self._lost_at is not None and machine_time() - self._lost_at > self._options.keep_s:
                 self._on_over(f"no connection for {self._options.keep_s:g} s; the last: {reason}")
 
     def _on_awake(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import random
 import socket
+import time
 
 import pytest
 
@@ -133,6 +134,30 @@ def test_a_session_ends_that_has_no_carrier_for_too_long() -> None:
             reason = await rig.state(LinkState.OVER)
             assert reason == "no connection for 0.1 s; the last: the network is unreachable"
             assert await reader.read() == b""
+            writer.close()
+
+    run(test)
+
+
+def test_a_clock_that_is_set_forward_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with a_rig(echo) as rig:
+            reader, writer = await rig.connect()
+            writer.write(b"x")
+            await reader.readexactly(1)
+            await rig.both_carriers()
+            rig.way.is_open.clear()
+            rig.way.cut()
+            await rig.state(LinkState.LOST)
+            an_hour_later = time.time() + 3600
+            monkeypatch.setattr(time, "time", lambda: an_hour_later)
+            seen = len(rig.heard.failed_dials)
+            while len(rig.heard.failed_dials) < seen + 2:
+                await asyncio.sleep(0.01)
+            rig.way.is_open.set()
+            await rig.state(LinkState.UP)
+            writer.write(b"y")
+            assert await reader.readexactly(1) == b"y"
             writer.close()
 
     run(test)

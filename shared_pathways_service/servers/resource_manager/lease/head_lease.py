@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import os
 import sys
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.kube.in_cluster import in_cluster_access
 from shared_pathways_service.kube.paths import item
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.machine_clock import machine_time
 from shared_pathways_service.servers.resource_manager.lease.lease_terms import LeaseTerms, Timing
 
 __all__ = ["HeadLease"]
@@ -26,12 +26,6 @@ __all__ = ["HeadLease"]
 _CONFLICT = 409
 #: The exit code of a head that has lost its Lease.
 _LOST = 1
-
-
-def _now() -> float:
-    """Returns seconds that also pass while this machine is suspended, where it has such a clock."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 class HeadLease:
@@ -58,7 +52,7 @@ class HeadLease:
 
         An ordinary end would write to the state file, and to streams, which the next head may have.
         """
-        if not self._terms.is_held(_now()):
+        if not self._terms.is_held(machine_time()):
             self._leave("it was not renewed in time")
 
     async def hold_until(self, stop: asyncio.Future[int], stack: contextlib.AsyncExitStack) -> None:
@@ -79,7 +73,7 @@ class HeadLease:
         while True:
             try:
                 lease = await self._read()
-                if self._terms.may_take(lease, _now()) and await self._write(lease):
+                if self._terms.may_take(lease, machine_time()) and await self._write(lease):
                     glog("I", f"Holds the Lease as {self._terms.identity}")
                     return
                 why = f"{self._terms.holder(lease)} holds it"
@@ -110,7 +104,7 @@ class HeadLease:
     async def close(self) -> None:
         """Releases the Lease if it is still held, so that the next head need not wait."""
         with contextlib.suppress(SharedPathwaysError):
-            if self._terms.is_held(_now()):
+            if self._terms.is_held(machine_time()):
                 await self._release()
         await self._api.close()
 
@@ -133,7 +127,7 @@ class HeadLease:
 
     async def _write(self, lease: Mapping[str, Any]) -> bool:
         """Writes this head into a Lease; returns False if it has changed since it was read."""
-        asked_at = _now()
+        asked_at = machine_time()
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         written = await self._put(self._terms.taken(lease, stamp))
         if written is None:
