@@ -42,8 +42,22 @@ _told: set[str] = set()
 def config_file() -> Path:
     """Returns the default configuration file, which need not exist."""
     directory = _in_home(platformdirs.user_config_path)
-    # (Not a file in a directory that others could have created.)
-    return Path(os.devnull) if directory is None else directory / "config.toml"
+    # (Not a file in a directory that others could have created; nor in another user's home, which
+    # `sudo` may leave in the environment.)
+    if directory is None or not _may_enter(directory):
+        return Path(os.devnull)
+    return directory / "config.toml"
+
+
+def _may_enter(directory: Path) -> bool:
+    """Whether this user may look into a directory, or could if it existed."""
+    try:
+        directory.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return os.access(directory, os.X_OK)
 
 
 def default_home_directory(name: str, variable: str) -> Path:

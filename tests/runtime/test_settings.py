@@ -288,6 +288,21 @@ def test_a_home_that_cannot_be_written_is_not_used(
     assert said.startswith(f"{tmp_path}/.local/state/shared-pathways-service cannot be written: ")
 
 
+def test_a_configuration_in_a_home_that_this_user_may_not_enter_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    directory = user_directories.config_file().parent
+    directory.mkdir(parents=True)
+    (directory / "config.toml").write_text("[profiles.default]\ntoken_file = 1\n")
+    with pytest.raises(InvalidRequestError):
+        Settings.load(environ={})
+    # (Root may enter all of them.)
+    monkeypatch.setattr("os.access", lambda path, _mode: Path(path) != directory)
+    assert Settings.load(environ={}).config == Path("/dev/null")
+
+
 def _unknown(number: int) -> object:
     raise KeyError(number)
 
