@@ -11,6 +11,7 @@ from typing import Any
 from shared_pathways_service.errors import AccessDenied, SharedPathwaysError
 from shared_pathways_service.kube.handed_over import Login
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.factor import Timeout
 
 __all__ = ["LoginAnswers"]
 
@@ -21,13 +22,18 @@ class LoginAnswers:
     Args:
       read: Returns the present login; raises `SharedPathwaysError`.
       send: Sends a message to the agent.
+      end: How long `close` waits for an answer in progress.
     """
 
     def __init__(
-        self, read: Callable[[], Login], send: Callable[[Mapping[str, Any]], None]
+        self,
+        read: Callable[[], Login],
+        send: Callable[[Mapping[str, Any]], None],
+        end: Timeout = timeouts.AGENT_EXIT,
     ) -> None:
         self._read = read
         self._send = send
+        self._end = end
         self._questions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         # (Started now: a process that ends cannot start threads, and has to delete its proxy.)
         self._thread = threading.Thread(target=self._run, name="sps-login", daemon=True)
@@ -40,7 +46,7 @@ class LoginAnswers:
     def close(self) -> None:
         """Ends the thread, unless it is in a hook that hangs."""
         self._questions.put(False)
-        self._thread.join(timeouts.AGENT_EXIT.s)
+        self._thread.join(self._end.s)
 
     def _run(self) -> None:
         while self._questions.get():
