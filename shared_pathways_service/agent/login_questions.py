@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,18 +87,15 @@ def with_access(
 ) -> Callable[[HomeChoice], Home]:
     """Returns a maker of homes that uses the access of a program for sessions at its server."""
     # Imported here because only agents with such access need it.
-    from shared_pathways_service.kube.cluster import ClusterAccess  # noqa: PLC0415
     from shared_pathways_service.kube.given_access import access_of  # noqa: PLC0415
 
-    access: list[ClusterAccess] = []
+    # (Once for all sessions: it has the source of their tokens.)
+    access = functools.cache(lambda: access_of(found, questions.ask))
 
     def make(choice: HomeChoice) -> Home:
         if choice.server_handed_over != found.server:
             return make_home(choice)
-        if not access:
-            access.append(access_of(found, questions.ask))
-        return make_home(
-            dataclasses.replace(choice, options={**choice.options, "access": access[0]})
-        )
+        options = {**choice.options, "access": access()}
+        return make_home(dataclasses.replace(choice, options=options))
 
     return make

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from typing import Any
-from urllib.parse import urlsplit
 
+from shared_pathways_service.api.validation import server_url
 from shared_pathways_service.errors import InvalidRequestError
 
 __all__ = ["check_api_client", "configuration_of", "is_client", "server_of_client"]
@@ -60,12 +60,8 @@ def server_of_client(value: object) -> str:
       InvalidRequestError: It is no client, or its host is not a URL of a server.
     """
     host = configuration_of(value).host
-    try:
-        url = urlsplit(host if isinstance(host, str) else "")
-        is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
+    url = server_url(host) if isinstance(host, str) else None
+    if url is None:
         raise InvalidRequestError("host of api_client", host, "https://HOST or https://HOST:PORT")
     if url.username is not None or url.query or url.fragment:
         raise InvalidRequestError(

@@ -11,6 +11,7 @@ import numbers
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -25,6 +26,7 @@ __all__ = [
     "check_seconds",
     "check_text",
     "fitting_text",
+    "server_url",
 ]
 
 #: Maximum length of a text in a message, in characters.
@@ -119,6 +121,16 @@ def check_text(field: str, value: str) -> str:
 def fitting_text(text: str) -> str:
     """Returns what `check_text` accepts of any text: cut, and with blanks for other characters."""
     return "".join(one if one.isprintable() else " " for one in text[:TEXT_LIMIT])
+
+
+def server_url(text: str) -> SplitResult | None:
+    """Returns the parts of the URL of an API server; None: it is none."""
+    try:
+        url = urlsplit(text)
+        is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return None
+    return url if is_valid else None
 
 
 def check_dns_label(

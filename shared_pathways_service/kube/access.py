@@ -10,6 +10,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import (
+    Kubeconfig,
     access_of_context,
     kubeconfig_paths,
     read_kubeconfig,
@@ -64,10 +65,7 @@ def settled(choice: ClusterChoice) -> ClusterChoice:
     except InvalidRequestError:
         return choice
     context = choice.context or config.current
-    server = ""
-    with contextlib.suppress(InvalidRequestError, KeyError):
-        server = server_of(config.clusters[config.contexts[context].text("cluster")])
-    files = tuple(map(str, paths))
+    files, server = tuple(map(str, paths)), _server_at(config, context)
     return dataclasses.replace(choice, context=context, kubeconfig=files, server=server)
 
 
@@ -79,9 +77,8 @@ def context_at(server: str) -> str:
     """
     config = read_kubeconfig(kubeconfig_paths())
     for context in dict.fromkeys((config.current, *config.contexts)):
-        with contextlib.suppress(InvalidRequestError, KeyError):
-            if server_of(config.clusters[config.contexts[context].text("cluster")]) == server:
-                return context
+        if _server_at(config, context) == server:
+            return context
     raise InvalidRequestError(
         "kubeconfig",
         "",
@@ -90,6 +87,13 @@ def context_at(server: str) -> str:
         "and the kubeconfig has no context of this cluster",
         hint=f"add a context of {server} to the kubeconfig",
     )
+
+
+def _server_at(config: Kubeconfig, context: str) -> str:
+    """Returns the URL of a context's API server; empty: it has none, or an invalid one."""
+    with contextlib.suppress(InvalidRequestError, KeyError):
+        return server_of(config.clusters[config.contexts[context].text("cluster")])
+    return ""
 
 
 def _named_here(choice: ClusterChoice) -> ClusterAccess:

@@ -6,7 +6,6 @@ requests, know no CIDRs or ports in ``NO_PROXY``, and send connections to this m
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import ipaddress
 import os
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.tokens import basic
 
 __all__ = ["LINK_VARIABLE", "NetworkProxy", "is_named_by", "proxy_of_environment"]
 
@@ -90,8 +90,7 @@ class NetworkProxy:
         given = dict(self.more_headers)
         if not self.user:
             return given
-        login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-        return {"Proxy-Authorization": f"Basic {login}", **given}
+        return {"Proxy-Authorization": basic(self.user, self.password), **given}
 
 
 def proxy_of_environment(

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
+from shared_pathways_service.api.validation import server_url
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess
 from shared_pathways_service.kube.http_proxies import NetworkProxy
@@ -172,12 +173,8 @@ def server_of(cluster: Entry) -> str:
     Raises:
       InvalidRequestError: It is not a URL of a server.
     """
-    try:
-        url = urlsplit(cluster.text("server"))
-        is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
+    url = server_url(cluster.text("server"))
+    if url is None:
         raise cluster.invalid("server", "https://HOST or https://HOST:PORT")
     place = url.netloc.rpartition("@")[2]
     return url._replace(netloc=place, path=url.path.rstrip("/"), query="", fragment="").geturl()

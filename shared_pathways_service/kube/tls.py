@@ -50,7 +50,11 @@ def client_tls(*, authority: str | bytes = "", verify: bool = True) -> ssl.SSLCo
         context = ssl.create_default_context(cadata=_authorities(_encoded(authority)))
     else:
         context = ssl.create_default_context()
-        _add_system_bundle(context)
+        known = ssl.get_default_verify_paths()
+        # (create_default_context has read what the variables of OpenSSL name.)
+        if not any(map(os.environ.get, (known.openssl_cafile_env, known.openssl_capath_env))):
+            _add_system_bundle(context, known)
+            _add_bundle_of_requests(context)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -129,12 +133,8 @@ def _add_bundle_of_requests(context: ssl.SSLContext) -> None:
         ) from error
 
 
-def _add_system_bundle(context: ssl.SSLContext) -> None:
+def _add_system_bundle(context: ssl.SSLContext, known: ssl.DefaultVerifyPaths) -> None:
     """Adds the system's authorities if OpenSSL's own places have none."""
-    known = ssl.get_default_verify_paths()
-    if os.environ.get(known.openssl_cafile_env) or os.environ.get(known.openssl_capath_env):
-        return
-    _add_bundle_of_requests(context)
     if known.cafile or (known.capath and os.listdir(known.capath)):  # noqa: PTH208
         return
     for bundle in filter(os.path.exists, _SYSTEM_BUNDLES):

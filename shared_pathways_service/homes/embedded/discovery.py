@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -16,6 +16,7 @@ from filelock import AsyncFileLock, Timeout
 
 from shared_pathways_service import constants
 from shared_pathways_service.errors import InvalidRequestError, ServiceNotReady
+from shared_pathways_service.homes.racing import first_of
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.patience.within import within
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as rm_grpc
@@ -41,8 +42,6 @@ __all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
 #: The slices of a service that was started without a request for particular ones.
 DEFAULT_SLICES: Mapping[str, int] = {"tpuv6e:2x2": 2}
 _SPARES = 1
-
-T = TypeVar("T")
 
 _LOOK_S = 0.05
 #: Status codes of a service that is ending: it refuses a join, or ends in the middle of it.
@@ -105,24 +104,19 @@ class ServiceLink:
         self.welcome = reply
         return reply
 
-    async def while_it_runs(self, work: Coroutine[Any, Any, T]) -> T:
-        """Returns what `work` returns, which is cancelled if the service ends; call `join` first.
+    async def while_it_runs(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does the work, which is cancelled if the service ends; call `join` first.
 
         Without it, a wait for the resource manager of a killed service goes on.
 
         Raises:
           ServiceNotReady: The service has ended.
         """
+        await first_of(work, self._raise_at_its_end())
+
+    async def _raise_at_its_end(self) -> None:
         assert self._join is not None, "call join first"
-        working, ended = asyncio.create_task(work), asyncio.create_task(self._join.code())
-        try:
-            await asyncio.wait({working, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-        finally:
-            for task in (working, ended):
-                task.cancel()
-            await asyncio.gather(working, ended, return_exceptions=True)
+        await self._join.code()
         raise ServiceNotReady(
             f"the embedded service at {self.state.address} has ended",
             hint="connect again, which starts a new one",
