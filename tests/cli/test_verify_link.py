@@ -40,6 +40,16 @@ def test_the_link_forwards_bytes_until_it_is_cut(monkeypatch: pytest.MonkeyPatch
         assert not thread.is_alive()
 
 
+def check_answer(client: socket.socket, expected: bytes, *, is_greeted: bool) -> None:
+    """Checks how the link answers, and that the greeting of the server follows."""
+    received = client.recv(4096)
+    assert received.startswith(expected)
+    while is_greeted and not received.endswith(b"hello"):
+        data = client.recv(4096)
+        assert data
+        received += data
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -57,12 +67,7 @@ def test_the_link_goes_through_the_proxy_of_the_environment(
         thread.start()
         set_proxy(monkeypatch, f"http://ada:p%40ss@127.0.0.1:{server.getsockname()[1]}")
         with through_link("api.invalid:443") as client:
-            received = client.recv(4096)
-            assert received.startswith(expected)
-            while b"hello" in answer and not received.endswith(b"hello"):
-                data = client.recv(4096)
-                assert data
-                received += data
+            check_answer(client, expected, is_greeted=b"hello" in answer)
         thread.join(DEADLINE_S)
     [head] = heads
     assert head.startswith(b"CONNECT api.invalid:443 HTTP/1.1\r\nHost: api.invalid:443\r\n")
@@ -80,12 +85,7 @@ def test_the_link_goes_through_a_socks_proxy(
         thread.start()
         set_proxy(monkeypatch, f"socks5h://127.0.0.1:{server.getsockname()[1]}")
         with through_link("api.invalid:443") as client:
-            received = client.recv(4096)
-            assert received.startswith(expected)
-            while status == 0 and not received.endswith(b"hello"):
-                data = client.recv(4096)
-                assert data
-                received += data
+            check_answer(client, expected, is_greeted=status == 0)
         thread.join(DEADLINE_S)
     assert requests == [b"\x05\x01\x00", b"\x05\x01\x00\x03\x0bapi.invalid\x01\xbb"]
 

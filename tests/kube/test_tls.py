@@ -191,14 +191,22 @@ def test_the_systems_authorities(
     assert not accepts(client_tls(authority=Authority("other").certificate), server)
 
 
+@pytest.fixture
+def bundles(own_directories: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for bundles; no variable of OpenSSL names any."""
+    own_directories.mkdir(exist_ok=True)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return own_directories
+
+
 def test_a_python_whose_openssl_knows_no_authorities(
-    own_directories: Path,
+    bundles: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: tuple[str, str],
     authority: Authority,
 ) -> None:
-    own_directories.mkdir(exist_ok=True)
-    bundle, empty = own_directories / "bundle.pem", own_directories / "empty"
+    bundle, empty = bundles / "bundle.pem", bundles / "empty"
     bundle.write_text(authority.certificate)
     empty.mkdir()
     places = SimpleNamespace(
@@ -209,23 +217,18 @@ def test_a_python_whose_openssl_knows_no_authorities(
     )
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: places)
     monkeypatch.setattr(tls, "_SYSTEM_BUNDLES", ("/no/such/bundle", str(bundle)))
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        monkeypatch.delenv(name, raising=False)
     assert accepts(client_tls(), server)
-    monkeypatch.setenv("SSL_CERT_FILE", str(own_directories / "missing"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundles / "missing"))
     assert not accepts(client_tls(), server)
 
 
 def test_the_variable_of_requests(
-    own_directories: Path,
+    bundles: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: tuple[str, str],
     authority: Authority,
 ) -> None:
-    own_directories.mkdir(exist_ok=True)
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    bundle, other = own_directories / "bundle.pem", own_directories / "other.pem"
+    bundle, other = bundles / "bundle.pem", bundles / "other.pem"
     bundle.write_bytes("# Főtanúsítvány\n".encode() + authority.certificate.encode())
     other.write_text(Authority("other").certificate)
     system = len(client_tls().get_ca_certs())
@@ -244,33 +247,27 @@ def test_the_variable_of_requests(
 
 
 def test_a_directory_in_the_variable_of_requests(
-    own_directories: Path,
+    bundles: Path,
     monkeypatch: pytest.MonkeyPatch,
     server: tuple[str, str],
     authority: Authority,
 ) -> None:
-    own_directories.mkdir(exist_ok=True)
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    bundle = own_directories / "bundle.pem"
+    bundle = bundles / "bundle.pem"
     bundle.write_text(authority.certificate)
     # (The name as `openssl rehash` makes it, of a subject that is canonical.)
     subject = x509.load_pem_x509_certificate(bundle.read_bytes()).subject.public_bytes()
     digest = hashlib.sha1(subject[2:]).digest()
     hashed = f"{int.from_bytes(digest[:4], 'little'):08x}"
-    bundle.rename(own_directories / f"{hashed}.0")
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(own_directories))
+    bundle.rename(bundles / f"{hashed}.0")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundles))
     assert accepts(client_tls(), server)
 
 
 @pytest.mark.parametrize("content", [None, "no certificates", BROKEN])
 def test_a_variable_of_requests_that_names_no_certificates(
-    own_directories: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+    bundles: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
-    own_directories.mkdir(exist_ok=True)
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    bundle = own_directories / "bundle.pem"
+    bundle = bundles / "bundle.pem"
     if content is not None:
         bundle.write_text(content)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import stat
 import tempfile
@@ -11,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes import ended_process
+from harness.job_records import job_record
 from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError
 from shared_pathways_service.runtime import user_directories
-from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.job_files import JobFiles
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.runtime.user_directories import RUNTIME_DIR_LIMIT, of_container
 
@@ -156,20 +155,6 @@ def test_private_directory_is_made_for_its_user_only(tmp_path: Path) -> None:
     assert private_directory(made, "SPS_RUNTIME_DIR") == made
 
 
-_RECORD = JobRecord(
-    name="fit",
-    uid="0f",
-    state="running",
-    command=("true",),
-    workdir="/",
-    slices=(),
-    retries=0,
-    runtime_dir="/r",
-    supervisor=ended_process(),
-    submitted_at=1.0,
-)
-
-
 @pytest.fixture
 def usual_umask() -> Iterator[None]:
     before = os.umask(0o022)
@@ -183,8 +168,8 @@ def usual_umask() -> Iterator[None]:
     [
         lambda state: private_directory(state / "agents", "SPS_STATE_DIR"),
         lambda state: Journal(state / "journal"),
-        lambda state: JobFiles(state).write(_RECORD),
-        lambda state: JobFiles(state).end(dataclasses.replace(_RECORD, ended_at=2.0)),
+        lambda state: JobFiles(state).write(job_record()),
+        lambda state: JobFiles(state).end(job_record(ended_at=2.0)),
     ],
 )
 def test_whatever_is_made_first_in_a_home_leaves_it_to_its_user(

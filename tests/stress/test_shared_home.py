@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness.deadlines import deadline
+from harness.job_records import job_record
 from harness.machines import is_possible
-from harness.processes import ended_process
 from shared_pathways_service.runtime.embedded.job_files import JobRecord
 from stress.shared_home.__main__ import measure
 from stress.shared_home.jobs import Note, Submission, faults_of
@@ -48,23 +48,8 @@ class Boot:
 
 
 def record_of(state: str, attempt: int, code: int | None = None, **fields: Any) -> JobRecord:
-    known = JobRecord(
-        name="fit",
-        uid="0f",
-        state=state,
-        command=("true",),
-        workdir="/",
-        slices=(),
-        retries=1,
-        runtime_dir="/r",
-        supervisor=ended_process(),
-        host="here",
-        submitted_at=1.0,
-        attempt=attempt,
-        ended_at=9.0,
-        exit_code=code,
-    )
-    return dataclasses.replace(known, **fields)
+    known = {"state": state, "attempt": attempt, "exit_code": code, "retries": 1, "host": "here"}
+    return job_record(**{**known, "ended_at": 9.0, **fields})
 
 
 def note(what: str, time: float, attempt: int = 1, **more: Any) -> Note:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harness.deadlines import deadline, wait_until
-from harness.processes import ended_process
+from harness.job_records import job_record
 from shared_pathways_service.runtime.embedded import job_files
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord, Replaced
 from shared_pathways_service.runtime.embedded.job_processes import job_variables
@@ -28,21 +28,14 @@ from tests.servers.supervisor.test_submitted_jobs import Place, at_place
 
 def orphan(**fields: object) -> JobRecord:
     """The record of a job whose program ran when its service was killed."""
-    known = JobRecord(
-        name="fit",
-        uid=f"test-{os.getpid()}-{time.monotonic_ns()}",
-        state="running",
-        command=("true",),
-        workdir="/",
-        slices=(),
-        retries=1,
-        runtime_dir=str(Settings.load().runtime_dir),
-        supervisor=ended_process(),
-        submitted_at=1.0,
-        attempt=1,
-        started_at=2.0,
-    )
-    return dataclasses.replace(known, **fields)  # type: ignore[arg-type]
+    known = {
+        "uid": f"test-{os.getpid()}-{time.monotonic_ns()}",
+        "retries": 1,
+        "runtime_dir": str(Settings.load().runtime_dir),
+        "attempt": 1,
+        "started_at": 2.0,
+    }
+    return job_record(**{**known, **fields})
 
 
 def elsewhere_cancelled(record: JobRecord) -> JobRecord:

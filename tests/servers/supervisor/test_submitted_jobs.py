@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from harness.deadlines import deadline
+from harness.job_records import job_record
 from harness.processes import ended_process, run_async
 from shared_pathways_service.api.job_requests import JobRequest
 from shared_pathways_service.api.requests import Requester
@@ -182,17 +183,10 @@ def test_a_later_service_takes_over_what_was_active(
     dead = ended_process()
 
     async def work(place: Place) -> None:
-        record = JobRecord(
-            name="fit",
-            uid="0f",
-            state="running",
-            command=("true",),
-            workdir="/",
-            slices=(),
+        record = job_record(
             retries=retries,
             runtime_dir=str(Settings.load().runtime_dir),
             supervisor=dead,
-            submitted_at=1.0,
             attempt=1,
             started_at=2.0 if had_started else None,
         )

@@ -75,6 +75,14 @@ class Rig:
         self.near.accept(theirs)
         return await asyncio.open_connection(sock=mine)
 
+    async def connection_in_use(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connects, waits for an answer, and until there are both carriers."""
+        reader, writer = await self.connect()
+        writer.write(b"x")
+        await reader.readexactly(1)
+        await self.both_carriers()
+        return reader, writer
+
     async def state(self, wanted: LinkState) -> str:
         """Waits for a state; returns its reason."""
         while all(state is not wanted for state, _ in self.states):

@@ -108,10 +108,7 @@ def test_a_pause_of_the_network_is_reported_and_survived() -> None:
 def test_a_final_refusal_ends_the_session_at_once() -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
-            reader, writer = await rig.connect()
-            writer.write(b"x")
-            await reader.readexactly(1)
-            await rig.both_carriers()
+            reader, writer = await rig.connection_in_use()
             rig.way.refusal = PermissionError("the pod is gone")
             rig.way.cut()
             assert await rig.state(LinkState.OVER) == "the pod is gone"
@@ -125,10 +122,7 @@ def test_a_final_refusal_ends_the_session_at_once() -> None:
 def test_a_session_ends_that_has_no_carrier_for_too_long() -> None:
     async def test() -> None:
         async with a_rig(echo, keep_s=0.1) as rig:
-            reader, writer = await rig.connect()
-            writer.write(b"x")
-            await reader.readexactly(1)
-            await rig.both_carriers()
+            reader, writer = await rig.connection_in_use()
             rig.way.is_open.clear()
             rig.way.cut()
             reason = await rig.state(LinkState.OVER)
@@ -142,10 +136,7 @@ def test_a_session_ends_that_has_no_carrier_for_too_long() -> None:
 def test_a_clock_that_is_set_forward_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
-            reader, writer = await rig.connect()
-            writer.write(b"x")
-            await reader.readexactly(1)
-            await rig.both_carriers()
+            reader, writer = await rig.connection_in_use()
             rig.way.is_open.clear()
             rig.way.cut()
             await rig.state(LinkState.LOST)
@@ -166,10 +157,7 @@ def test_a_clock_that_is_set_forward_ends_no_session(monkeypatch: pytest.MonkeyP
 def test_a_carrier_whose_address_is_gone_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
-            reader, writer = await rig.connect()
-            writer.write(b"x")
-            await reader.readexactly(1)
-            await rig.both_carriers()
+            reader, writer = await rig.connection_in_use()
             before = rig.way.dialled
             monkeypatch.setattr(TcpCarrier, "is_stale", True)
             while rig.way.dialled < before + 2:
@@ -196,10 +184,7 @@ def test_addresses_of_this_machine(address: str, is_ours: bool) -> None:
 def test_carriers_from_before_a_sleep_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with a_rig(echo) as rig:
-            reader, writer = await rig.connect()
-            writer.write(b"x")
-            await reader.readexactly(1)
-            await rig.both_carriers()
+            reader, writer = await rig.connection_in_use()
             before = rig.way.dialled
             # As if the machine had slept between any two looks.
             monkeypatch.setattr(link_end, "_ASLEEP_S", 0.0)
@@ -251,10 +236,7 @@ def test_a_restart_that_one_carrier_notices_first_is_a_loss_before_the_end() -> 
 def test_a_session_without_a_carrier_expires_at_the_far_end() -> None:
     async def test() -> None:
         async with a_rig(echo, options=FarOptions(keep_s=0.2)) as rig:
-            reader, writer = await rig.connect()
-            writer.write(b"x")
-            await reader.readexactly(1)
-            await rig.both_carriers()
+            reader, writer = await rig.connection_in_use()
             rig.way.is_open.clear()
             rig.way.cut()
             while not rig.far.counters.expired:
