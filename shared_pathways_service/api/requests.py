@@ -224,12 +224,11 @@ class SessionRequest:
         service = ServiceChoice.check(gke, context, namespace, pathways_service, api_client)
         number, priority_class = _priority(service.home, priority)
         checked_labels = check_labels(labels)
-        slices = parse_instances(expected_tpu_instances)
         return cls(
             service=service,
             tenant=TenantRequest(
                 name=_job_name(proxy_job_name, requester),
-                virtual_slices=slices,
+                virtual_slices=(slices := parse_instances(expected_tpu_instances)),
                 elastic_slices=_elastic(elastic_slices, len(slices) or 1),
                 priority=number,
                 queue_timeout_s=_queue_timeout(queue_timeout),
