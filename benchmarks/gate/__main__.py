@@ -53,7 +53,7 @@ _PACKAGE = "shared_pathways_service"
 PARTS: Mapping[str, Part] = {
     "connect": Part(
         rounds=4,
-        expected={"connect()": 0.8},
+        expected={"connect()": 1.1},
         slowed=f"{_PACKAGE}.connection.connection:Connection.start",
     ),
     "proxy": Part(
