@@ -18,6 +18,7 @@ from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.choice import make_job_home
 from shared_pathways_service.homes.job_home import JobHome
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.runtime.umask import current_umask
 
 __all__ = ["Job", "JobStatus", "submit"]
 
@@ -226,7 +227,8 @@ def checked_job(
     variables |= check_environment(env)
     try:
         directory = Path(workdir).resolve()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OSError):
+        # (OSError: the current directory was removed.)
         directory = None
     if directory is None or not directory.is_dir():
         raise InvalidRequestError("workdir", str(workdir), "a directory that exists")
@@ -240,6 +242,7 @@ def checked_job(
         command,
         workdir=str(directory),
         environment=variables,
+        umask=current_umask() if is_here else None,
         **arguments,
     )
     if is_here:

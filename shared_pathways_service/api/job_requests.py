@@ -58,6 +58,7 @@ class JobRequest:
       tune_allocator: As of `sps run`.
       image: The program's container image, in a cluster; empty: the one that fits the service.
       workdir_bucket: Where the files of `workdir` go through, in a cluster; empty: a Secret.
+      umask: The program's umask, on this machine; None: that of the service.
     """
 
     session: SessionRequest
@@ -68,6 +69,7 @@ class JobRequest:
     tune_allocator: bool = True
     image: str = ""
     workdir_bucket: str = ""
+    umask: int | None = None
 
     @property
     def name(self) -> str:
@@ -87,6 +89,7 @@ class JobRequest:
         tune_allocator: object = True,
         image: object = None,
         workdir_bucket: object = None,
+        umask: int | None = None,
         **keywords: object,
     ) -> JobRequest:
         """Checks the arguments of submit(); `keywords` are those of connect().
@@ -109,6 +112,7 @@ class JobRequest:
             workdir_bucket=_of_cluster(
                 session, "workdir_bucket", workdir_bucket, check_object_store
             ),
+            umask=umask,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -122,6 +126,7 @@ class JobRequest:
             "environment": dict(self.environment),
             "retries": self.retries,
             "tune_allocator": self.tune_allocator,
+            "umask": self.umask,
         }
 
     @classmethod
@@ -141,6 +146,7 @@ class JobRequest:
                 environment=check_environment(data["environment"]),
                 retries=check_int("retries", data["retries"], low=0, high=_MOST_RETRIES),
                 tune_allocator=check_bool("tune_allocator", data["tune_allocator"]),
+                umask=_umask(data.get("umask")),
             )
         except InvalidRequestError:
             raise
@@ -259,3 +265,8 @@ def _text(field: str, value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise InvalidRequestError(field, value, "a text without NUL characters")
     return value
+
+
+def _umask(value: object) -> int | None:
+    """Checks a umask; clients of earlier releases send none."""
+    return None if value is None else check_int("umask", value, low=0, high=0o777)

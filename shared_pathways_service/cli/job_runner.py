@@ -41,6 +41,8 @@ def main(words: list[str]) -> int:
         request = JobRequest.from_json(json.loads(Path(path).read_bytes()))
         # (The program inherits all others.)
         os.set_inheritable(int(socket_fd), False)
+        if request.umask is not None:
+            os.umask(request.umask)
     except (OSError, ValueError) as error:
         print_error(f"the job cannot be started: {error}")
         return OWN_FAILURE
