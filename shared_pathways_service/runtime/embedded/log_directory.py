@@ -36,7 +36,9 @@ class ServiceLogs:
         parent = self.directory.parent
         parent.mkdir(mode=0o700, exist_ok=True)
         self.directory.mkdir(mode=0o700, exist_ok=True)
-        for old in sorted(parent.glob("service-*"))[:-STARTS_KEPT]:
+        # (A clock that was set back makes this start look older than earlier ones.)
+        earlier = sorted(path for path in parent.glob("service-*") if path != self.directory)
+        for old in earlier[: -(STARTS_KEPT - 1)]:
             shutil.rmtree(old, ignore_errors=True)
 
     def path(self, name: str) -> Path:

@@ -239,6 +239,18 @@ class TestLogs:
         logs.write_event(Event.of("x", source="supervisor"))
         assert '"kind":"x"' in logs.path("supervisor").read_text()
 
+    def test_a_clock_that_was_set_back_costs_no_log(self, tmp_path: Path) -> None:
+        parent = tmp_path / "logs"
+        parent.mkdir()
+        for number in range(logs_module.STARTS_KEPT + 2):
+            (parent / f"service-2099{number:02}").mkdir()
+        logs = ServiceLogs(tmp_path)
+        logs.create()
+        assert logs.directory.is_dir()
+        kept = sorted(path.name for path in parent.iterdir())
+        assert len(kept) == logs_module.STARTS_KEPT
+        assert kept[-1] == f"service-2099{logs_module.STARTS_KEPT + 1:02}"
+
     def test_logs_of_standbys_are_few_and_a_file_that_cannot_be_cut_ends_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
