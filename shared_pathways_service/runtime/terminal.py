@@ -30,7 +30,11 @@ class LastingStream:
         if self._stream is not None:
             # (ValueError: the stream was closed.)
             with contextlib.suppress(OSError, ValueError):
-                self._stream.write(text)
+                try:
+                    self._stream.write(text)
+                except UnicodeEncodeError:
+                    escaped = text.encode(self.encoding, "backslashreplace")
+                    self._stream.write(escaped.decode(self.encoding))
         return len(text)
 
     def flush(self) -> None:

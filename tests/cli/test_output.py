@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from shared_pathways_service.cli.display.executor_display import (
     shown_cpu_time,
     shown_memory,
 )
-from shared_pathways_service.cli.display.output import print_note
+from shared_pathways_service.cli.display.output import print_note, print_table
 from shared_pathways_service.cli.errors import print_failure, reporting_errors
 from shared_pathways_service.errors import CapacityError, ProxyFailed
 from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of
@@ -63,6 +64,24 @@ def test_a_closed_output_does_not_change_the_exit_code(
         with pytest.raises(typer.Exit) as ended:
             reporting_errors(fail)()
     assert ended.value.exit_code == code
+
+
+def test_text_that_a_stream_cannot_represent_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", io.TextIOWrapper(written, encoding="ascii"))
+        print_note("loss → 0.1")
+        assert written.getvalue() == b"sps: loss \\u2192 0.1\n"
+
+
+def test_a_table_is_not_cut_off_where_some_ci_asks_for_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "dumb"), ("COLUMNS", "20")):
+        monkeypatch.setenv(name, value)
+    reason = "no slice is free " * 12
+    print_table(["SLICE", "REASON"], [["slice-0", reason]])
+    assert reason.strip() in capsys.readouterr().out
 
 
 def test_so_does_its_process(tmp_path: Path) -> None:

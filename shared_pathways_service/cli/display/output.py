@@ -28,8 +28,8 @@ __all__ = [
     "print_table",
 ]
 
-#: Columns without a terminal.
-_WIDE = 240
+#: Columns and lines without a terminal.
+_WIDE, _HIGH = 240, 25
 
 #: Characters from which a word may be split.
 _LONG_WORD = 12
@@ -87,8 +87,10 @@ def make_console() -> Console:
     """Returns a console for tables on standard output."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
-    width = None if sys.stdout.isatty() else _WIDE
-    return Console(width=width, soft_wrap=True, highlight=False, markup=False)
+    if sys.stdout.isatty():
+        return Console(soft_wrap=True, highlight=False, markup=False)
+    # (With FORCE_COLOR and TERM=dumb, as of some CI, rich takes a width only with a height.)
+    return Console(width=_WIDE, height=_HIGH, soft_wrap=True, highlight=False, markup=False)
 
 
 def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
