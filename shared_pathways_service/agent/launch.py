@@ -15,6 +15,7 @@ from typing import BinaryIO
 from shared_pathways_service.runtime.file_failures import explained
 from shared_pathways_service.runtime.location import with_package_path
 from shared_pathways_service.runtime.settings import private_directory
+from shared_pathways_service.runtime.standard_streams import reserve_descriptors
 
 __all__ = ["AGENT_COMMAND", "launch_agent", "let_linger"]
 
@@ -37,6 +38,7 @@ def launch_agent(
     process, and close the other end of the pair.
     """
     private_directory(log.parent, "SPS_STATE_DIR")
+    reserve_descriptors()
     _thin_out(log.parent)
     _lingering[:] = [process for process in _lingering if process.poll() is None]
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from shared_pathways_service.cli.errors import reporting_errors
+from shared_pathways_service.cli.display.output import print_error
+from shared_pathways_service.cli.errors import FAILED, reporting_errors
+from shared_pathways_service.runtime.standard_streams import open_closed_streams
 from shared_pathways_service.version import __version__
 
 __all__ = ["COMMANDS", "Command", "command", "command_group", "main"]
@@ -234,10 +236,16 @@ def main(
     """
     # gRPC would report each ended connection on standard error; commands report errors themselves.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    open_closed_streams()
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     wanted = next((word for word in words if not word.startswith("-")), None)
     group = typer.main.get_command(_app(wanted))
-    group.main(args=words, prog_name="sps", default_map=defaults)
+    try:
+        group.main(args=words, prog_name="sps", default_map=defaults)
+    except OSError as error:
+        # (That a help text cannot be written, e.g. on a full disk: commands report their own.)
+        print_error(str(error))
+        sys.exit(FAILED)
 
 
 def command(name: str) -> Any:

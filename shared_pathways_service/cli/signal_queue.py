@@ -62,6 +62,9 @@ class SignalQueue:
             # Where it is ignored, the system forgets how children ended.
             undo.callback(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD))
             signal.signal(signal.SIGCHLD, _do_nothing)
+            # A mask is inherited; nothing would end a wait for a child.
+            mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            undo.callback(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
             yield cls(arrivals, numbers)
 
     def wait(self) -> None:

@@ -15,6 +15,7 @@ from shared_pathways_service.errors import PreflightError
 __all__ = ["explained", "explained_by_path"]
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+_BEFORE: Final = {errno.EFBIG: "raise the limit of file sizes (`ulimit -f`), or "}
 
 
 @contextlib.contextmanager
@@ -70,7 +71,7 @@ def _explanation(
         hint = f"set {field} to a directory on a file system that has locks, such as a local one"
     else:
         what = "write"
-        before = "free space there, or " if number in _FULL else ""
+        before = "free space there, or " if number in _FULL else _BEFORE.get(number or 0, "")
         hint = f"{before}set {field} to another directory"
     which = "" if path in (None, directory) else f": {path}"
     return PreflightError(f"cannot {what} in {directory}{which}: {reason}", hint=hint)

@@ -35,7 +35,9 @@ from shared_pathways_service.runtime.embedded.state_file import (
     read_state,
 )
 from shared_pathways_service.runtime.file_failures import explained
+from shared_pathways_service.runtime.inherited_signals import ALL_DEFAULTS
 from shared_pathways_service.runtime.settings import Settings, private_directory
+from shared_pathways_service.runtime.standard_streams import reserve_descriptors
 
 __all__ = ["DEFAULT_SLICES", "ServiceLink", "find", "find_or_start"]
 
@@ -258,6 +260,7 @@ async def _start(settings: Settings, slices: Mapping[str, int]) -> int:
     with explained(settings.state_dir, "SPS_STATE_DIR"):
         logs.mkdir(mode=0o700, exist_ok=True)
         log.touch(mode=0o600)
+    reserve_descriptors()
     ours, theirs = os.pipe()
     with contextlib.ExitStack() as stack:
         pipe = stack.enter_context(os.fdopen(ours, "rb", 0))
@@ -314,4 +317,7 @@ def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: i
             (os.POSIX_SPAWN_DUP2, ready_fd, inherited),
         ],
         setsid=True,
+        # Its jobs would inherit what this process ignores or blocks.
+        setsigmask=(),
+        setsigdef=ALL_DEFAULTS,
     )
