@@ -14,6 +14,7 @@ from typing import Literal
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.patience.factor import LEAST, MOST, VARIABLE, given
+from shared_pathways_service.runtime.user_directories import is_utf8
 
 __all__ = [
     "LogFormat",
@@ -52,6 +53,8 @@ def read_path(field: str, value: object) -> Path:
         raise InvalidRequestError(field, value, f"a path ({error})") from error
     if not path.is_absolute():
         raise InvalidRequestError(field, value, "an absolute path")
+    if not is_utf8(path):
+        raise InvalidRequestError(field, str(value), "a path in UTF-8")
     return path
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "container_part",
     "default_home_directory",
     "default_runtime_directory",
+    "is_utf8",
     "make_private",
     "of_container",
     "unfit_for_sockets",
@@ -67,11 +68,11 @@ def default_home_directory(name: str, variable: str) -> Path:
     list of users, as clusters give containers, or a file system that is mounted for reading only.
     """
     path = _in_home(_HOME_DIRECTORIES[name])
-    if path is not None and _can_write(path):
+    if path is not None and is_utf8(path) and _can_write(path):
         return path
     temporary = Path(tempfile.gettempdir()) / f"sps-{os.getuid()}-{name.removesuffix('_dir')}"
     if not _told:
-        why = f"user {os.getuid()} has no home" if path is None else f"{path} cannot be written"
+        why = f"user {os.getuid()} has no home" if path is None else _unfit(path)
         _told.add(why)
         _log.warning(
             "%s: %s is used instead, and may be lost (%s names another directory)",
@@ -132,11 +133,26 @@ def container_part() -> str:
 def unfit_for_sockets(path: Path) -> str:
     """Returns which requirement of sockets a directory's path violates; empty: none."""
     text = str(path)
+    if not is_utf8(path):
+        return "UTF-8"
     if len(os.fsencode(text)) > RUNTIME_DIR_LIMIT:
         return f"at most {RUNTIME_DIR_LIMIT} bytes long, as paths of sockets are limited"
     if text != text.lower():
         return "lower case, as JAX lower-cases the addresses of proxies"
     return ""
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a path is UTF-8, as messages between processes need it; other names are bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unfit(path: Path) -> str:
+    return f"{path} {'cannot be written' if is_utf8(path) else 'is no path in UTF-8'}"
 
 
 def _in_home(usual: Callable[[str], Path]) -> Path | None:

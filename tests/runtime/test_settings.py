@@ -65,6 +65,27 @@ def test_directories_of_the_platform_without_any_setting(tmp_path: Path) -> None
     assert len(runtime) <= RUNTIME_DIR_LIMIT
 
 
+def test_paths_that_are_not_utf8(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    untold: None,
+) -> None:
+    name = os.fsdecode(b"/home/j\xfcrgen")
+    for variable in ("SPS_RUNTIME_DIR", "SPS_STATE_DIR", "SPS_CACHE_DIR"):
+        with pytest.raises(InvalidRequestError, match="expected a path in UTF-8") as refused:
+            Settings.load(environ={variable: name})
+        assert refused.value.field == variable
+    # Messages between processes need UTF-8; a home is not chosen by its user.
+    monkeypatch.setenv("HOME", str(tmp_path / os.fsdecode(b"j\xfcrgen")))
+    for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    settings = Settings.load(environ={"SPS_CONFIG": str(tmp_path / "none.toml")})
+    assert settings.state_dir.name == f"sps-{os.getuid()}-state"
+    assert settings.cache_dir.name == f"sps-{os.getuid()}-cache"
+    assert "is no path in UTF-8: " in caplog.text
+
+
 def test_the_runtime_directory_does_not_depend_on_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_directories: Path
 ) -> None:
