@@ -70,7 +70,7 @@ def default_home_directory(name: str, variable: str) -> Path:
     path = _in_home(_HOME_DIRECTORIES[name])
     if path is not None and is_utf8(path) and _can_write(path):
         return path
-    temporary = Path(tempfile.gettempdir()) / f"sps-{os.getuid()}-{name.removesuffix('_dir')}"
+    temporary = _temporary_directory(variable) / f"sps-{os.getuid()}-{name.removesuffix('_dir')}"
     if not _told:
         why = f"user {os.getuid()} has no home" if path is None else _unfit(path)
         _told.add(why)
@@ -90,7 +90,7 @@ def default_runtime_directory() -> Path:
     the user's last session, and services and jobs go on. Nor one that depends on a variable, which
     not all processes have: a user has one service on a machine.
     """
-    parents = [Path("/tmp"), Path(tempfile.gettempdir())]  # noqa: S108 - checked on use
+    parents = [Path("/tmp"), _temporary_directory("SPS_RUNTIME_DIR")]  # noqa: S108 - checked on use
     for parent in filter(_can_write, parents):
         path = of_container(parent / f"sps-{os.getuid()}")
         if not unfit_for_sockets(path):
@@ -140,6 +140,22 @@ def unfit_for_sockets(path: Path) -> str:
     if text != text.lower():
         return "lower case, as JAX lower-cases the addresses of proxies"
     return ""
+
+
+def _temporary_directory(variable: str) -> Path:
+    """Returns the system's directory for temporary files.
+
+    Raises:
+      InvalidRequestError: None can be written, as in a container whose root is read-only.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise InvalidRequestError(
+            variable,
+            None,
+            "a directory that can be written: neither the home nor TMPDIR or /tmp can",
+        ) from error
 
 
 def is_utf8(path: Path) -> bool:

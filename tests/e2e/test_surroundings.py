@@ -56,7 +56,6 @@ def shell(line: str, *words: str, **variables: str) -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.real_starts
 def test_closed_streams(tmp_path: Path) -> None:
     program = (*CLI, "run", "--", "sh", "-c", "echo shown; echo seen >&2; exit 7")
     with embedded(1):

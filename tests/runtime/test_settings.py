@@ -86,6 +86,22 @@ def test_paths_that_are_not_utf8(
     assert "is no path in UTF-8: " in caplog.text
 
 
+def test_a_system_where_nothing_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, untold: None
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    environ = {"SPS_CONFIG": "/none.toml"}
+    for variable in ("SPS_STATE_DIR", "SPS_CACHE_DIR", "SPS_RUNTIME_DIR"):
+        with pytest.raises(InvalidRequestError, match="a directory that can be written") as refused:
+            Settings.load(environ=environ)
+        assert refused.value.field == variable
+        environ[variable] = str(tmp_path)
+
+
 def test_the_runtime_directory_does_not_depend_on_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_directories: Path
 ) -> None:
