@@ -166,6 +166,17 @@ if __name__ == "__main__":
             pool.close()
             pool.join()
         assert total(5) == expected
+        kept = multiprocessing.get_context("spawn").Pool(1)
+        assert kept.map(total, [5]) == [10]
+    # (joblib keeps its workers like this.)
+    try:
+        kept.map(total, [5])
+    except Exception as error:
+        assert "end the pool with the connection" in str(error.__notes__), error
+    else:
+        raise AssertionError("a worker outlived its connection")
+    kept.close()
+    kept.join()
     print("done")
 """
 

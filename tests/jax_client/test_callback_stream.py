@@ -183,6 +183,19 @@ def test_an_error_that_cannot_be_shown_is_an_answer_all_the_same(error: Exceptio
     assert type(error).__name__ in found.error.traceback
 
 
+def test_a_long_error_keeps_its_beginning_and_its_end() -> None:
+    try:
+        raise ValueError("begins " + "x" * 1_000_000 + " ends")
+    except ValueError as raised:
+        error = pb.CallbackClientMessage.FromString(wire.failure(5, raised)).answer.error
+    assert error.text.startswith("begins x")
+    assert "ValueError: begins x" in error.traceback
+    for text in (error.text, error.traceback):
+        assert text.endswith("x ends")
+        assert " characters omitted]" in text
+        assert len(text) < 100_000
+
+
 def test_what_protobuf_writes_is_read_without_it() -> None:
     array = np.arange(1 << 19, dtype=np.float32).reshape(2, -1)
     first, *rest = call_messages(1 << 40, 7, 3, [None, array, np.zeros((0, 3), np.int8)])

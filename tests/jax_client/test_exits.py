@@ -161,6 +161,8 @@ def test_a_connection_that_broke(own_directories: Path, use: str, *, aborts: boo
             f"    {use}\n"
             "except jax.errors.JaxRuntimeError as error:\n"
             "    print(str(error).partition(':')[0], flush=True)\n"
+            "    (note,) = (n for n in error.__notes__ if 'slices has ended' in n)\n"
+            "    assert 'jax.device_get' in note, note\n"
         )
         with start_program(source, proxy.address) as program:
             assert program.stdout

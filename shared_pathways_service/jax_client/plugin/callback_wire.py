@@ -195,7 +195,7 @@ def failure(call: int, error: BaseException) -> bytes:
         ),
     )
     encoded = b"".join(
-        _bytes(number, text[-_MOST_TEXT:].encode(errors="replace"))
+        _bytes(number, _shortened(text).encode(errors="replace"))
         for number, text in enumerate(texts, 1)
     )
     return _bytes(1, _number(1, call) + _bytes(4, encoded))
@@ -207,6 +207,14 @@ def _shown(name: str, text: Callable[[], str]) -> str:
         return text()
     except Exception as problem:  # noqa: BLE001 - without an answer the program would wait for ever
         return f"{name} (its text cannot be shown: {type(problem).__name__})"
+
+
+def _shortened(text: str) -> str:
+    """Returns a text, or its two ends: a traceback may be long, and so may a message."""
+    if len(text) <= _MOST_TEXT:
+        return text
+    half = _MOST_TEXT // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters omitted]\n{text[-half:]}"
 
 
 def dtype_of(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Adds alternatives to JAX's errors about operations that a proxy does not run."""
+"""Adds explanations to JAX's errors: operations that a proxy does not run, ended connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from . import callbacks
 
-__all__ = ["explain"]
+__all__ = ["explain", "note_ended"]
 
 #: The complete message of JAX's client when a program calls back into Python.
 _NO_CALLBACKS = "Unsupported host callback type"
@@ -27,6 +27,14 @@ _INSTEAD_OF_HANDLERS = (
     'process only. Run the program on this machine (jax.devices("cpu")), or on an embedded service '
     "that loads the library (sps serve --allow-ffi-libraries DIR)."
 )
+#: Begins the client's message, after its code, when it uses a connection that has ended.
+_ENDED = "Connection to IFRT proxy server was terminated"
+_AFTER_THE_END = (
+    "The connection with the slices has ended, and the arrays on them are gone. Copy arrays with "
+    "jax.device_get before the connection ends. A process that was started during the connection, "
+    "such as a worker of a pool (joblib keeps its workers), cannot use JAX after it: end the pool "
+    "with the connection."
+)
 
 
 @functools.cache
@@ -40,8 +48,15 @@ def explain() -> None:
 
 def _explained(error: Exception) -> Exception | None:
     """Returns the error to raise instead; None: the original error."""
+    note_ended(error)
     if _NO_HANDLER in str(error):
         return type(error)(f"{error}\n{_INSTEAD_OF_HANDLERS}")
     if _NO_CALLBACKS not in str(error):
         return None
     return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS.format(reason=callbacks.reason())}")
+
+
+def note_ended(error: Exception) -> None:
+    """Adds a note to an error of a connection that has ended; leaves others as they are."""
+    if _ENDED in str(error) and _AFTER_THE_END not in getattr(error, "__notes__", ()):
+        error.add_note(_AFTER_THE_END)
