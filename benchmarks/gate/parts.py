@@ -90,40 +90,76 @@ def proxy(rounds: int) -> Rounds:
 
 
 def tunnel(rounds: int) -> Rounds:
-    """Round trips and bytes through both ends of a link, to two plain forwarders."""
+    """Round trips, bytes, and round trips beside an upload through both ends of a link, to two plain forwarders."""
     return asyncio.run(_tunnel(rounds))
 
 
 async def _tunnel(rounds: int) -> Rounds:
-    found: Rounds = {"tunnel round trip": [], "tunnel bytes": []}
+    rows = {
+        "tunnel round trip": _pings,
+        "tunnel bytes": _bytes,
+        "tunnel round trip, beside an upload": _pings_beside,
+    }
+    found: Rounds = {row: [] for row in rows}
     async with contextlib.AsyncExitStack() as stack:
-        echo = await stack.enter_async_context(_listening(_echo))
+        echo = await stack.enter_async_context(_listening(_echo_or_take))
         first = await stack.enter_async_context(_listening(_forwarder(echo)))
         plain = await stack.enter_async_context(_listening(_forwarder(first)))
         link = await stack.enter_async_context(_link(echo))
-        ways = [await asyncio.open_connection("127.0.0.1", port) for port in (link, plain)]
+        ways = [[await _opened(port, verb) for verb in (b"e", b"u")] for port in (link, plain)]
         for number in range(rounds):
-            for row, measure in (("tunnel round trip", _pings), ("tunnel bytes", _bytes)):
+            for row, measure in rows.items():
                 pair = [0.0, 0.0]
                 for index in (0, 1) if number % 2 else (1, 0):
                     pair[index] = await measure(*ways[index])
                 found[row].append((pair[0], pair[1]))
-        for _, writer in ways:
-            writer.close()
+        for way in ways:
+            for _, writer in way:
+                writer.close()
     return found
 
 
-async def _pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
-    took = []
-    for _ in range(200):
-        began = time.perf_counter()
-        writer.write(bytes(64))
-        await reader.readexactly(64)
-        took.append(time.perf_counter() - began)
+_Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_UPLOAD_BYTES = 32 << 20
+
+
+async def _opened(port: int, verb: bytes) -> _Connection:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(verb)
+    return reader, writer
+
+
+async def _ping(connection: _Connection) -> float:
+    reader, writer = connection
+    began = time.perf_counter()
+    writer.write(bytes(64))
+    await reader.readexactly(64)
+    return time.perf_counter() - began
+
+
+async def _pings(connection: _Connection, _: _Connection) -> float:
+    return statistics.median([await _ping(connection) for _ in range(200)])
+
+
+async def _pings_beside(connection: _Connection, upload: _Connection) -> float:
+    transfer = asyncio.create_task(_upload(*upload))
+    took = [await _ping(connection)]
+    while not transfer.done():
+        took.append(await _ping(connection))
+    await transfer
     return statistics.median(took)
 
 
-async def _bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
+async def _upload(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    data = bytes(64 << 10)
+    for _ in range(_UPLOAD_BYTES // len(data)):
+        writer.write(data)
+        await writer.drain()
+    await reader.readexactly(1)
+
+
+async def _bytes(connection: _Connection, _: _Connection) -> float:
+    reader, writer = connection
     began = time.perf_counter()
     data = bytes(64 << 10)
 
@@ -163,10 +199,14 @@ async def _listening(serve: _Serve) -> AsyncIterator[int]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _echo_or_take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    verb, taken = await reader.readexactly(1), 0
     while data := await reader.read(64 << 10):
-        writer.write(data)
-        await writer.drain()
+        if verb == b"e":
+            writer.write(data)
+            await writer.drain()
+        elif not (taken := (taken + len(data)) % _UPLOAD_BYTES):
+            writer.write(b"k")
 
 
 def _forwarder(port: int) -> _Serve:

@@ -130,6 +130,8 @@ async def use_all(opened: contextlib.AbstractAsyncContextManager[KubeApi]) -> No
         )
         received = Received()
         transport, early = taken.hand_to(received)
+        sent_from = transport.get_extra_info("socket")
+        assert sent_from.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         # A frame with two bytes and a mask of zeros, and its echo, which has no mask.
         transport.write(b"\x82\x82\0\0\0\0hi")
         assert early + await received.bytes(4 - len(early)) == b"\x82\x02hi"

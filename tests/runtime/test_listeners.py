@@ -40,3 +40,11 @@ def test_who_reaches_an_address(address: str, hosts: list[str]) -> None:
 def test_a_port_that_is_taken_is_an_error(address: str) -> None:
     with listen("0.0.0.0", 0) as first, pytest.raises(OSError, match="in use"):
         listen(address, first.getsockname()[1])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1", "::1"])
+def test_small_messages_are_sent_at_once(address: str) -> None:
+    with listen(address, 0) as listener:
+        host = "127.0.0.1" if address == "0.0.0.0" else address
+        with socket.create_connection((host, listener.getsockname()[1])), listener.accept()[0] as it:
+            assert it.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
