@@ -168,7 +168,10 @@ def is_utf8(path: Path) -> bool:
 
 
 def _unfit(path: Path) -> str:
-    return f"{path} {'cannot be written' if is_utf8(path) else 'is no path in UTF-8'}"
+    if is_utf8(path):
+        return f"{path} cannot be written"
+    # (Logs, too, are UTF-8.)
+    return f"{str(path).encode(errors='backslashreplace').decode()} is no path in UTF-8"
 
 
 def _in_home(usual: Callable[[str], Path]) -> Path | None:

@@ -84,6 +84,8 @@ def test_paths_that_are_not_utf8(
     assert settings.state_dir.name == f"sps-{os.getuid()}-state"
     assert settings.cache_dir.name == f"sps-{os.getuid()}-cache"
     assert "is no path in UTF-8: " in caplog.text
+    # (A log in UTF-8 can have it.)
+    assert caplog.text.encode().count(rb"j\udcfcrgen") == caplog.text.count("is no path in")
 
 
 def test_a_system_where_nothing_can_be_written(
