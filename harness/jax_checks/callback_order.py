@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax.experimental import io_callback
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -105,6 +108,28 @@ def what_a_callback_reads_is_not_given_away() -> None:
     jax.effects_barrier()
     np.testing.assert_array_equal(seen[0], np.arange(4.0) * 2)
     np.testing.assert_array_equal(taken, np.arange(4.0) - 100)
+
+
+@check
+def after_a_failed_ordered_callback_the_next_one_of_the_device_fails() -> None:
+    """As on devices of their own; `jax.effects_barrier` lets the one after it work."""
+
+    def fail(v: Any) -> Any:
+        raise ValueError(f"no {v}")
+
+    def calling(function: Callable[[Any], Any]) -> Any:
+        return jax.jit(lambda x: io_callback(function, like(x), x, ordered=True))
+
+    fails, works = calling(fail), calling(np.sin)
+    for program in (fails, works):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="no 3"):
+            float(program(F32(3)))
+    assert float(works(F32(3))) == np.sin(F32(3))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no 3"):
+        float(fails(F32(3)))
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        jax.effects_barrier()
+    assert float(works(F32(3))) == np.sin(F32(3))
 
 
 @check
