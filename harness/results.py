@@ -88,7 +88,9 @@ class Measurement:
         self.watch.stdin.write("\n")
         self.watch.stdin.flush()
         ticks: dict[str, int] = json.loads(self.watch.stdout.readline())
-        return round(ticks["others"] / max(1, ticks["total"]), 3)
+        # (Processes and machine are not read in the same instant: in a run of a few ticks the
+        # processes may have more than the machine.)
+        return round(min(1.0, ticks["others"] / max(1, ticks["total"])), 3)
 
     def close(self) -> None:
         """Ends the watching process."""
