@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
+
 from harness.deadlines import deadline, wait_until
 from harness.processes import ServerProcess, run_async
 from harness.programs import noting_logs, status
@@ -36,14 +39,22 @@ def embedded(slices: int = 2, spares: int = 0, *flags: str) -> Iterator[ServerPr
 def shut_down() -> None:
     """Ends the service, whoever started it."""
 
-    async def end() -> None:
+    async def end() -> bool:
         link = await find(Settings.load())
-        if link is not None:
-            async with contextlib.AsyncExitStack() as undo:
-                undo.push_async_callback(link.close)
+        if link is None:
+            return True
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(link.close)
+            try:
                 await link.supervisor.Shutdown(pb.ShutdownRequest(), metadata=link.metadata)
+            except grpc.aio.AioRpcError as error:
+                # (gRPC gives up a connection after 20 s, which a busy machine may need.)
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                return False
+        return True
 
-    run_async(end())
+    wait_until("the service takes the request to end", lambda: run_async(end()))
 
 
 def free_slices() -> int:

@@ -115,7 +115,7 @@ class InvalidRequestError(SharedPathwaysError, ValueError):
 
 
 class PreflightError(SharedPathwaysError):
-    """The service cannot take the request now; nothing was created."""
+    """The service cannot take the request now; the request got no slices."""
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)

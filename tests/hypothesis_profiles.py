@@ -1,7 +1,7 @@
-"""Hypothesis: short by default, long with SPS_HYPOTHESIS_PROFILE=long; no file is left behind.
+"""Hypothesis: short by default, long with SPS_HYPOTHESIS_PROFILE=long.
 
-(In the cache directory it keeps what it has read in the modules under test: that takes six seconds
-of each process otherwise.)
+It keeps no examples. What it reads in the modules under test is kept in the cache directory: that
+takes six seconds of each process otherwise.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def proxy(rounds: int) -> Rounds:
 
 
 def tunnel(rounds: int) -> Rounds:
-    """Round trips, bytes, and round trips beside an upload through both ends of a link, to two plain forwarders."""
+    """Round trips, bytes and both at once through both ends of a link, to two plain forwarders."""
     return asyncio.run(_tunnel(rounds))
 
 

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 from harness.fork_server.requests import (
     Start,
     as_text,
+    blocked_now,
     environment_of,
     ignored_now,
     is_plain,
@@ -78,8 +78,8 @@ class ForkClient:
             group=wanted["group"],
             umask=wanted["umask"],
             limits=limits_now(),
-            ignored=ignored_now(),
-            blocked=[int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+            ignored=wanted.get("ignored", ignored_now()),
+            blocked=wanted.get("blocked", blocked_now()),
         )
         with self._lock:
             if self.is_paused:
@@ -196,7 +196,8 @@ def _forked(*given: Any) -> int:
 
 def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:
     """Does what `os.posix_spawn` does with the options that this project uses."""
-    if as_text(path) != sys.executable or set(options) - {"file_actions", "setsid"}:
+    known = {"file_actions", "setsid", "setsigmask", "setsigdef"}
+    if as_text(path) != sys.executable or set(options) - known:
         return _posix_spawn(path, argv, env, **options)
     sys.audit("os.posix_spawn", path, argv, env)
     descriptors = {0: 0, 1: 1, 2: 2}
@@ -219,6 +220,8 @@ def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:
                 "new_session": bool(options.get("setsid")),
                 "group": os.getpgrp(),
                 "umask": current_umask(),
+                "ignored": [n for n in ignored_now() if n not in options.get("setsigdef", ())],
+                "blocked": [int(n) for n in options.get("setsigmask", blocked_now())],
             },
         )
     finally:

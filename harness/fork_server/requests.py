@@ -19,7 +19,9 @@ __all__ = [
     "Start",
     "added_paths",
     "as_text",
+    "blocked_now",
     "environment_of",
+    "ignored_now",
     "is_plain",
     "limits_now",
     "program_of",
@@ -201,3 +203,8 @@ def is_plain(environment: Mapping[str, str], ours: Mapping[str, str]) -> bool:
     environment, ours = {**usual, **environment}, {**usual, **ours}
     names = {n for n in (*environment, *ours) if n.startswith(_READ_EARLY)} - _UNDERSTOOD
     return all(environment.get(name) == ours.get(name) for name in names)
+
+
+def blocked_now() -> list[int]:
+    """Returns the signals that this thread blocks."""
+    return [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())]

@@ -70,7 +70,7 @@ class SessionRunner:
         self._inbox: asyncio.Queue[tuple[int | None, m.SessionEvent]] = asyncio.Queue()
         self._step: asyncio.Task[None] | None = None
         self._step_number = 0
-        self._follower: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self._handle: ProxyHandle | None = None
         self._finished = False
         self.is_hopeless = False
@@ -93,9 +93,8 @@ class SessionRunner:
                 event = await self._next_event(machine.next_deadline)
                 await self._carry_out(machine, machine.handle(event, loop.time()))
         finally:
-            await self._stop(touching)
-            await self._stop(self._follower)
-            await self._stop(self._step)
+            for task in (touching, *self._beside, self._step):
+                await self._stop(task)
             await self._close_home()
         return machine.snapshot
 
@@ -147,8 +146,8 @@ class SessionRunner:
                 self._begin(self._preflight())
             case m.CreateProxy():
                 self._begin(self._create(machine.snapshot))
-            case m.FollowProxy():
-                self._follower = asyncio.create_task(self._follow())
+            case m.FollowProxy() | m.ExamineService():
+                self._begin_beside(effect)
             case m.OpenTunnel():
                 self._begin(self._open_tunnel())
             case m.Probe():
@@ -164,6 +163,11 @@ class SessionRunner:
     def _begin(self, step: Awaitable[m.SessionEvent]) -> None:
         self._step_number += 1
         self._step = asyncio.create_task(self._run_step(self._step_number, step))
+
+    def _begin_beside(self, effect: m.FollowProxy | m.ExamineService) -> None:
+        """Begins what is concurrent to the steps."""
+        work = self._follow() if isinstance(effect, m.FollowProxy) else self._examine_service()
+        self._beside.append(asyncio.create_task(work))
 
     async def _run_step(self, number: int, step: Awaitable[m.SessionEvent]) -> None:
         try:
@@ -253,6 +257,16 @@ class SessionRunner:
             reason = f"{type(error).__name__}: {error}"
         # Ignored if the proxy's end was reported before.
         self._post(HomeLost(reason=reason))
+
+    async def _examine_service(self) -> None:
+        failure: SharedPathwaysError | None = None
+        try:
+            failure = await self._home.service_failure(self._start.request)
+        except SharedPathwaysError as error:
+            _log.info("the service of %s is not examined: %s", self._start.request.name, error)
+        except Exception:  # noqa: BLE001 - the end of the proxy is known without it
+            _log.exception("the examination of %s's service failed", self._start.request.name)
+        self._inbox.put_nowait((None, m.ServiceExamined(failure=failure)))
 
     def _announce(self, said: Event) -> None:
         # (Events of other processes have the clocks of those.)

@@ -94,7 +94,7 @@ class JobAttempt:
         # (To the main thread, whose system call it interrupts, and which forwards it.)
         with contextlib.suppress(ProcessLookupError):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-        if not self._ended.wait(timeouts.PROGRAM_END.s):
+        if not timeouts.PROGRAM_END.deadline().wait(self._ended.wait):
             kill_job_processes(self._uid)
 
     def _on_start(self) -> None:
@@ -118,5 +118,5 @@ class JobAttempt:
         threading.Thread(target=self._end_after_loss, daemon=True).start()
 
     def _end_after_loss(self) -> None:
-        if not self._ended.wait(timeouts.PROGRAM_END_BY_ITSELF.s):
+        if not timeouts.PROGRAM_END_BY_ITSELF.deadline().wait(self._ended.wait):
             self.end_program(f"its connection was lost {timeouts.PROGRAM_END_BY_ITSELF.s:g} s ago")

@@ -8,12 +8,18 @@ from typing import Any, Final
 
 from shared_pathways_service.api.job_requests import JobState, JobStatus
 from shared_pathways_service.cluster_state.job_ends import AttemptReport
-from shared_pathways_service.cluster_state.pods import condition, exit_code_of, pod_state
+from shared_pathways_service.cluster_state.pods import (
+    Trouble,
+    condition,
+    exit_code_of,
+    pod_state,
+)
 from shared_pathways_service.cluster_state.proxy_jobs import known_proxy
 from shared_pathways_service.cluster_state.readiness import is_over
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.manifests import names
 from shared_pathways_service.manifests.jobs.submitted_job import FINAL_CODES
+from shared_pathways_service.runtime.known_errors import find_known_error
 
 __all__ = ["JOB_SELECTOR", "is_submitted_job", "job_status", "pods_in_order"]
 
@@ -105,13 +111,16 @@ def _active_state(job: Object, pod: Object | None, report: AttemptReport) -> tup
         return "running", ""
     # A program that waits for its slices is no trouble of its pod.
     is_waiting = "running" in _container(pod)
-    return "queued", "" if is_waiting else pod_state(pod, names.JOB_CONTAINER).reason
+    if is_waiting:
+        return "queued", _proxy_crash(pod)
+    return "queued", pod_state(pod, names.JOB_CONTAINER).reason
 
 
 def _why_ended(pod: Object, report: AttemptReport) -> str:
     """Returns why an attempt ended, in words."""
     if report.refused:
         return report.refused
+    crash = _proxy_crash(pod)
     if _terminated(pod):
         # A proxy that is killed after the end of its program is not the reason.
         pod = {**pod, "status": {**pod["status"], "initContainerStatuses": ()}}
@@ -121,9 +130,20 @@ def _why_ended(pod: Object, report: AttemptReport) -> str:
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         if _terminated(pod).get("reason") == "OOMKilled":
             how = found.reason
+        elif code == _RUNNER_FAILED and crash:
+            how = f"{how}; {crash}"
     else:
         how = found.reason
     return f"its connection was lost ({report.lost}); {how}" if report.lost else how
+
+
+def _proxy_crash(pod: Object) -> str:
+    """Returns how the proxy crashed by itself, in words; empty: it has not."""
+    proxy = pod_state(pod, names.PROXY_CONTAINER)
+    if proxy.trouble is not Trouble.CRASHED or (proxy.exit_code or 0) <= 0:
+        return ""
+    known = find_known_error(proxy.message)
+    return ": ".join(["its proxy does not serve", proxy.reason, *([known.cause] if known else [])])
 
 
 def _end_of(pod: Object | None) -> tuple[AttemptReport, int | None]:

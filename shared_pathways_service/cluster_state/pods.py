@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,8 +40,9 @@ class PodState:
       exit_code: The exit code of its container, as in `exit_code_of`; None if it has not ended.
       container: The container that prevents it from being ready; empty without a status.
       message: The termination message, mostly the end of the container's log.
-      settles_in_s: Seconds until a container that crashed right after its last start has run for
-        long enough to be ready; 0 for others.
+      settles_in_s: Seconds until a container that was started a moment ago has run for long enough
+        to have survived its start. 0: it has, or it does not run. Until then, one that crashed
+        right after its last start is not ready.
     """
 
     name: str = ""
@@ -84,6 +86,11 @@ _SIGNALS: Final = range(128 + 1, 128 + 65)
 #: Seconds after a start within which a crash is one of the start. A container without a readiness
 #: probe is ready for that short time, again after each restart.
 _SETTLED_AGE_S: Final = 10.0
+#: Times in statuses have whole seconds, and may be those of another machine.
+_CLOCK_SLACK_S: Final = 1.0
+#: Signals of a server that aborts itself, or has a fault. Whoever sends another one need not do so
+#: again.
+_OWN_SIGNALS: Final = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 #: Lines of a crashed container's log that fit into one message.
 _LAST_LINES: Final = 3
 _LAST_CHARACTERS: Final = 400
@@ -112,15 +119,15 @@ def pod_state(pod: Mapping[str, Any], container: str, *, now: float | None = Non
     Args:
       pod: The pod.
       container: The name of the container.
-      now: Seconds since 1970: a container that crashed right after its last start is not ready
-        before it has run for a while. None: it is ready at once.
+      now: Seconds since 1970 by the cluster's clock: a container that crashed right after its last
+        start is not ready before it has run for a while. None: it is ready at once.
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     ready = condition(pod, "Ready").get("status") == "True"
     status = _container_status(pod, container)
     found = _trouble(pod, status)
     if ready and found.trouble is Trouble.NONE and now is not None:
-        found = _unsettled(status, now) or found
+        found = _just_started(status, now) or found
     return dataclasses.replace(
         found,
         name=str(metadata.get("name", "")),
@@ -212,7 +219,7 @@ def _waiting(waiting: Mapping[str, Any] | None, status: Mapping[str, Any]) -> Po
     return PodState(trouble=Trouble.STARTING, reason=_sentence("it is being started", message))
 
 
-def _crashing(status: Mapping[str, Any], settles_in_s: float = 0.0) -> PodState:
+def _crashing(status: Mapping[str, Any]) -> PodState:
     last = (status.get("lastState") or {}).get("terminated") or {}
     restarts = status.get("restartCount") or 0
     return PodState(
@@ -220,24 +227,31 @@ def _crashing(status: Mapping[str, Any], settles_in_s: float = 0.0) -> PodState:
         reason=f"it crashes repeatedly ({restarts} restarts): {_ended_how(last)}",
         exit_code=exit_code_of(last),
         message=str(last.get("message") or ""),
-        settles_in_s=settles_in_s,
     )
 
 
-def _unsettled(status: Mapping[str, Any], now: float) -> PodState | None:
-    """Describes a container that runs, but crashed right after its last start."""
+def _just_started(status: Mapping[str, Any], now: float) -> PodState | None:
+    """Describes a container that has not run for long enough to have survived its start."""
+    began = seconds_of(((status.get("state") or {}).get("running") or {}).get("startedAt"))
+    if began is None:
+        return None
+    age_s = now - began
+    # (A negative age shows that the clocks differ, and says nothing.)
+    if not -_CLOCK_SLACK_S <= age_s < _SETTLED_AGE_S:
+        return None
+    found = _crashing(status) if _crashed_at_start(status) else PodState(trouble=Trouble.NONE)
+    return dataclasses.replace(found, settles_in_s=_SETTLED_AGE_S - age_s)
+
+
+def _crashed_at_start(status: Mapping[str, Any]) -> bool:
+    """Whether the last run of a container ended by a crash right after its start."""
     last = (status.get("lastState") or {}).get("terminated") or {}
     exit_code = exit_code_of(last)
-    if not exit_code or (exit_code < 0 and last.get("reason") != "OOMKilled"):
-        # (Whoever ends it by a signal need not do so again.)
-        return None
+    is_own = last.get("reason") == "OOMKilled" or -(exit_code or 0) in _OWN_SIGNALS
+    if not exit_code or (exit_code < 0 and not is_own):
+        return False
     began, ended = seconds_of(last.get("startedAt")), seconds_of(last.get("finishedAt"))
-    runs_since = seconds_of(((status.get("state") or {}).get("running") or {}).get("startedAt"))
-    if began is None or ended is None or runs_since is None or ended - began > _SETTLED_AGE_S:
-        return None
-    # (A negative age shows that our clock is slow, and says nothing.)
-    age_s = now - runs_since
-    return _crashing(status, _SETTLED_AGE_S - age_s) if 0 <= age_s < _SETTLED_AGE_S else None
+    return began is not None and ended is not None and ended - began <= _SETTLED_AGE_S
 
 
 def _unscheduled(pod: Mapping[str, Any]) -> PodState | None:

@@ -12,7 +12,7 @@ from shared_pathways_service.cluster_state.pods import PodState, Trouble, condit
 from shared_pathways_service.errors import InvalidRequestError, ProxyFailed, SharedPathwaysError
 from shared_pathways_service.manifests import names
 from shared_pathways_service.runtime.last_requests import explained, parse_unfinished
-from shared_pathways_service.session.failures import no_room
+from shared_pathways_service.session.proxy_ends import no_room
 
 __all__ = ["Outcome", "ProxyProgress", "Stage", "create_refused", "read_progress"]
 

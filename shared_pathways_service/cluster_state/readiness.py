@@ -59,6 +59,7 @@ class ServiceReadiness:
       known_error: An explanation of the end of a crashed pod's log; None: there is none.
       changes_in_s: Seconds until a pod may be ready without an event (`PodState.settles_in_s`);
         None: there is none.
+      settles_in_s: Seconds until all pods that are ready have survived their starts; 0: they have.
     """
 
     service: Service
@@ -73,6 +74,7 @@ class ServiceReadiness:
     slices: tuple[SlicePods, ...] = ()
     known_error: KnownError | None = None
     changes_in_s: float | None = None
+    settles_in_s: float = 0.0
 
     @property
     def head_ready(self) -> bool:
@@ -121,15 +123,15 @@ class ServiceReadiness:
         """Returns what to do about a known error; without one, the other text."""
         return self.known_error.hint if self.known_error else otherwise
 
-    def error(self) -> ServiceNotReady:
-        """Returns the error for a service that is not ready."""
+    def error(self, hint: str = "") -> ServiceNotReady:
+        """Returns the error for a service that is not ready, with a hint of its own."""
         return ServiceNotReady(
             f"the service {self.service.name} is not ready: {self.reason}",
             ready=self.ready,
             wanted=self.wanted,
             pods=self.troubles,
             hint=self.hint(
-                "a longer timeout= waits for it; kubectl describe shows details of a pod"
+                hint or "a longer timeout= waits for it; kubectl describe shows details of a pod"
             ),
         )
 
@@ -164,6 +166,7 @@ def read_readiness(
     states = _States(last_words or {}, now)
     head = _head(mine, states)
     ready: Counter[str] = Counter()
+    settles_in_s = head.settles_in_s if head is not None and head.ready else 0.0
     unready: list[PodState] = [] if head is None or head.ready else [head]
     troubles = [str(head or "the head has no pod")] if head is None or not head.ready else []
     has_missing_pods = head is None
@@ -172,6 +175,7 @@ def read_readiness(
         found = _group(group, mine, states)
         ready[group.instance_type] += sum(slice_pods.ready for slice_pods in found.slices)
         slices += found.slices
+        settles_in_s = max(settles_in_s, found.settles_in_s)
         unready += found.unready
         troubles += [*map(str, found.unready), *found.missing]
         has_missing_pods = has_missing_pods or bool(found.missing)
@@ -190,6 +194,7 @@ def read_readiness(
         slices=tuple(slices),
         known_error=next(filter(None, map(find_known_error, logs)), None),
         changes_in_s=min(waits, default=None),
+        settles_in_s=settles_in_s,
     )
 
 
@@ -222,6 +227,7 @@ class _Group:
     slices: Sequence[SlicePods]
     unready: Sequence[PodState]
     missing: Sequence[str]
+    settles_in_s: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,12 +251,14 @@ def _head(pods: Iterable[Mapping[str, Any]], states: _States) -> PodState | None
 def _group(group: WorkerGroup, pods: Iterable[Mapping[str, Any]], states: _States) -> _Group:
     ready: dict[str, set[str]] = {}
     unready: dict[str, list[PodState]] = {str(index): [] for index in range(group.slices)}
+    settles_in_s = 0.0
     for pod in _current(pods, group.name):
         labels = names.labels_of(pod)
         index, host = labels.get(names.LABEL_JOB_INDEX, ""), _host_index(pod)
         state = states.of(pod, names.WORKER_CONTAINER)
         if state.ready:
             ready.setdefault(index, set()).add(host)
+            settles_in_s = max(settles_in_s, state.settles_in_s)
         elif index in unready:
             unready[index].append(state)
     slices: list[SlicePods] = []
@@ -269,7 +277,7 @@ def _group(group: WorkerGroup, pods: Iterable[Mapping[str, Any]], states: _State
             missing.append(
                 f"{absent} of {group.hosts} pods of slice {index} of {group.name} are missing"
             )
-    return _Group(slices=slices, unready=blocking, missing=missing)
+    return _Group(slices=slices, unready=blocking, missing=missing, settles_in_s=settles_in_s)
 
 
 def _current(pods: Iterable[Mapping[str, Any]], job: str) -> list[Mapping[str, Any]]:

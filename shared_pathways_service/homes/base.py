@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.events import Event
 from shared_pathways_service.runtime.processes import Identity
 
@@ -136,6 +137,12 @@ class Home(Protocol):
 
     async def open_tunnel(self, handle: ProxyHandle, local_port: int | None) -> str:
         """Returns ``unix:/path`` or ``127.0.0.1:port``, where the proxy answers on this machine."""
+
+    async def service_failure(self, request: SessionRequest) -> SharedPathwaysError | None:
+        """Returns why the service of an ended proxy fails; None: it does not, or this is not known.
+
+        May wait until a server that has just started fails or has survived that.
+        """
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
         """Returns the last lines of the proxy's log."""

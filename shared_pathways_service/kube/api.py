@@ -54,6 +54,11 @@ class KubeApi:
         self.on_trouble: Callable[[str], object] | None = None
         self._transport = Transport(access)
 
+    @property
+    def server_time(self) -> float:
+        """Seconds since 1970 by the server's clock, to a second; before an answer, by our own."""
+        return time.time() + self._transport.ahead_s
+
     async def __aenter__(self) -> Self:
         return self
 

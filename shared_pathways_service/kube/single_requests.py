@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import json
 import socket
 import ssl
@@ -43,9 +44,14 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Transport:
-    """Connections to one API server. Belongs to the event loop that first uses it."""
+    """Connections to one API server. Belongs to the event loop that first uses it.
+
+    Attributes:
+      ahead_s: Seconds by which the server's clock is ahead of this machine's, by its last answer.
+    """
 
     def __init__(self, access: ClusterAccess) -> None:
+        self.ahead_s = 0.0
         self._access = access
         self._session: aiohttp.ClientSession | None = None
         self._proxy: NetworkProxy | None = None
@@ -138,6 +144,7 @@ class Transport:
                 **self._way(),
             )
             if response.status < 300:
+                self._compare_clocks(response)
                 return response
             async with response:
                 if response.status != 401 or is_last:
@@ -146,6 +153,11 @@ class Transport:
                 response.close()
             self._access.tokens.refused(authorization.get("Authorization", ""))
         raise AssertionError("the last try returns or raises")
+
+    def _compare_clocks(self, response: aiohttp.ClientResponse) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            date = email.utils.parsedate_to_datetime(response.headers["Date"])
+            self.ahead_s = date.timestamp() - time.time()
 
     async def is_settling(self, error: SharedPathwaysError, asked_at: float) -> bool:
         """Whether the refusal may come from a server that has just started.

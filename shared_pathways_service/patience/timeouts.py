@@ -60,6 +60,9 @@ CREATE_UNDO = Timeout(2.0)
 QUEUE_REFUSAL = Timeout(5.0)
 #: The reason of a refusal, after the end of the refused proxy.
 REFUSAL_REASON = Timeout(1.0)
+#: The failure of a service, after its proxy ended before it served: its servers may have started
+#: a moment ago.
+SERVICE_FAILURE = Timeout(20.0)
 #: The event of a proxy's end, after its tunnel broke.
 TUNNEL_END_REASON = Timeout(3.0)
 #: Likewise after the end of a link, while watches wait for their next try.

@@ -4,7 +4,7 @@
 - `messages`: its phases, inputs and outputs
 - `view`: all that is known of the session
 - `phase_deadlines`: the deadlines of its phases
-- `failures`: the error of a failed session
+- `failures`, `proxy_ends`: the error of a failed session
 - `cloud_metrics`: the metrics to write
 
 The agent (`agent`) carries out the outputs.

@@ -22,44 +22,24 @@ from shared_pathways_service.errors import (
 from shared_pathways_service.events import rfc3339
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.events.tenants import TenantRefused
-from shared_pathways_service.runtime.known_errors import find_known_error
 from shared_pathways_service.session.holder_text import holdings
 from shared_pathways_service.session.link_view import LinkView
 from shared_pathways_service.session.messages import Phase, Snapshot
+from shared_pathways_service.session.proxy_ends import when_exited
 
 __all__ = [
     "is_denial",
-    "no_room",
     "refusal_in",
     "when_lost",
     "when_out_of_queue",
     "when_out_of_time",
     "when_refused",
     "with_last_line",
-    "with_log_tail",
 ]
 
 _REFUSALS = ("slices_taken", "unknown_type", "too_many", "lost", "released", "limit")
 _FUTILE_HINT = "waiting alone does not help; `sps status` shows the state of each slice"
 _QUEUE_HINT = "queue_timeout=SECONDS waits for them; `sps status` shows who holds what"
-#: Hints by outcome (`ProxyExited.outcome`), for proxies that ended before they ran.
-_UNSTARTED = {
-    "image": "name an image that the cluster can pull as proxy_server_image=",
-    "config": "have what its pod needs and the reason names put into the namespace",
-    "link": "name an image that has Python 3.11 or later and that the cluster can pull as "
-    'SPS_LINK_IMAGE=, or connect with link="plain"',
-    "forbidden": "have the namespace's policies admit it, or leave out what they forbid of "
-    "proxy_options=",
-}
-
-_BY_ITSELF = "ended by itself"
-#: Outcomes that the proxy itself did not cause.
-_TAKEN = {
-    "pod_deleted": "lost its pod, which was deleted",
-    "evicted": "was taken away",
-    "node_lost": "went with its node",
-    "deadline": "was ended",
-}
 
 
 def when_refused(request: SessionRequest, event: TenantRefused) -> SharedPathwaysError:
@@ -119,14 +99,6 @@ def refusal_in(exited: ev.ProxyExited) -> TenantRefused | None:
     )
 
 
-def no_room(name: str, reason: str) -> CapacityError:
-    """Returns the error for a proxy that does not fit into the namespace's quota."""
-    return CapacityError(
-        f"the namespace's quota leaves no room for the proxy {name}: {reason}",
-        hint="end other work of the namespace, or have its quota raised",
-    )
-
-
 def when_lost(
     request: SessionRequest,
     event: ev.ProxyLost,
@@ -157,7 +129,7 @@ def when_lost(
             + (f": {event.reason}" if event.reason else ""),
             hint="connect again",
         )
-    return _when_exited(request, event, served=served)
+    return when_exited(request, event, served=served)
 
 
 def _when_broken(
@@ -197,43 +169,6 @@ def _denial_in(request: SessionRequest, event: ev.ProxyLost) -> SharedPathwaysEr
     error = event.error
     message = f"the session of {request.name} cannot go on: {error['message']}"
     return from_json({**error, "message": message})
-
-
-def _when_exited(
-    request: SessionRequest, event: ev.ProxyExited, *, served: bool
-) -> SharedPathwaysError:
-    outcome = event.outcome or ""
-    if outcome == "quota":
-        return no_room(request.name, event.reason or "")
-    # (On this machine one without an exit code never ran. In a cluster there is an outcome.)
-    if outcome in _UNSTARTED or (not outcome and event.exit_code is None):
-        return ProxyFailed(
-            f"the proxy {request.name} cannot be started: {event.reason}",
-            hint=_UNSTARTED.get(outcome, "connect again once that is fixed"),
-        )
-    why = _why(event.reason, event.exit_code)
-    error = ProxyFailed(
-        f"the proxy {request.name} {_TAKEN.get(outcome, _BY_ITSELF)}: {why}",
-        exit_code=event.exit_code,
-        log_tail=event.log_tail,
-        hint="what was on its slices is lost; connect again"
-        if served
-        else "log_tail has the end of its log; connect again once that is fixed",
-    )
-    return with_log_tail(error, event.log_tail)
-
-
-def with_log_tail(error: ProxyFailed, log_tail: Sequence[str]) -> ProxyFailed:
-    """Returns the error with the end of the proxy's log, and with the cause that it shows."""
-    # (A signal of another cause is in the log, too.)
-    is_own_end = _BY_ITSELF in error.message
-    known = find_known_error("\n".join(log_tail)) if is_own_end else None
-    return ProxyFailed(
-        error.message if known is None else f"{error.message}: {known.cause}",
-        exit_code=error.exit_code,
-        log_tail=log_tail,
-        hint=error.hint if known is None else known.hint,
-    )
 
 
 def when_out_of_queue(request: SessionRequest, snapshot: Snapshot) -> SlicesTaken:
@@ -335,14 +270,6 @@ def _with_sentence(message: str, more: str) -> str:
 
 def _held_by(holders: Sequence[str]) -> str:
     return f"; {holdings(holders)}" if holders else ""
-
-
-def _why(reason: str | None, exit_code: int | None) -> str:
-    if reason:
-        return reason
-    if exit_code is None:
-        return "no exit code is known"
-    return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
 
 
 def _as_text(wanted: Mapping[str, int]) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "DeleteProxy",
     "Deleted",
     "Effect",
+    "ExamineService",
     "Finish",
     "FollowProxy",
     "OpenTunnel",
@@ -34,6 +35,7 @@ __all__ = [
     "Probe",
     "Probed",
     "ProxyCreated",
+    "ServiceExamined",
     "SessionEvent",
     "SliceView",
     "Snapshot",
@@ -191,6 +193,13 @@ class Probed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ServiceExamined:
+    """The service fails with this error; None: it does not, or this is not known."""
+
+    failure: SharedPathwaysError | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Deleted:
     """The proxy is deleted, or did not exist; with last lines of its log, if available."""
 
@@ -229,6 +238,7 @@ SessionEvent = (
     | ProxyCreated
     | TunnelOpen
     | Probed
+    | ServiceExamined
     | Deleted
     | StepFailed
     | Event
@@ -267,6 +277,14 @@ class Probe:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ExamineService:
+    """Find out whether the service fails; answered by `ServiceExamined`.
+
+    Not a step, but concurrent to the steps. It may take as long as `timeouts.SERVICE_FAILURE`.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StopStep:
     """End the running step and wait until it has ended."""
 
@@ -302,6 +320,7 @@ Effect = (
     | FollowProxy
     | OpenTunnel
     | Probe
+    | ExamineService
     | StopStep
     | DeleteProxy
     | Announce

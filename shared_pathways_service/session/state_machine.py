@@ -20,7 +20,7 @@ from shared_pathways_service.errors import PlacementTimeout, ProxyFailed, Shared
 from shared_pathways_service.events import Event, tenants
 from shared_pathways_service.events import session as ev
 from shared_pathways_service.patience import timeouts
-from shared_pathways_service.session import failures
+from shared_pathways_service.session import failures, proxy_ends
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.messages import BEFORE_JAX, ENDING, RISING, Phase
 from shared_pathways_service.session.phase_deadlines import Deadlines
@@ -30,6 +30,9 @@ __all__ = ["Session"]
 
 #: Seconds by which the reason of a refusal may follow the end of the refused proxy.
 SETTLE_S = timeouts.REFUSAL_REASON.seconds
+#: Seconds by which the failure of its service may follow the end of a proxy. This is the limit: the
+#: answer ends the wait.
+SERVICE_SETTLE_S = timeouts.SERVICE_FAILURE.seconds
 #: Seconds by which the event of a proxy's end may follow that of its broken tunnel.
 TUNNEL_SETTLE_S = timeouts.TUNNEL_END_REASON.seconds
 #: Likewise after an end of a link, which is often noticed when the API server is back, while the
@@ -82,6 +85,7 @@ class Session:
         self._began = now
         self._phase_began = now
         self._settle: tuple[float, ev.ProxyLost] | None = None
+        self._refusal_by = now
         self._last_event = ""
         self._waited_for: ev.ServiceWaiting | None = None
         self._now = now
@@ -135,6 +139,8 @@ class Session:
                 self._cancelled(event)
             case m.StepFailed():
                 self._step_failed(event.error)
+            case m.ServiceExamined():
+                self._service_examined(event.failure)
             case _:
                 self._answer(event)
         return self._taken()
@@ -179,7 +185,7 @@ class Session:
 
     def _deleted(self, event: m.Deleted) -> None:
         if isinstance(self.error, ProxyFailed) and not self.error.log_tail:
-            self.error = failures.with_log_tail(self.error, event.log_tail)
+            self.error = proxy_ends.with_log_tail(self.error, event.log_tail)
         elif isinstance(self.error, PlacementTimeout) and event.log_tail:
             self.error = failures.with_last_line(self.error, event.log_tail[-1])
         self._finish()
@@ -209,20 +215,32 @@ class Session:
 
     def _lost(self, event: ev.ProxyLost) -> None:
         """Processes the end or loss of the proxy, whose reason may be reported a little later."""
-        exited = isinstance(event, ev.ProxyExited)
         refusal = failures.refusal_in(event) if isinstance(event, ev.ProxyExited) else None
         settling = self._settle[1] if self._settle else None
         if refusal is not None:
             self._fail(failures.when_refused(self.request, refusal))
         elif isinstance(settling, ev.ProxyExited):
             return
-        elif exited and not self._view.known.placed:
+        elif isinstance(event, ev.ProxyExited) and not self._view.known.placed:
             # A refused proxy ends too.
-            self._settle = (self._now + SETTLE_S * self._patience(), event)
+            due = self._refusal_by = self._now + SETTLE_S * self._patience()
+            if self.phase in RISING and proxy_ends.is_own_end(event):
+                due = self._now + SERVICE_SETTLE_S * self._patience()
+                self._out.append(m.ExamineService())
+            self._settle = (due, event)
         elif isinstance(event, ev.TunnelBroken) and (pause_s := _settling_s(event)):
             self._settle = self._settle or (self._now + pause_s * self._patience(), event)
         else:
             self._fail(self._error_of(event))
+
+    def _service_examined(self, failure: SharedPathwaysError | None) -> None:
+        if self._settle is None or self.phase in ENDING:
+            return
+        due, end = self._settle
+        if failure is not None:
+            self._fail(proxy_ends.when_service_failed(failure, self._error_of(end)))
+        else:
+            self._settle = (min(due, self._refusal_by), end)
 
     def _error_of(self, end: ev.ProxyLost) -> SharedPathwaysError:
         known = self._view.known
@@ -291,7 +309,10 @@ class Session:
         elif self.phase is Phase.DELETE:
             self._out.append(m.StopStep())
             self._finish(left=f"not confirmed deleted within {self._deadlines.deletion_s:g} s")
-        elif self._settle is not None and self._now >= self._settle[0]:
+        elif self._settle is not None and (
+            self._now >= self._settle[0] or isinstance(self._settle[1], ev.ProxyExited)
+        ):
+            # (An end that is known is the reason why another deadline was missed.)
             self._fail(self._error_of(self._settle[1]))
         elif self._deadlines.limits_queue:
             self._fail(failures.when_out_of_queue(self.request, self._view.known))

@@ -52,6 +52,7 @@ class FakeHome:
         ``delete_proxy``. A create that hangs creates the proxy first.
       fail: Methods that raise, each with the error in the form of `SharedPathwaysError.to_json`. A
         create that fails creates the proxy first.
+      service_failure: What `service_failure` returns, in that form.
       fail_deletes: The number of deletions that fail first.
       warning: The warning of `preflight`; empty: none.
       pod: The name of the proxies' pods; empty: they have none.
@@ -67,6 +68,7 @@ class FakeHome:
         address: str = "unix:/nowhere",
         hang: Sequence[str] = (),
         fail: Mapping[str, Any] | None = None,
+        service_failure: Mapping[str, Any] | None = None,
         fail_deletes: int = 0,
         place: bool = True,
         pod: str = "",
@@ -76,6 +78,7 @@ class FakeHome:
         self._address = address
         self._hang = frozenset(hang)
         self._fail = dict(fail or {})
+        self._service_failure = service_failure
         self._fail_deletes = fail_deletes
         self._place = place
         self._pod = pod
@@ -146,6 +149,11 @@ class FakeHome:
         """Returns the scripted address, or that of a port."""
         await self._called("open_tunnel", handle.uid)
         return self._address if local_port is None else f"127.0.0.1:{local_port}"
+
+    async def service_failure(self, request: SessionRequest) -> SharedPathwaysError | None:
+        """Returns as scripted."""
+        await self._called("service_failure", request.name)
+        return None if self._service_failure is None else from_json(self._service_failure)
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
         """Returns lines that name the proxy, unless it is scripted otherwise."""

@@ -12,8 +12,15 @@ import pytest
 from harness.patience import patience
 from harness.processes import run_async
 from shared_pathways_service.agent.runner import SessionRunner
-from shared_pathways_service.errors import SharedPathwaysError
-from shared_pathways_service.session.messages import Cancelled, Phase
+from shared_pathways_service.api.requests import SessionRequest
+from shared_pathways_service.errors import (
+    ProxyFailed,
+    ServiceNotReady,
+    SharedPathwaysError,
+    TunnelError,
+    from_json,
+)
+from shared_pathways_service.session.messages import Cancelled, Phase, Snapshot
 from shared_pathways_service.testing.fake_home import FakeHome
 from tests.agent.fake_agent import probe
 from tests.agent.support import DEADLINE_S, Bench
@@ -88,3 +95,52 @@ def test_a_state_is_sent_before_its_event(bench: Bench) -> None:
                 assert found[1] == state
 
     run_async(test())
+
+
+class HomeThatCannotExamine(FakeHome):
+    """Fails in a way that nobody thought of when its service is examined."""
+
+    async def service_failure(self, request: SessionRequest) -> SharedPathwaysError | None:
+        await super().service_failure(request)
+        raise ValueError("it cannot be examined")
+
+
+FAILING = ServiceNotReady("the service pw is not ready: the head crashes", wanted=1, hint="fix it")
+
+
+@pytest.mark.parametrize(
+    ("home", "script", "expected"),
+    [
+        (FakeHome, {"service_failure": FAILING.to_json()}, ServiceNotReady),
+        (FakeHome, {}, ProxyFailed),
+        (FakeHome, {"fail": {"service_failure": TunnelError("gone").to_json()}}, ProxyFailed),
+        (HomeThatCannotExamine, {}, ProxyFailed),
+    ],
+)
+def test_the_service_of_a_proxy_that_ended_before_it_served_is_examined(
+    bench: Bench,
+    home: type[FakeHome],
+    script: dict[str, Any],
+    expected: type[SharedPathwaysError],
+) -> None:
+    start = bench.start(place=False, **script)
+
+    ended: list[Snapshot] = []
+
+    async def test() -> None:
+        made = home(**start.home.options)
+        made.tell(start.session, "proxy.exited", "exit code 1", exit_code=1, outcome="crashed")
+        runner = SessionRunner(
+            start, home=made, journal=bench.journal, probe=probe, send=lambda _: None
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            ended.append(await runner.run())
+
+    run_async(test())
+    [snapshot] = ended
+    assert snapshot.error is not None
+    error = from_json(snapshot.error)
+    assert type(error) is expected
+    assert "ended by itself: exit code 1" in error.message
+    assert f"service_failure {start.request.name}" in bench.home.calls
+    assert bench.nothing_left()

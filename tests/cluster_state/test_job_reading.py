@@ -11,6 +11,9 @@ from shared_pathways_service.cluster_state.job_reading import job_status
 from shared_pathways_service.manifests import names
 
 REFUSED = AttemptReport(refused="no slices").to_text()
+CRASHES = "it crashes repeatedly (2 restarts): it ended with exit code 1"
+NO_BUCKET = "the bucket of its --gcs_scratch_location does not exist"
+MISSING = "The specified bucket does not exist.; Error while initializing persistent cache storage"
 LOST = AttemptReport(started=1.5, lost="its container has ended").to_text()
 
 
@@ -58,9 +61,19 @@ def ending(code: int, *, failed_before: int = 0) -> dict[str, Any]:
     return {**found, "metadata": {**found["metadata"], "annotations": count}}
 
 
+def crashed_proxy(
+    of: dict[str, Any], state: dict[str, Any] | None = None, *, message: str = ""
+) -> dict[str, Any]:
+    """Returns a pod whose proxy crashes after each start, in a state other than the usual one."""
+    last = {"terminated": {"exitCode": 1, "message": message}}
+    state = state or {"waiting": {"reason": "CrashLoopBackOff"}}
+    proxy = {"name": names.PROXY_CONTAINER, "state": state, "restartCount": 2, "lastState": last}
+    return {**of, "status": {**of["status"], "initContainerStatuses": [proxy]}}
+
+
 def killed_proxy(of: dict[str, Any]) -> dict[str, Any]:
     """Returns a pod whose proxy did not end in time after its program."""
-    proxy = {"name": "proxy", "state": {"terminated": {"exitCode": 137}}}
+    proxy = {"name": names.PROXY_CONTAINER, "state": {"terminated": {"exitCode": 137}}}
     return {**of, "status": {**of["status"], "initContainerStatuses": [proxy]}}
 
 
@@ -102,6 +115,42 @@ def killed_proxy(of: dict[str, Any]) -> dict[str, Any]:
         ),
         (job("Failed", failed=1), [ended(126, REFUSED)], "failed", 1, 125, "no slices"),
         (job("Failed", failed=1), [killed_proxy(ended(7))], "failed", 1, 7, "exit code 7"),
+        (
+            job(),
+            [crashed_proxy(pod({"running": {}}))],
+            "queued",
+            1,
+            None,
+            f"its proxy does not serve: {CRASHES}",
+        ),
+        (
+            job(),
+            [crashed_proxy(pod({"running": {}}), message=MISSING)],
+            "queued",
+            1,
+            None,
+            f"its proxy does not serve: {CRASHES}: {NO_BUCKET}",
+        ),
+        (job(), [crashed_proxy(pod({"running": {}}), {"running": {}})], "queued", 1, None, ""),
+        (job(), [crashed_proxy(pod({"running": {}}, ready=True))], "running", 1, None, ""),
+        # The program was not started, since there was no proxy.
+        (
+            job("Failed", failed=1),
+            [crashed_proxy(ended(125), {"terminated": {"exitCode": 1}})],
+            "failed",
+            1,
+            125,
+            "exit code 125; its proxy does not serve: it ended with exit code 1",
+        ),
+        (
+            job("Failed", failed=1),
+            [crashed_proxy(ended(7), {"terminated": {"exitCode": 1}})],
+            "failed",
+            1,
+            7,
+            "exit code 7",
+        ),
+        (job("Failed", failed=1), [killed_proxy(ended(125))], "failed", 1, 125, "exit code 125"),
         (job("Failed", failed=1), [], "failed", 1, None, "why"),
         (job(failed=0, cancelled=True), [pod(ready=True)], "running", 1, None, "it is being ended"),
         (job("Failed", failed=1, cancelled=True), [], "cancelled", 1, None, ""),

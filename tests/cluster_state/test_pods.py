@@ -116,34 +116,45 @@ def restarted(lasted_s: int, exit_code: int, reason: str = "Error") -> Object:
 
 
 @pytest.mark.parametrize(
-    ("lasted_s", "exit_code", "reason", "age_s", "settles_in_s"),
+    ("lasted_s", "exit_code", "reason", "age_s", "is_ready", "settles_in_s"),
     [
-        (1, 2, "Error", 0.0, 10.0),
-        (10, 2, "Error", 9.5, 0.5),
-        (1, 137, "OOMKilled", 1.0, 9.0),
-        (1, 2, "Error", 10.0, None),
-        (11, 2, "Error", 0.0, None),
-        (1, 0, "Completed", 0.0, None),
-        (1, 137, "Error", 0.0, None),
-        # Our clock is slow.
-        (1, 2, "Error", -0.5, None),
+        (1, 2, "Error", 0.0, False, 10.0),
+        (10, 2, "Error", 9.5, False, 0.5),
+        (1, 137, "OOMKilled", 1.0, False, 9.0),
+        # It aborted itself.
+        (1, 134, "Error", 1.0, False, 9.0),
+        (1, 2, "Error", 10.0, True, 0.0),
+        (11, 2, "Error", 0.0, True, 10.0),
+        (1, 0, "Completed", 0.0, True, 10.0),
+        (1, 137, "Error", 0.0, True, 10.0),
+        # Times have whole seconds.
+        (1, 2, "Error", -0.5, False, 10.5),
+        # The clocks differ.
+        (1, 2, "Error", -1.5, True, 0.0),
     ],
 )
 def test_what_crashed_at_its_start_is_ready_only_after_a_while(
-    lasted_s: int, exit_code: int, reason: str, age_s: float, settles_in_s: float | None
+    lasted_s: int, exit_code: int, reason: str, age_s: float, is_ready: bool, settles_in_s: float
 ) -> None:
     pod = restarted(lasted_s, exit_code, reason)
     state = pod_state(pod, CONTAINER, now=BEGAN_AGAIN + age_s)
-    if settles_in_s is None:
-        assert state.ready
-        assert (state.trouble, state.settles_in_s) == (Trouble.NONE, 0.0)
+    assert (state.ready, state.settles_in_s) == (is_ready, settles_in_s)
+    if is_ready:
+        assert state.trouble is Trouble.NONE
     else:
-        assert not state.ready
-        assert (state.trouble, state.settles_in_s) == (Trouble.CRASHED, settles_in_s)
+        assert state.trouble is Trouble.CRASHED
         assert "4 restarts" in state.reason
         assert state.message == "no bucket\n"
         assert not state.final
     assert pod_state(pod, CONTAINER).ready
+
+
+def test_a_first_start_is_ready_at_once_and_has_not_survived_yet() -> None:
+    pod = objects.running()
+    began = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
+    for age_s, settles_in_s in ((4.0, 6.0), (10.0, 0.0)):
+        state = pod_state(pod, CONTAINER, now=began + age_s)
+        assert (state.ready, state.settles_in_s) == (True, settles_in_s)
 
 
 def test_too_much_memory_is_named() -> None:

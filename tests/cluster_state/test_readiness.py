@@ -217,4 +217,16 @@ def test_a_crash_loop_is_not_ready_between_its_crashes() -> None:
 
     found = read_readiness(SERVICE, pods, now=began + 10.0)
     assert found.complete
-    assert found.changes_in_s is None
+    assert (found.changes_in_s, found.settles_in_s) == (None, 0.0)
+
+
+def test_all_pods_that_are_ready_have_to_survive_their_starts() -> None:
+    state = {"running": {"startedAt": "2026-01-01T00:00:07Z"}}
+    fresh = {"ready": True, "phase": "Running", "status": {**objects.RUNNING, "state": state}}
+    began = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
+    fresh_head = [head(objects.pod, **fresh), *WORKERS]
+    fresh_worker = [head(), *WORKERS[:3], worker(1, 1, objects.pod, **fresh)]
+    for pods in (fresh_head, fresh_worker):
+        found = read_readiness(SERVICE, pods, now=began + 11.0)
+        assert found.complete
+        assert (found.changes_in_s, found.settles_in_s) == (None, 6.0)

@@ -143,12 +143,22 @@ def total(n):
     import jax.numpy as jnp
     return int(jnp.arange(n).sum())
 
+def devices(_):
+    import jax
+    return str(jax.devices())
+
 def plain(n):
     return n + 1
 
 if __name__ == "__main__":
     from shared_pathways_service import isc_pathways
+    early = multiprocessing.get_context("spawn").Pool(1)
+    [local] = early.map(devices, [0])
     with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}):
+        assert early.map(devices, [0]) == [local] != [devices(0)]
+        assert early.map(total, [5]) == [10]
+        early.close()
+        early.join()
         expected = total(5)
         for way in ("spawn", "forkserver"):
             with multiprocessing.get_context(way).Pool(1) as pool:

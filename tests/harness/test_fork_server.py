@@ -129,6 +129,47 @@ def test_a_process_is_forked_although_its_parent_has_imported_jax(given: dict[st
     assert subprocess.check_output(command, env=env, text=True) == "1\n"
 
 
+def spawned(directory: Path, **options: Any) -> dict[str, Any]:
+    """Starts the report as an embedded service is started; returns it."""
+    out = directory / "out"
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", REPORT],
+        buffered(),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(out), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        **options,
+    )
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, out.read_text()
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"setsid": True},
+        {"setsigmask": (), "setsigdef": (signal.SIGHUP,)},
+        {"setsigmask": (signal.SIGUSR2,)},
+    ],
+)
+@pytest.mark.usefixtures("is_forked")
+def test_spawned_processes_are_forked(options: dict[str, Any], tmp_path: Path) -> None:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        forked, real = both(lambda: spawned(tmp_path, **options))
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert forked == real
+    assert forked["own_session"] == ("setsid" in options)
+
+
 @pytest.mark.usefixtures("is_forked")
 def test_limits_and_signals_are_the_callers() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

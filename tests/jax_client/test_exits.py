@@ -139,12 +139,13 @@ def test_the_proxy_is_gone_before_the_process_ends(own_directories: Path) -> Non
     ("use", "aborts"),
     [
         ("double(array).block_until_ready()", False),
+        ("jax.block_until_ready([double(array), double(array)])", False),
         ("np.asarray(array)", False),
         ("jax.jit(lambda x: x * 3)(array)", False),
         ("np.asarray(jax.device_put(np.ones(4)))", False),
         ("double(jax.device_put(np.ones(16, np.float32), sharding)).block_until_ready()", True),
     ],
-    ids=["run", "fetch", "compile", "send", "run on what was sent since"],
+    ids=["run", "run two", "fetch", "compile", "send", "run on what was sent since"],
 )
 def test_a_connection_that_broke(own_directories: Path, use: str, *, aborts: bool) -> None:
     # What docs/limits.md says of it.

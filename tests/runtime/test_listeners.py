@@ -46,5 +46,8 @@ def test_a_port_that_is_taken_is_an_error(address: str) -> None:
 def test_small_messages_are_sent_at_once(address: str) -> None:
     with listen(address, 0) as listener:
         host = "127.0.0.1" if address == "0.0.0.0" else address
-        with socket.create_connection((host, listener.getsockname()[1])), listener.accept()[0] as it:
-            assert it.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        with (
+            socket.create_connection((host, listener.getsockname()[1])),
+            listener.accept()[0] as accepted,
+        ):
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

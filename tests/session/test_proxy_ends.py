@@ -11,6 +11,7 @@ import pytest
 from shared_pathways_service.errors import (
     CapacityError,
     ProxyFailed,
+    ServiceNotReady,
     SharedPathwaysError,
     SlicesTaken,
     TunnelError,
@@ -20,6 +21,7 @@ from shared_pathways_service.events.tenants import TenantRefused
 from shared_pathways_service.session import messages as m
 from shared_pathways_service.session.failures import refusal_in, when_refused
 from shared_pathways_service.session.state_machine import (
+    SERVICE_SETTLE_S,
     SETTLE_S,
 )
 from tests.session.driver import (
@@ -230,3 +232,89 @@ def test_a_signal_that_took_the_proxy_away_is_not_a_full_memory(outcome: str) ->
     assert isinstance(driver.error, ProxyFailed)
     assert "HBM" not in driver.error.message
     assert driver.error.log_tail == FULL_MEMORY
+
+
+FAILING = ServiceNotReady(
+    "the service pw is not ready: the head crashes",
+    ready=0,
+    wanted=2,
+    pods=("head",),
+    hint="fix it",
+)
+BEFORE_SERVING = [name for name in RISING if name not in ("preflight", "create", "serve")]
+
+
+@pytest.mark.parametrize("outcome", ["crashed", "completed"])
+@pytest.mark.parametrize("name", BEFORE_SERVING)
+def test_a_service_that_fails_is_the_reason_of_its_proxys_end(name: str, outcome: str) -> None:
+    driver = RISING[name]()
+    wanted = driver.news("proxy.exited", "exit code 1", outcome=outcome, exit_code=1)
+    assert wanted == [m.ExamineService()]
+    # What fails meanwhile fails for the same reason.
+    driver.put(m.StepFailed(error=TunnelError("connection refused")))
+    driver.news("home.lost", "the watch ended")
+    driver.put(m.ServiceExamined(failure=FAILING), after=SERVICE_SETTLE_S - 1.0)
+    error = driver.error
+    assert isinstance(error, ServiceNotReady)
+    assert error.message == (
+        f"{FAILING.message}; the proxy isc-proxy-ada ended by itself: exit code 1"
+    )
+    assert (error.ready, error.wanted, error.pods) == (0, 2, ("head",))
+    assert error.hint == "fix it"
+    ends_clean(driver, m.Phase.FAILED)
+
+
+def test_a_service_that_does_not_fail_ends_the_wait_for_its_failure() -> None:
+    driver = to_probe()
+    driver.news("proxy.exited", outcome="crashed", exit_code=1)
+    exited_at = driver.now
+    assert driver.machine.next_deadline == exited_at + SERVICE_SETTLE_S
+    driver.put(m.ServiceExamined(), after=SETTLE_S / 2)
+    # The reason of a refusal may still come.
+    assert driver.machine.next_deadline == exited_at + SETTLE_S
+    driver.expire()
+    assert isinstance(driver.error, ProxyFailed)
+    ends_clean(driver, m.Phase.FAILED)
+
+
+def test_a_refusal_does_not_wait_for_the_service() -> None:
+    driver = to_probe()
+    driver.news("proxy.exited", outcome="crashed", exit_code=69)
+    driver.news("tenant.refused", kind="slices_taken", message="taken")
+    assert isinstance(driver.error, SlicesTaken)
+    driver.put(m.ServiceExamined(failure=FAILING))
+    assert isinstance(driver.error, SlicesTaken)
+    ends_clean(driver, m.Phase.FAILED)
+
+
+def test_a_service_that_is_not_examined_in_time_leaves_the_end_of_the_proxy() -> None:
+    driver = to_probe()
+    driver.news("proxy.exited", outcome="crashed", exit_code=1)
+    driver.expire()
+    assert isinstance(driver.error, ProxyFailed)
+    # Likewise if the user's own time is over first.
+    driver = to_probe()
+    driver.put(after=95.0)
+    driver.news("proxy.exited", "exit code 1", outcome="crashed", exit_code=1)
+    assert driver.machine.next_deadline == 1100.0
+    driver.expire()
+    assert "ended by itself: exit code 1" in driver.error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("probe", "evicted"),
+        ("probe", "deadline"),
+        ("start", "image"),
+        ("start", "quota"),
+        # On this machine.
+        ("probe", None),
+        # Its work is lost, which the error has to say.
+        ("serve", "crashed"),
+    ],
+)
+def test_another_end_has_nothing_to_do_with_the_service(name: str, outcome: str | None) -> None:
+    driver = RISING[name]()
+    driver.news("proxy.exited", "why", outcome=outcome, exit_code=1)
+    assert m.ExamineService() not in driver.effects

@@ -80,10 +80,14 @@ NEWS = st.sampled_from(
         Event.of("tenant.refused", data={"kind": "slices_taken", "wanted": ""}),
         Event.of("tenant.refused", data={}),
         Event.of("proxy.exited", data={"exit_code": None}),
+        Event.of("proxy.exited", data={"exit_code": 1, "outcome": "crashed"}),
         Event.of("proxy.deleted"),
         Event.of("home.lost"),
         Event.of("of.a.newer.version", data={"virtual_index": "0"}),
     ]
+)
+EXAMINED = st.sampled_from(
+    [m.ServiceExamined(), m.ServiceExamined(failure=SharedPathwaysError("it crashes"))]
 )
 CANCELS = st.builds(
     m.Cancelled, reason=st.just("told to"), delete_timeout_s=st.sampled_from([None, 600.0])
@@ -91,6 +95,7 @@ CANCELS = st.builds(
 #: An event; or a number of seconds that pass; or an answer of the step that runs: (it fails?,).
 MOVES = st.one_of(
     NEWS,
+    EXAMINED,
     CANCELS,
     st.sampled_from([(False,), (False,), (False,), (True,)]),
     st.floats(0, 400),

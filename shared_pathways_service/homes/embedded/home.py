@@ -188,6 +188,9 @@ class EmbeddedHome:
                 raise self._translated(error) from error
         raise TunnelError(f"the proxy {handle.name} has ended", pod=handle.name)
 
+    async def service_failure(self, request: SessionRequest) -> None:
+        """Returns nothing: a proxy's end is not a service's here."""
+
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:
         """Returns the last lines of the proxy's log file."""
         return tail_of(Path(handle.log), lines) if handle.log else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Collection
 
@@ -46,19 +47,23 @@ async def _wait_for_changes(
     news: ManagerNews, link: ServiceLink, kinds: Collection[str], limit: Timeout
 ) -> None:
     await news.wait_until_listening()
+    loop = asyncio.get_running_loop()
     deadline = limit.deadline()
     while True:
         news.changed.clear()
         survey = await _survey(link, kinds)
         if survey.complete:
             return
-        try:
-            async with asyncio.timeout(deadline.left_s):
-                await news.changed.wait()
-        except TimeoutError:
+        if not deadline.left_s:
             if survey.missing:
-                raise survey.error() from None
+                raise survey.error()
             return
+        began, part_s = loop.time(), deadline.part_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(part_s):
+                await news.changed.wait()
+        # (The slices were probably stopped as long as this process was.)
+        deadline.waited(loop.time() - began, part_s)
 
 
 async def _survey(link: ServiceLink, kinds: Collection[str]) -> _Survey:

@@ -38,6 +38,7 @@ from shared_pathways_service.homes.kubernetes.proxy_objects import (
 from shared_pathways_service.homes.kubernetes.proxy_tunnel import LinkTerms, ProxyTunnel
 from shared_pathways_service.homes.kubernetes.proxy_watch import ProxyFollower
 from shared_pathways_service.homes.kubernetes.release import release_slices
+from shared_pathways_service.homes.kubernetes.service_watch import find_failure
 from shared_pathways_service.homes.manager_news import ManagerNews
 from shared_pathways_service.kube.access import resolve
 from shared_pathways_service.kube.api import KubeApi
@@ -261,6 +262,12 @@ class KubernetesHome:
         )
         self._undo.push_async_callback(tunnel.close)
         return await tunnel.open()
+
+    async def service_failure(self, request: SessionRequest) -> SharedPathwaysError | None:
+        """Returns why the service is not ready for the request any more."""
+        if self._api is None or self._service is None:
+            return None
+        return await find_failure(self._api, self._service, request.tenant)
 
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
         """Returns the last lines of the pod's log; none without a pod."""

@@ -75,6 +75,7 @@ async def submit_job(
         uploaded, or the name is in use.
       PreflightError: The API server cannot be reached, or fails a request.
       ServiceNotFound: There is no such service, or more than one.
+      ServiceNotReady: The service cannot become ready by itself.
     """
     with tempfile.TemporaryDirectory(prefix="sps-workdir-") as scratch:
         archive = Path(scratch) / "workdir.tar.gz"
@@ -145,6 +146,8 @@ async def _checked(
     service = examined.service
     if service is None:
         raise ServiceNotReady(f"the service in namespace {namespace} cannot be examined")
+    if examined.readiness is not None and examined.readiness.is_hopeless:
+        raise examined.readiness.error()
     review = await review_rules(api, namespace)
     # With Google's images as well, a job has a Secret.
     if missing := await missing_permissions(api, namespace, review, needed(ours=True)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
@@ -12,7 +12,7 @@ from shared_pathways_service.api.requests import SessionRequest
 from shared_pathways_service.api.tenant_requests import TenantRequest
 from shared_pathways_service.cluster_state import preflight_checks
 from shared_pathways_service.cluster_state.preflight_checks import Examined
-from shared_pathways_service.cluster_state.readiness import ServiceReadiness, service_selector
+from shared_pathways_service.cluster_state.readiness import ServiceReadiness
 from shared_pathways_service.cluster_state.services import Service, find_service
 from shared_pathways_service.errors import AccessDenied, ServiceNotFound, SharedPathwaysError
 from shared_pathways_service.events import session as ev
@@ -25,10 +25,10 @@ from shared_pathways_service.homes.kubernetes.permissions_review import (
 from shared_pathways_service.homes.kubernetes.priority_values import read_priority
 from shared_pathways_service.homes.kubernetes.request_checks import request_checks
 from shared_pathways_service.homes.kubernetes.service_view import ServiceView
+from shared_pathways_service.homes.kubernetes.service_watch import ServiceWatch
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import collection
-from shared_pathways_service.kube.watch import WatchEvent, watch
 from shared_pathways_service.manifests.link_parts import LinkInputs
 from shared_pathways_service.manifests.names import LABEL_JOBSET
 
@@ -57,9 +57,7 @@ class Preflight:
         self._api = api
         self._namespace = namespace
         self._address = address
-        self._view: ServiceView | None = None
-        self._jobset: list[Object] = []
-        self._versions: dict[str, str] = {}
+        self._watch: ServiceWatch | None = None
         self._priority = 0
         self._link = link
         self._has_link = False
@@ -67,7 +65,7 @@ class Preflight:
     @property
     def view(self) -> ServiceView | None:
         """The view of the service; None before it was found."""
-        return self._view
+        return None if self._watch is None else self._watch.view
 
     @property
     def priority(self) -> int:
@@ -99,7 +97,8 @@ class Preflight:
             raise failure
         for warning in examined.warnings:
             tell(ev.ServiceWarning(reason=warning))
-        return await self._wait_until(
+        assert self._watch is not None, "all checks have passed"
+        return await self._watch.wait_until(
             lambda found: found.suffices_for(tenant.type_names, tenant.elastic_slices), tell
         )
 
@@ -114,8 +113,8 @@ class Preflight:
             self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
         )
         service = find_service(_items(jobsets), self._address, namespace=self._namespace)
-        self._begin_view(service, jobsets, pods)
-        return await self._wait_until(lambda found: found.complete, tell)
+        watch = self._watch = ServiceWatch(self._api, service, jobsets=jobsets, pods=pods)
+        return await watch.wait_until(lambda found: found.complete, tell)
 
     async def examine(self, request: SessionRequest, within_s: float) -> Examined:
         """Makes every check once, whatever the others find.
@@ -127,8 +126,8 @@ class Preflight:
         try:
             async with asyncio.timeout(within_s):
                 examined = await self._look(request)
-                if self._view is not None:
-                    await self._view.find_reasons()
+                if self.view is not None:
+                    await self.view.find_reasons()
         except TimeoutError:
             trouble = self._api.trouble
             also = f": {trouble}" if trouble else ""
@@ -140,8 +139,8 @@ class Preflight:
             examined = Examined()
             examined.add(Check.failed("API server", error))
             return examined
-        if self._view is not None:
-            self._add_readiness(examined, self._view.readiness, request.tenant)
+        if self.view is not None:
+            self._add_readiness(examined, self.view.readiness, request.tenant)
         return examined
 
     # ---- the checks
@@ -175,20 +174,12 @@ class Preflight:
         if isinstance(pods, BaseException):
             examined.add(_failed("resource manager", pods))
             return examined
-        self._begin_view(service, jobsets, pods)
+        assert isinstance(jobsets, Mapping), "it has the service"
+        self._watch = ServiceWatch(self._api, service, jobsets=jobsets, pods=pods)
         return examined
 
     async def _check_permissions(self, review: Object | BaseException, *, ours: bool) -> Check:
         return await check_permissions(self._api, self._namespace, review, ours=ours)
-
-    def _begin_view(self, service: Service, jobsets: Object | BaseException, pods: Object) -> None:
-        self._versions = {
-            "jobsets": _version(jobsets) if isinstance(jobsets, Mapping) else "",
-            "pods": _version(pods),
-        }
-        listed = _items(jobsets) if isinstance(jobsets, Mapping) else ()
-        self._jobset = [one for one in listed if one["metadata"]["uid"] == service.uid]
-        self._view = ServiceView(self._api, service, _items(pods))
 
     def _server_check(self, *answers: Object | BaseException) -> Check:
         """Checks that the API server answers, and accepts our credentials."""
@@ -263,83 +254,8 @@ class Preflight:
         finally:
             self._api.on_trouble = None
 
-    # ---- readiness
-
     async def _list(self, resource: str, **params: str) -> Object:
         return await self._api.get(collection(resource, self._namespace), params=params)
-
-    async def _wait_until(
-        self, is_enough: Callable[[ServiceReadiness], bool], tell: Tell
-    ) -> ServiceReadiness:
-        view = self._view
-        assert view is not None, "all checks have passed"
-
-        def on_trouble(trouble: str) -> None:
-            _tell_waiting(view.readiness, tell, trouble)
-
-        async with contextlib.aclosing(self._changes(view, on_trouble)) as changes:
-            while True:
-                found = view.readiness
-                if found.service.ended:
-                    raise found.error()
-                if is_enough(found):
-                    return found
-                if found.is_hopeless:
-                    raise found.error()
-                _tell_waiting(found, tell)
-                if not await view.find_reasons():
-                    await anext(changes)
-
-    async def _changes(
-        self, view: ServiceView, on_trouble: Callable[[str], object]
-    ) -> AsyncGenerator[None, None]:
-        """Applies changes to the view; yields after each, and when time alone may change it."""
-        service = view.service
-        queue: asyncio.Queue[tuple[str, WatchEvent] | Exception] = asyncio.Queue()
-
-        async def follow(resource: str, params: Mapping[str, str], known: list[Object]) -> None:
-            try:
-                changes = watch(
-                    self._api,
-                    collection(resource, self._namespace),
-                    params=params,
-                    resource_version=self._versions[resource],
-                    known=known,
-                    on_trouble=on_trouble,
-                )
-                async with contextlib.aclosing(changes):
-                    async for change in changes:
-                        queue.put_nowait((resource, change))
-            except Exception as error:  # noqa: BLE001 - raised where it is waited for
-                queue.put_nowait(error)
-
-        of_service = {"labelSelector": service_selector(service)}
-        of_jobset = {"fieldSelector": f"metadata.name={service.name}"}
-        tasks = [
-            asyncio.create_task(follow("pods", of_service, view.pods)),
-            asyncio.create_task(follow("jobsets", of_jobset, self._jobset)),
-        ]
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(view.readiness.changes_in_s):
-                        news = await queue.get()
-                except TimeoutError:
-                    yield
-                    continue
-                if isinstance(news, Exception):
-                    raise news
-                if view.take(*news):
-                    yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> None:
-    reason, pods = trouble or found.reason, tuple(found.troubles)
-    tell(ev.ServiceWaiting(reason=reason, ready=found.ready, wanted=found.wanted, pods=pods))
 
 
 def _failed(name: str, error: BaseException) -> Check:
@@ -350,7 +266,3 @@ def _failed(name: str, error: BaseException) -> Check:
 
 def _items(listed: Object) -> Sequence[Object]:
     return list(listed.get("items") or ())
-
-
-def _version(listed: Object) -> str:
-    return str(listed["metadata"]["resourceVersion"])

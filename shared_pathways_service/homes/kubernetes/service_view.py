@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -61,7 +60,7 @@ class ServiceView:
             self.service,
             self._pods.values(),
             self._manager_log,
-            now=time.time(),
+            now=self._api.server_time,
             last_words=self._last_words,
         )
         if not (found.has_missing_pods and self._hint):

@@ -130,6 +130,9 @@ class PodHome:
         """Returns the address of the proxy itself; there is no tunnel."""
         return f"{self._host}:{PROXY_PORT}"
 
+    async def service_failure(self, request: SessionRequest) -> None:
+        """Returns nothing: the service is not known here."""
+
     async def logs(self, handle: ProxyHandle, lines: int) -> list[str]:  # noqa: ARG002
         """Returns nothing: the log of another container cannot be read."""
         return []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from . import callbacks
+from .attempts import runtime_error
 
-__all__ = ["explain", "note_ended"]
+__all__ = ["explain", "noting_the_end"]
 
 #: The complete message of JAX's client when a program calls back into Python.
 _NO_CALLBACKS = "Unsupported host callback type"
@@ -48,7 +50,7 @@ def explain() -> None:
 
 def _explained(error: Exception) -> Exception | None:
     """Returns the error to raise instead; None: the original error."""
-    note_ended(error)
+    _note_the_end(error)
     if _NO_HANDLER in str(error):
         return type(error)(f"{error}\n{_INSTEAD_OF_HANDLERS}")
     if _NO_CALLBACKS not in str(error):
@@ -56,7 +58,20 @@ def _explained(error: Exception) -> Exception | None:
     return type(error)(f"{error}\n{_INSTEAD_OF_CALLBACKS.format(reason=callbacks.reason())}")
 
 
-def note_ended(error: Exception) -> None:
-    """Adds a note to an error of a connection that has ended; leaves others as they are."""
+def noting_the_end(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a wait for values: its error says what to do if the connection has ended."""
+
+    @functools.wraps(original, assigned=("__name__", "__doc__"))
+    def waited(*arguments: Any) -> Any:
+        try:
+            return original(*arguments)
+        except runtime_error() as error:
+            _note_the_end(error)
+            raise
+
+    return waited
+
+
+def _note_the_end(error: Exception) -> None:
     if _ENDED in str(error) and _AFTER_THE_END not in getattr(error, "__notes__", ()):
         error.add_note(_AFTER_THE_END)

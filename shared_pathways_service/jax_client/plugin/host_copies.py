@@ -18,8 +18,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from . import explaining, local
-from .attempts import NOT_PJRT, runtime_error, when_refused
+from . import local
+from .attempts import NOT_PJRT, when_refused
+from .explaining import noting_the_end
 
 __all__ = ["install"]
 
@@ -51,8 +52,7 @@ def install() -> None:
     array: Any = importlib.import_module("jax._src.array").ArrayImpl
     for name in _FETCHING:
         if original := getattr(array, name, None):
-            setattr(array, name, _explained(_unguarded(original)))
-    array.block_until_ready = _explained(array.block_until_ready)
+            setattr(array, name, noting_the_end(_unguarded(original)))
     array.unsafe_buffer_pointer = when_refused(
         array.unsafe_buffer_pointer, (NOT_PJRT,), _address_of_copy, where=_is_on_proxied_cpu
     )
@@ -69,20 +69,6 @@ def install() -> None:
     # `from_dlpack` itself may have been imported by name before.
     dlpack.xla_bridge = _WithCpu(dlpack.xla_bridge)
     dlpack._place_array = _placed_by(dlpack._place_array)  # noqa: SLF001
-
-
-def _explained(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a wait for values: its error says what to do if the connection has ended."""
-
-    @functools.wraps(original, assigned=("__name__", "__doc__"))
-    def waited(array: Any) -> Any:
-        try:
-            return original(array)
-        except runtime_error() as error:
-            explaining.note_ended(error)
-            raise
-
-    return waited
 
 
 def _unguarded(original: Callable[..., Any]) -> Callable[..., Any]:

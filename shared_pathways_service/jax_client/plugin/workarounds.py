@@ -17,6 +17,7 @@ from typing import Any
 
 from . import executables, fatal_calls, host_copies, local
 from .attempts import NOT_PJRT, runtime_error, says, when_refused
+from .explaining import noting_the_end
 
 __all__ = ["install"]
 
@@ -39,9 +40,12 @@ def install() -> None:
     """Installs the workarounds in this process permanently; other clients refuse none of these."""
     xla_client: Any = importlib.import_module("jaxlib.xla_client")
     jaxlib: Any = importlib.import_module("jaxlib._jax")
+    array: Any = importlib.import_module("jax._src.array")
     for module, name, wrapped in (
         (xla_client, "batched_device_put", _put),
         (xla_client, "batched_copy_array_to_devices_with_sharding", _copy),
+        (xla_client, "batched_block_until_ready", noting_the_end),
+        (array.ArrayImpl, "block_until_ready", noting_the_end),
         (jaxlib, "hlo_module_cost_analysis", _analysis),
         (jaxlib.Device, "memory_stats", _statistics),
     ):

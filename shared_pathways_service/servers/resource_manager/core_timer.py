@@ -67,21 +67,24 @@ class CoreTimer:
             self._timer.cancel()
             self._timer = None
         if due is not None:
-            self._timer_due = due
-            self._timer = self._loop.call_later(max(0.0, due - self._clock()), self._ring)
+            now = self._clock()
+            self._timer_due = max(due, now)
+            self._timer = self._loop.call_later(self._timer_due - now, self._ring)
 
     def _due(self) -> float | None:
         deadline = self._next_deadline()
         return None if deadline is None else max(deadline, self.patience.until)
 
     def _ring(self) -> None:
-        # The pulse that was due before this call has already run.
+        # A pulse that was due before this call has already run, and a later one has not.
         self._timer = None
-        due = self._due()
-        if due is not None and self._clock() >= due:
-            self._tick()
-        else:
+        due, now = self._due(), self._clock()
+        if due is None or now < due:
             self.arm()
+        elif self.patience.rang(now, self._timer_due):
+            self._put_off(now - self._timer_due)
+        else:
+            self._tick()
 
     def _pulse(self, due: float) -> None:
         now = self._clock()
@@ -90,8 +93,8 @@ class CoreTimer:
         )
         stalled(now - due)
         if self.patience.pulsed(now, due):
-            glog(
-                "W",
-                f"This process was stalled for {now - due:.1f} s; heartbeats come first",
-            )
-            self.arm()
+            self._put_off(now - due)
+
+    def _put_off(self, stalled_s: float) -> None:
+        glog("W", f"This process was stalled for {stalled_s:.1f} s; heartbeats come first")
+        self.arm()

@@ -48,6 +48,13 @@ class Patience:
         self._put_off(min(now + _CATCH_UP_S, self._held_since + _HELD_S))
         return True
 
+    def rang(self, now: float, due: float) -> bool:
+        """Handles a deadline's timer that was due at `due`; returns whether to defer deadlines.
+
+        It may be due before the first pulse after a stall.
+        """
+        return now - due >= _STALLED_S and self.pulsed(now, due) and now < self.until
+
     def announced(self, event: Event) -> None:
         """Handles an event of the core: whether it waits for known peers to return."""
         if isinstance(event, ManagerRecovering):

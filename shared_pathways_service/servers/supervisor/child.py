@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shared_pathways_service.constants import CPU
+from shared_pathways_service.patience.factor import Timeout
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.embedded.log_directory import open_log_if_possible
 from shared_pathways_service.runtime.embedded.server_environment import server_environment
 from shared_pathways_service.runtime.processes import Identity, identity_of_child
@@ -137,11 +139,11 @@ class Child:
             await self._process.stdin.drain()
         self._process.stdin.close()
 
-    async def stop(self, grace_s: float) -> int:
+    async def stop(self, grace: Timeout) -> int:
         """Ends it: SIGTERM, and SIGKILL after the grace period; returns its exit code."""
         self._signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(grace_s):
+            async with within(grace):
                 return await self.wait()
         except TimeoutError:
             self.kill()

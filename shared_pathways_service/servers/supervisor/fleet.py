@@ -109,7 +109,7 @@ class Member:
     async def stop(self) -> None:
         """Ends the child, if there is one."""
         if self.child is not None:
-            await self.child.stop(timeouts.SERVER_GRACE.s)
+            await self.child.stop(timeouts.SERVER_GRACE)
 
 
 class Fleet:

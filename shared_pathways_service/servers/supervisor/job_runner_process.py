@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shared_pathways_service.patience import timeouts
+from shared_pathways_service.patience.within import within
 from shared_pathways_service.runtime.embedded.job_processes import kill_job_processes
 from shared_pathways_service.runtime.embedded.log_directory import open_log, tail_of
 from shared_pathways_service.runtime.processes import Identity, identity_of_child
@@ -145,11 +146,15 @@ class JobRunnerProcess:
     async def _terminate(self, ended: asyncio.Task[int]) -> None:
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait({ended}, timeout=timeouts.JOB_GRACE.s)
+            with contextlib.suppress(TimeoutError):
+                async with within(timeouts.JOB_GRACE):
+                    await asyncio.wait({ended})
             if not ended.done():
                 # Its runner still closes the connection.
                 await asyncio.to_thread(kill_job_processes, self._uid)
-                await asyncio.wait({ended}, timeout=timeouts.JOB_CLOSE.s)
+                with contextlib.suppress(TimeoutError):
+                    async with within(timeouts.JOB_CLOSE):
+                        await asyncio.wait({ended})
         finally:
             self._signal(signal.SIGKILL)
 

@@ -178,7 +178,7 @@ class Proxies:
             asked = asyncio.create_task(proxy.end_requested.wait())
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
-            await child.stop(timeouts.PROXY_GRACE.s)
+            await child.stop(timeouts.PROXY_GRACE)
             await serving
             self._standby.refill()
             return await ended

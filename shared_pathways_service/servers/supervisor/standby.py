@@ -71,7 +71,7 @@ class StandbyPool:
 
     async def stop(self) -> None:
         """Ends waiting proxies, after their replacement was stopped."""
-        await asyncio.gather(*(child.stop(timeouts.STANDBY_GRACE.s) for child in self._warm))
+        await asyncio.gather(*(child.stop(timeouts.STANDBY_GRACE) for child in self._warm))
 
     def kill(self) -> None:
         """Kills waiting proxies; call `stop` afterwards."""

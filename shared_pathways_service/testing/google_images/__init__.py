@@ -19,7 +19,8 @@ They run this project's servers, and behave outwardly as public sources describe
   ``PATHWAYS_UNSAFE_UNSAFE_OVERRIDE_GRPC_CREDENTIALS`` with the value ``grpc_insecure_override``.
 - A worker has the type of its machine, else of ``TPU_TYPE``. The resource manager ignores a worker
   of a type other than its own, or without TPUs.
-- A server whose bucket is `MISSING_BUCKET` or `FULL_BUCKET` logs the published error, and ends.
+- A server that starts with the bucket `MISSING_BUCKET` or `FULL_BUCKET` logs the published error,
+  and ends. `LOST_BUCKET` is missing from the time on at which its path is that of a file.
 
 A proxy also takes flags that no image has, from tests: `MEMORY_WISH` limits the memory of each
 device, and a program that needs more ends the proxy, with RESOURCE_EXHAUSTED and SIGTERM in its
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 __all__ = [
     "FULL_BUCKET",
+    "LOST_BUCKET",
     "MACHINE_VARIABLE",
     "MEMORY_WISH",
     "MISSING_BUCKET",
@@ -49,6 +51,9 @@ MACHINE_VARIABLE = "STAND_IN_MACHINE_TPU_TYPE"
 #: Buckets that do not exist, and that have no room for one more lifecycle rule.
 MISSING_BUCKET = "gs://no-such-bucket"
 FULL_BUCKET = "gs://full-of-lifecycle-rules"
+#: A bucket that is deleted while its servers run: for each it is missing once a file has its path,
+#: as ``/tmp/x`` for ``gs://lost-bucket/tmp/x``.
+LOST_BUCKET = "gs://lost-bucket"
 #: The most bytes on a device of a proxy; and seconds before its slices are placed.
 MEMORY_WISH = "--xla_stand_in_memory_bytes"
 PLACEMENT_WISH = "--xla_stand_in_placement_s"

@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from shared_pathways_service.errors import (
 )
 from shared_pathways_service.events import Event
 from shared_pathways_service.homes.base import ProxyHandle, ignore_event
+from shared_pathways_service.homes.embedded import slice_readiness
 from shared_pathways_service.homes.embedded.discovery import ServiceLink, find, find_or_start
 from shared_pathways_service.homes.embedded.home import EmbeddedHome
 from shared_pathways_service.homes.embedded.slice_readiness import wait_until_usable
@@ -290,6 +293,24 @@ def test_missing_slices_of_a_service_are_named() -> None:
         with pytest.raises(ServiceNotReady, match=r"slice-0 \(tpuv6e:2x2\) is lost") as caught:
             run_async(ask())
         assert (caught.value.ready, caught.value.wanted) == (0, 1)
+
+
+def test_slices_that_came_up_while_this_process_stood_still_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    surveys = [SimpleNamespace(complete=False, missing=[KIND]), SimpleNamespace(complete=True)]
+
+    async def survey(*_: object) -> SimpleNamespace:
+        return surveys.pop(0) if len(surveys) > 1 else surveys[0]
+
+    async def listening() -> None:
+        # Longer than the limit, in the middle of the wait.
+        asyncio.get_running_loop().call_later(0.01, time.sleep, 2.0)
+
+    monkeypatch.setattr(slice_readiness, "_survey", survey)
+    news: Any = SimpleNamespace(changed=asyncio.Event(), wait_until_listening=listening)
+    link: Any = None
+    run_async(slice_readiness._wait_for_changes(news, link, [KIND], Timeout(0.1)))
 
 
 @pytest.mark.race

@@ -41,6 +41,18 @@ def test_who_stood_still_waits_and_not_for_ever() -> None:
     assert patience.until == 307.0, "another time"
 
 
+def test_a_late_timer_of_a_deadline_shows_a_stall_before_any_pulse() -> None:
+    patience = Patience()
+    assert not patience.rang(100.5, due=100.0)
+    assert patience.until == 0.0
+    assert patience.rang(102.0, due=100.0)
+    assert patience.until == 107.0
+    # Of stalls without end, deadlines become due in between.
+    for now in range(104, 130, 2):
+        patience.pulsed(float(now), due=now - 2.0)
+    assert not patience.rang(134.0, due=132.0)
+
+
 def test_as_long_as_somebody_comes_back_the_others_are_waited_for_and_not_for_ever() -> None:
     patience = Patience()
     patience.announced(Event.of("rm.recovering"))

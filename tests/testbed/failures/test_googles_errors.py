@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.testbed.clients import KIND, client, nothing_left
+from harness.deadlines import wait_until
+from harness.programs import DEADLINE_S
+from harness.testbed.clients import KIND, client, nothing_left, tenant
+from shared_pathways_service.errors import ServiceNotReady
 from shared_pathways_service.manifests.names import PROXY_CONTAINER
 from shared_pathways_service.manifests.service_inputs import DEFAULT_SERVER_IMAGE, ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
+from shared_pathways_service.submission import submit
 from shared_pathways_service.testing.google_images import (
     FULL_BUCKET,
+    LOST_BUCKET,
     MEMORY_WISH,
     MISSING_BUCKET,
+    PLACEMENT_WISH,
 )
 from shared_pathways_service.testing.testbed import Namespace, deploy_service
+from shared_pathways_service.testing.testbed.deployed_service import OUR_PROXY_IMAGE
 
 #: Names the error that starting or leaving a connection raises.
 FAILS = """
@@ -27,6 +37,16 @@ try:
         WORK
 except errors.SharedPathwaysError as error:
     say("failed", error=error.to_json(), cause=str(error.__cause__))
+"""
+
+#: Says once that the connection waits for its service.
+WATCHES = """
+waiting = []
+def note(event):
+    if event.kind == "service.waiting" and not waiting:
+        waiting.append(event)
+        say("waiting")
+connecting = functools.partial(connecting, on_event=note)
 """
 
 #: What a program sees of a full memory: JAX's error, then the proxy's end.
@@ -93,7 +113,54 @@ def test_the_bucket_of_a_request(
 
 
 def test_the_bucket_of_a_service(namespace: Namespace) -> None:
-    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    start = create_service_without_bucket(namespace)
+    # It is not waited for until the end of timeout=: it does not become ready by itself. (Its first
+    # start may look ready, so that a proxy is created, which ends.)
+    with client(namespace, WATCHES + failing(timeout=80)) as running:
+        running.expect("waiting")
+        start()
+        error = running.expect("failed")["error"]
+        assert running.wait() == 0
+    is_the_services(error)
+    nothing_left(namespace)
+
+
+def test_a_job_at_a_service_without_its_bucket(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in tenant(namespace).items():
+        monkeypatch.setenv(name, value)
+    where: dict[str, Any] = {
+        "context": "testbed",
+        "namespace": namespace.name,
+        "image": OUR_PROXY_IMAGE,
+        "workdir": tmp_path,
+    }
+    start = create_service_without_bucket(namespace)
+    job = submit(["true"], **where)
+    start()
+    why = "the bucket of its --gcs_scratch_location does not exist"
+    wait_until("the reason", lambda: why in job.status().reason)
+    assert job.status().is_active
+
+    def refused() -> ServiceNotReady | None:
+        try:
+            submit(["true"], **where).cancel()
+        except ServiceNotReady as error:
+            return error
+        return None
+
+    # (The service may still be in its first start.)
+    is_the_services(wait_until("the refusal", refused).to_json())
+    assert job.cancel().state == "cancelled"
+    namespace.delete("batch/v1/jobs", job.name)
+    nothing_left(namespace)
+
+
+def create_service_without_bucket(namespace: Namespace) -> Callable[[], None]:
+    """Creates a service whose pods have no nodes yet; returns what lets them start, and crash."""
+    testbed, [node] = namespace.testbed, namespace.nodes
+    testbed.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
     inputs = ServiceInputs(
         name="pathways",
         instances={KIND: 1},
@@ -101,13 +168,65 @@ def test_the_bucket_of_a_service(namespace: Namespace) -> None:
         gcs_bucket=MISSING_BUCKET,
     )
     namespace.create("jobset.x-k8s.io/v1alpha2/jobsets", service_jobset(inputs))
-    # It is not waited for until the end of timeout=: it does not become ready by itself.
-    with client(namespace, failing(timeout=80)) as running:
-        error = running.expect("failed")["error"]
-        assert running.wait() == 0
-    assert error["type"] == "ServiceNotReady"
+
+    def start() -> None:
+        namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+        testbed.uncordon(node)
+
+    return start
+
+
+def proxy_process(namespace: Namespace) -> int | None:
+    """Returns the process id of the namespace's proxy; None: it does not run."""
+    found = [
+        containers[PROXY_CONTAINER]
+        for pod, containers in namespace.processes().items()
+        if "isc-proxy" in pod and PROXY_CONTAINER in containers
+    ]
+    return found[0] if found else None
+
+
+def is_crashing(pod: dict[str, Any]) -> bool:
+    """Whether the server of a pod has ended by itself, and not only by a signal."""
+    [status] = pod["status"]["containerStatuses"]
+    ended = status["lastState"].get("terminated") or {}
+    return ended.get("exitCode") == 1
+
+
+def is_the_services(error: dict[str, Any]) -> None:
+    """Checks that an error is that of a service whose bucket is missing."""
+    assert error["type"] == "ServiceNotReady", error
     assert "the bucket of its --gcs_scratch_location does not exist" in error["message"]
     assert "--gcs-bucket of `sps deploy`" in error["hint"]
+
+
+@pytest.mark.race
+def test_the_bucket_of_a_service_is_deleted_before_its_proxy_serves(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    namespace.add_nodes({KIND: 1}, cpu_nodes=0)
+    deleted = tmp_path / "deleted"
+    service = deploy_service(
+        namespace, {KIND: 1}, image=DEFAULT_SERVER_IMAGE, gcs_bucket=f"{LOST_BUCKET}{deleted}"
+    )
+    # The proxy has another bucket, and waits for its slices.
+    options: dict[str, Any] = {
+        "gcs_bucket": "gs://its-own",
+        "proxy_options": [f"xla_flags:{PLACEMENT_WISH}={DEADLINE_S}"],
+    }
+    with client(namespace, failing(**options)) as running:
+        proxy = wait_until("the proxy", lambda: proxy_process(namespace))
+        deleted.touch()
+        for pod in service.pods():
+            for pid in namespace.processes()[pod["metadata"]["name"]].values():
+                os.kill(pid, signal.SIGKILL)
+        wait_until("crash loops", lambda: all(map(is_crashing, service.pods())))
+        os.kill(proxy, signal.SIGKILL)
+        error = running.expect("failed")["error"]
+        assert running.wait() == 0
+    is_the_services(error)
+    assert f"ended by itself: it was ended by signal {signal.SIGKILL:d}" in error["message"]
+    nothing_left(namespace)
 
 
 def test_a_full_memory_of_the_devices(namespace: Namespace) -> None:
@@ -134,8 +253,9 @@ def test_an_array_of_a_proxy_that_is_gone(namespace: Namespace) -> None:
     with client(namespace, failing(ASKS)) as running:
         running.expect("runs")
         assert running.expect("value")["value"] == 6.0
-        [pod] = [pod for pod in namespace.processes() if "isc-proxy" in pod]
-        os.kill(namespace.processes()[pod][PROXY_CONTAINER], signal.SIGKILL)
+        proxy = proxy_process(namespace)
+        assert proxy is not None
+        os.kill(proxy, signal.SIGKILL)
         running.tell("gone")
         # JAX's client answers False without asking (older ones ask, and log the error that Google's
         # page has). The next use of the array raises it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from pathlib import Path
 
 import grpc
 import jaxlib.version
@@ -19,6 +20,7 @@ from shared_pathways_service.protocol import ifrt
 from shared_pathways_service.protocol.ifrt.probe import probe
 from shared_pathways_service.testing.google_images import (
     FULL_BUCKET,
+    LOST_BUCKET,
     MACHINE_VARIABLE,
     MEMORY_WISH,
     MISSING_BUCKET,
@@ -154,6 +156,16 @@ def test_a_bucket_that_cannot_be_used_ends_each_server(cluster: Cluster, bucket:
     for process in (manager, worker, proxy):
         assert process.wait() == 1
         assert "Error while initializing persistent cache storage" in process.lines[-1]
+
+
+def test_a_bucket_may_be_deleted_while_its_servers_run(cluster: Cluster, tmp_path: Path) -> None:
+    deleted = tmp_path / "deleted"
+    flag = f"--gcs_scratch_location={LOST_BUCKET}{deleted}"
+    running = cluster.start_manager(flag)
+    deleted.touch()
+    assert cluster.start(SERVER_MODULE, "--node_type=resource_manager", flag).wait() == 1
+    running.stop()
+    assert "bucket" not in running.lines[-1]
 
 
 def test_a_placement_may_take_time(cluster: Cluster) -> None:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shared_pathways_service.cli.display.output import AsJson, print_error, print_json
+from shared_pathways_service.cli.display.output import (
+    AsJson,
+    make_console,
+    print_error,
+    print_json,
+)
 from shared_pathways_service.cli.errors import NOT_READY
 from shared_pathways_service.elastic.accounting.goodput import Report, report_of
 from shared_pathways_service.elastic.accounting.history import Sight
@@ -64,9 +69,7 @@ def _not_found(message: str) -> typer.Exit:
 
 
 def _print(found: Report, skipped: int) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = make_console()
     _print_summary(console, found, skipped)
     seconds = {"goodput": found.good_s, **{c.value: s for c, s in found.badput_s.items()}}
     _print_table(

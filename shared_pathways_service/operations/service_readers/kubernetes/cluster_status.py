@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -82,7 +81,7 @@ async def _read(
         cluster.proxies(),
     )
     service = find_service(jobsets, where.pathways_service or "", namespace=where.namespace)
-    found = read_readiness(service, servers, now=time.time())
+    found = read_readiness(service, servers, now=cluster.api.server_time)
     mine = [proxy for proxy in proxies if proxy.holder.service in ("", service.name)]
     data = {
         "service": {
