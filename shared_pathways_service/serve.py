@@ -24,7 +24,7 @@ from shared_pathways_service.cli.options.serve_options import ServeOptions
 from shared_pathways_service.cli.user_unit import UNIT, write_unit
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime import descriptors
-from shared_pathways_service.runtime.inherited_signals import unblock_signals
+from shared_pathways_service.runtime.inherited_signals import reset_inherited_signals
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.supervisor.supervisor import Supervisor
 
@@ -60,7 +60,7 @@ def serve(
     if install:
         _install()
         return
-    unblock_signals()
+    reset_inherited_signals()
     descriptors.raise_limit()
     descriptors.check_limit()
     display = _display(as_json=options.as_json)

@@ -227,8 +227,16 @@ def checked_job(
     variables |= check_environment(env)
     try:
         directory = Path(workdir).resolve()
+    except FileNotFoundError as error:
+        # (Only of a relative path, by getcwd(3).)
+        raise InvalidRequestError(
+            "workdir",
+            str(workdir),
+            "a directory that exists",
+            message="the current directory was removed",
+            hint="change to another, or pass the working directory of the job (--workdir)",
+        ) from error
     except (TypeError, ValueError, RuntimeError, OSError):
-        # (OSError: the current directory was removed.)
         directory = None
     if directory is None or not directory.is_dir():
         raise InvalidRequestError("workdir", str(workdir), "a directory that exists")

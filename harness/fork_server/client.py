@@ -28,6 +28,7 @@ from harness.fork_server.requests import (
     limits_now,
     program_of,
 )
+from shared_pathways_service.runtime.umask import current_umask
 
 __all__ = ["ForkClient", "install", "paused", "receive", "send"]
 
@@ -187,7 +188,7 @@ def _forked(*given: Any) -> int:
             },
             "new_session": bool(new_session),
             "group": os.getpgrp() if group == -1 else group,
-            "umask": umask if umask >= 0 else _umask_now(),
+            "umask": umask if umask >= 0 else current_umask(),
         },
     )
     return int(_fork_exec(*given)) if pid is None else pid
@@ -218,7 +219,7 @@ def _spawned(path: Any, argv: Any, env: Any, **options: Any) -> int:
                 "descriptors": descriptors,
                 "new_session": bool(options.get("setsid")),
                 "group": os.getpgrp(),
-                "umask": _umask_now(),
+                "umask": current_umask(),
                 "ignored": [n for n in ignored_now() if n not in options.get("setsigdef", ())],
                 "blocked": [int(n) for n in options.get("setsigmask", blocked_now())],
             },
@@ -246,9 +247,3 @@ def _is_open(fd: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _umask_now() -> int:
-    # (Without the moment in which os.umask() has changed it for other threads.)
-    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    return next(int(line.split()[1], 8) for line in status.splitlines() if "Umask:" in line)

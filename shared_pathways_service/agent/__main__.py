@@ -17,7 +17,7 @@ from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.homes.choice import make_home
 from shared_pathways_service.runtime import allocator, descriptors
 from shared_pathways_service.runtime.glog import json_line, severity_of
-from shared_pathways_service.runtime.inherited_signals import unblock_signals
+from shared_pathways_service.runtime.inherited_signals import reset_inherited_signals
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["main"]
@@ -67,7 +67,7 @@ def main(
         format="%(asctime)s %(levelname)s %(message)s",
         handlers=[_BoundedHandler()],
     )
-    unblock_signals()
+    reset_inherited_signals()
     allocator.keep(_KEPT_BYTES)
     # For the agent's tunnels, and for a service that it may start.
     descriptors.raise_limit()

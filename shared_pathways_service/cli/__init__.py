@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shared_pathways_service.cli.display.output import print_error
-from shared_pathways_service.cli.errors import FAILED, reporting_errors
+from shared_pathways_service.cli.errors import FAILED, print_system_error, reporting_errors
 from shared_pathways_service.runtime.standard_streams import open_closed_streams
 from shared_pathways_service.version import __version__
 
@@ -243,8 +242,8 @@ def main(
     try:
         group.main(args=words, prog_name="sps", default_map=defaults)
     except OSError as error:
-        # (That a help text cannot be written, e.g. on a full disk: commands report their own.)
-        print_error(str(error))
+        # (Only of a help text or the version: commands report their own errors.)
+        print_system_error(error)
         sys.exit(FAILED)
 
 

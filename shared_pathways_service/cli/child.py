@@ -87,7 +87,8 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
     Without one the command leads its own group, which gets every signal that this process gets.
 
-    It inherits all descriptors that this process inherited.
+    It inherits all descriptors that this process inherited, and the signals that are blocked or
+    ignored, except SIGCHLD: programs that wait for children need it as much as this process does.
 
     Args:
       command: The program, looked up on PATH, and its arguments.

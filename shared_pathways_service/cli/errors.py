@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -25,10 +26,14 @@ __all__ = [
     "USAGE",
     "exit_code",
     "print_failure",
+    "print_system_error",
     "reporting_errors",
 ]
 
 P = ParamSpec("P")
+
+#: Errors of a write to an open file.
+_OF_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 DONE = 0
 FAILED = 1
@@ -66,6 +71,17 @@ def print_failure(error: SharedPathwaysError) -> None:
         print_log_tail(error.log_tail)
 
 
+def print_system_error(error: OSError) -> None:
+    """Prints an error of the system, such as a file's mode or a full disk.
+
+    It names the file, unless that was open: then it is the output.
+    """
+    if error.filename is None and error.errno in _OF_WRITES:
+        print_error(f"cannot write the output: {error.strerror}")
+    else:
+        print_error(str(error))
+
+
 def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Makes a command report its errors, and exit with the code of the error."""
 
@@ -83,8 +99,7 @@ def reporting_errors(command: Callable[P, None]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except OSError as error:
-            # An error of the system (a full disk, a file's mode) names the file.
-            print_error(str(error))
+            print_system_error(error)
             raise typer.Exit(FAILED) from error
 
     return wrapped

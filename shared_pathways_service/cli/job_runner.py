@@ -41,6 +41,8 @@ def main(words: list[str]) -> int:
         request = JobRequest.from_json(json.loads(Path(path).read_bytes()))
         # (The program inherits all others.)
         os.set_inheritable(int(socket_fd), False)
+        # For the program, which inherits it. Files of this process and of its agent are in
+        # directories that only this user can enter.
         if request.umask is not None:
             os.umask(request.umask)
     except (OSError, ValueError) as error:

@@ -14,8 +14,12 @@ from shared_pathways_service.errors import PreflightError
 
 __all__ = ["explained", "explained_by_path"]
 
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
-_BEFORE: Final = {errno.EFBIG: "raise the limit of file sizes (`ulimit -f`), or "}
+#: What else to do than to choose another directory.
+_REMEDIES: Final = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there",
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`)",
+}
 
 
 @contextlib.contextmanager
@@ -71,7 +75,8 @@ def _explanation(
         hint = f"set {field} to a directory on a file system that has locks, such as a local one"
     else:
         what = "write"
-        before = "free space there, or " if number in _FULL else _BEFORE.get(number or 0, "")
-        hint = f"{before}set {field} to another directory"
+        hint = f"set {field} to another directory"
+        if remedy := _REMEDIES.get(number or errno.EIO):
+            hint = f"{remedy}, or {hint}"
     which = "" if path in (None, directory) else f": {path}"
     return PreflightError(f"cannot {what} in {directory}{which}: {reason}", hint=hint)

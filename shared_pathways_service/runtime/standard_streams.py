@@ -6,13 +6,14 @@ standard error then goes into that socket, and a child whose streams are replace
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from typing import Final
 
 __all__ = ["open_closed_streams", "reserve_descriptors"]
 
-_NUMBERS: Final = (0, 1, 2)
+_STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def reserve_descriptors(*, inheritable: bool = False) -> None:
@@ -21,26 +22,45 @@ def reserve_descriptors(*, inheritable: bool = False) -> None:
     Args:
       inheritable: Whether children find them open as well, instead of closed.
     """
-    for number in _NUMBERS:
+    for number in range(len(_STREAMS)):
         try:
             os.fstat(number)
         except OSError:
-            # (The lowest that is free: those below are open.)
+            # The system gives out the lowest free number.
             opened = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(opened, inheritable)
+            if opened == number:
+                os.set_inheritable(opened, inheritable)
+            else:
+                # (Another thread has opened a file since, which has the number now.)
+                os.close(opened)
 
 
 def open_closed_streams() -> None:
-    """Replaces standard streams of this program that are closed by the null device.
+    """Opens the null device in place of each standard stream of this program that is closed.
 
-    Its children find them open, too. Text that a stream cannot represent is escaped from now on.
+    Its children find them open, too. Text that standard output cannot represent is escaped from now
+    on.
     """
     reserve_descriptors(inheritable=True)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for number, (name, mode) in enumerate(_STREAMS):
         if getattr(sys, name) is None:
-            # (Without a `with`: they stay open as long as the program runs.)
-            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
+            # (Without a `with`: it stays open as long as the program runs.)
+            stream = open(  # noqa: SIM115
+                number, mode, encoding="utf-8", errors="backslashreplace", closefd=False
+            )
             setattr(sys, name, stream)
     # A name or a line of a job's output must not end a command, e.g. where LANG is not UTF-8.
-    if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
+    if _can_fail(sys.stdout) and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _can_fail(stream: object) -> bool:
+    """Whether a stream refuses characters.
+
+    With ``surrogateescape``, as in the locale C, UTF-8 can represent all text and any name of a
+    file; ASCII can represent no more than with ``strict``.
+    """
+    errors = getattr(stream, "errors", None)
+    if errors == "surrogateescape":
+        return codecs.lookup(getattr(stream, "encoding", "utf-8")).name != "utf-8"
+    return errors == "strict"

@@ -28,8 +28,8 @@ class LastingStream:
     def write(self, text: str) -> int:
         """Writes like `TextIO.write`, but never fails; returns the length of the text."""
         if self._stream is not None:
-            # (ValueError: the stream was closed.)
-            with contextlib.suppress(OSError, ValueError):
+            # (ValueError: the stream was closed. LookupError: its encoding is unknown.)
+            with contextlib.suppress(OSError, ValueError, LookupError):
                 try:
                     self._stream.write(text)
                 except UnicodeEncodeError:

@@ -44,8 +44,8 @@ def config_file() -> Path:
     """Returns the default configuration file, which need not exist."""
     directory = _in_home(platformdirs.user_config_path)
     # (Not a file in a directory that others could have created; nor in another user's home, which
-    # `sudo` may leave in the environment.)
-    if directory is None or not _may_enter(directory):
+    # `sudo` may leave in the environment; nor a path that is not UTF-8, as settings refuse it.)
+    if directory is None or not is_utf8(directory) or not _may_enter(directory):
         return Path(os.devnull)
     return directory / "config.toml"
 
@@ -66,13 +66,17 @@ def default_home_directory(name: str, variable: str) -> Path:
 
     A user may have no home, or one that cannot be written: an id without an entry in the system's
     list of users, as clusters give containers, or a file system that is mounted for reading only.
+
+    Raises:
+      InvalidRequestError: No temporary directory can be used either.
     """
     path = _in_home(_HOME_DIRECTORIES[name])
     if path is not None and is_utf8(path) and _can_write(path):
         return path
-    temporary = _temporary_directory(variable) / f"sps-{os.getuid()}-{name.removesuffix('_dir')}"
+    why = f"user {os.getuid()} has no home" if path is None else _why_not_used(path)
+    parent = _temporary_directory(variable, why)
+    temporary = parent / f"sps-{os.getuid()}-{name.removesuffix('_dir')}"
     if not _told:
-        why = f"user {os.getuid()} has no home" if path is None else _unfit(path)
         _told.add(why)
         _log.warning(
             "%s: %s is used instead, and may be lost (%s names another directory)",
@@ -89,15 +93,20 @@ def default_runtime_directory() -> Path:
     As tmux and screen do, not the system's directory of a session (`XDG_RUNTIME_DIR`): it goes with
     the user's last session, and services and jobs go on. Nor one that depends on a variable, which
     not all processes have: a user has one service on a machine.
+
+    Raises:
+      InvalidRequestError: Neither that directory nor a temporary one can be used.
     """
-    parents = [Path("/tmp"), _temporary_directory("SPS_RUNTIME_DIR")]  # noqa: S108 - checked on use
-    for parent in filter(_can_write, parents):
-        path = of_container(parent / f"sps-{os.getuid()}")
-        if not unfit_for_sockets(path):
-            return path
-    raise InvalidRequestError(
-        "SPS_RUNTIME_DIR", None, "a directory: no default directory has a short path"
-    )
+    variable, name = "SPS_RUNTIME_DIR", f"sps-{os.getuid()}"
+    common = Path("/tmp")  # noqa: S108 - checked on use
+    if _can_write(common):
+        return of_container(common / name)
+    # (Looked up only here: on a full disk there is none, and sockets need no space.)
+    why = _why_not_used(common)
+    path = of_container(_temporary_directory(variable, why) / name)
+    if problem := unfit_for_sockets(path):
+        raise _no_default(variable, f"{why}, and the path {path} is not {problem}")
+    return path
 
 
 def make_private(path: Path) -> None:
@@ -142,20 +151,36 @@ def unfit_for_sockets(path: Path) -> str:
     return ""
 
 
-def _temporary_directory(variable: str) -> Path:
+def _temporary_directory(variable: str, why: str) -> Path:
     """Returns the system's directory for temporary files.
 
+    Args:
+      variable: The variable that sets the directory for which this one stands in.
+      why: The reason why the usual directory is not used.
+
     Raises:
-      InvalidRequestError: None can be written, as in a container whose root is read-only.
+      InvalidRequestError: No temporary directory can be written, as in a container whose root is
+        read-only, or its path is not UTF-8.
     """
     try:
-        return Path(tempfile.gettempdir())
+        path = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        raise InvalidRequestError(
-            variable,
-            None,
-            "a directory that can be written: neither the home nor TMPDIR or /tmp can",
+        raise _no_default(
+            variable, f"{why}, and no temporary directory (TMPDIR, /tmp) can be written"
         ) from error
+    if not is_utf8(path):
+        raise _no_default(variable, f"{why}, and TMPDIR, {_escaped(path)}, is not UTF-8")
+    return path
+
+
+def _no_default(variable: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        variable,
+        None,
+        "a directory",
+        message=f"{variable} has no default: {why}",
+        hint=f"set {variable} to a directory that you can write",
+    )
 
 
 def is_utf8(path: Path) -> bool:
@@ -167,11 +192,13 @@ def is_utf8(path: Path) -> bool:
     return True
 
 
-def _unfit(path: Path) -> str:
-    if is_utf8(path):
-        return f"{path} cannot be written"
-    # (Logs, too, are UTF-8.)
-    return f"{str(path).encode(errors='backslashreplace').decode()} is no path in UTF-8"
+def _why_not_used(path: Path) -> str:
+    return f"{path} cannot be written" if is_utf8(path) else f"{_escaped(path)} is not UTF-8"
+
+
+def _escaped(path: Path) -> str:
+    """Returns a path as logs and terminals can show it, which are UTF-8."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 def _in_home(usual: Callable[[str], Path]) -> Path | None:

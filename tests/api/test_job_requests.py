@@ -50,6 +50,25 @@ def test_a_request_travels_unchanged_and_hides_its_variables() -> None:
     assert "hunter2" not in repr(request)
 
 
+@pytest.mark.parametrize("umask", [0, 0o026, 0o777, None])
+def test_a_umask_travels(umask: int | None) -> None:
+    request = JobRequest.from_json(json.loads(json.dumps(job(umask=umask).to_json())))
+    assert request.umask == umask
+
+
+def test_requests_of_earlier_releases_have_no_umask() -> None:
+    data = dict(job(umask=0o026).to_json())
+    del data["umask"]
+    assert JobRequest.from_json(data).umask is None
+
+
+@pytest.mark.parametrize("umask", [-1, 0o1000, "022", 1.5])
+def test_a_umask_that_no_process_can_have_is_refused(umask: object) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        JobRequest.from_json({**job().to_json(), "umask": umask})
+    assert caught.value.field == "umask"
+
+
 @pytest.mark.parametrize(
     ("field", "arguments"),
     [

@@ -23,6 +23,7 @@ from shared_pathways_service.cli.errors import print_failure, reporting_errors
 from shared_pathways_service.errors import CapacityError, ProxyFailed
 from shared_pathways_service.operations.service_readers.service_occupancy import occupancy_of
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
+from shared_pathways_service.runtime.terminal import LastingStream
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -46,6 +47,16 @@ def test_the_end_of_a_failed_proxys_log_follows_the_error(
         "The proxy's log ends with:",
         "  E cannot listen",
     ]
+
+
+def test_text_for_a_stream_of_an_unknown_encoding_is_dropped() -> None:
+    class Odd(io.StringIO):
+        encoding = "none-such"
+
+        def write(self, text: str, /) -> int:
+            raise UnicodeEncodeError("none-such", text, 0, 1, "it cannot represent this")
+
+    assert LastingStream(Odd()).write("loss \u2192 0.1") == len("loss \u2192 0.1")
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["closed", "none"])

@@ -152,10 +152,10 @@ def settings_text() -> str:
 _DIRECTORIES = {
     "runtime_dir": "`/tmp/sps-UID`; if that cannot be written, in the temporary directory",
     "state_dir": "the system's directory for a user's state, mostly "
-    "`~/.local/state/shared-pathways-service`; if that cannot be written, `sps-UID-state` in the "
-    "temporary directory",
-    "cache_dir": "mostly `~/.cache/shared-pathways-service`; if that cannot be written, "
-    "`sps-UID-cache` in the temporary directory",
+    "`~/.local/state/shared-pathways-service`; if that cannot be written or is not UTF-8, "
+    "`sps-UID-state` in the temporary directory",
+    "cache_dir": "mostly `~/.cache/shared-pathways-service`; if that cannot be written or is not "
+    "UTF-8, `sps-UID-cache` in the temporary directory",
     "config": "mostly `~/.config/shared-pathways-service/config.toml`",
 }
 

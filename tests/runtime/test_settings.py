@@ -78,30 +78,70 @@ def test_paths_that_are_not_utf8(
         assert refused.value.field == variable
     # Messages between processes need UTF-8; a home is not chosen by its user.
     monkeypatch.setenv("HOME", str(tmp_path / os.fsdecode(b"j\xfcrgen")))
-    for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+    for variable in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
-    settings = Settings.load(environ={"SPS_CONFIG": str(tmp_path / "none.toml")})
+    settings = Settings.load(environ={})
+    assert settings.config == Path("/dev/null")
     assert settings.state_dir.name == f"sps-{os.getuid()}-state"
     assert settings.cache_dir.name == f"sps-{os.getuid()}-cache"
-    assert "is no path in UTF-8: " in caplog.text
-    # (A log in UTF-8 can have it.)
-    assert caplog.text.encode().count(rb"j\udcfcrgen") == caplog.text.count("is no path in")
+    assert "is not UTF-8: " in caplog.text
+    assert r"j\udcfcrgen" in caplog.text
+    # (A log in UTF-8 can represent all of it.)
+    caplog.text.encode()
+
+
+def test_a_temporary_directory_that_is_not_utf8(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, untold: None
+) -> None:
+    name = os.fsdecode(b"j\xfcrgen")
+    monkeypatch.setenv("HOME", str(tmp_path / name))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
+    for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InvalidRequestError) as refused:
+        Settings.load(environ={"SPS_CONFIG": "/none.toml"})
+    assert refused.value.field == "SPS_STATE_DIR"
+    assert rf"TMPDIR, {tmp_path}/j\udcfcrgen, is not UTF-8" in refused.value.message
+    assert refused.value.hint == "set SPS_STATE_DIR to a directory that you can write"
 
 
 def test_a_system_where_nothing_can_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, untold: None
 ) -> None:
-    def none() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
-
-    monkeypatch.setattr("tempfile.gettempdir", none)
+    monkeypatch.setattr("tempfile.gettempdir", _no_temporary_directory)
     monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     environ = {"SPS_CONFIG": "/none.toml"}
-    for variable in ("SPS_STATE_DIR", "SPS_CACHE_DIR", "SPS_RUNTIME_DIR"):
-        with pytest.raises(InvalidRequestError, match="a directory that can be written") as refused:
+    for variable, usual in (
+        ("SPS_STATE_DIR", f"{tmp_path}/.local/state/shared-pathways-service"),
+        ("SPS_CACHE_DIR", f"{tmp_path}/.cache/shared-pathways-service"),
+        ("SPS_RUNTIME_DIR", "/tmp"),
+    ):
+        with pytest.raises(InvalidRequestError) as refused:
             Settings.load(environ=environ)
         assert refused.value.field == variable
+        assert refused.value.message == (
+            f"{variable} has no default: {usual} cannot be written, and no temporary directory "
+            "(TMPDIR, /tmp) can be written"
+        )
+        assert refused.value.hint == f"set {variable} to a directory that you can write"
         environ[variable] = str(tmp_path)
+
+
+def test_a_full_disk_does_not_move_the_runtime_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # (`tempfile` looks for a directory with space.)
+    monkeypatch.setattr("tempfile.gettempdir", _no_temporary_directory)
+    environ = {
+        "SPS_CONFIG": "/none.toml",
+        "SPS_STATE_DIR": str(tmp_path),
+        "SPS_CACHE_DIR": str(tmp_path),
+    }
+    expected = of_container(Path(f"/tmp/sps-{os.getuid()}"))
+    assert Settings.load(environ=environ).runtime_dir == expected
 
 
 def test_the_runtime_directory_does_not_depend_on_the_process(
@@ -121,17 +161,19 @@ def test_where_no_directory_is_common_a_temporary_one_is_used(
 ) -> None:
     monkeypatch.delenv("SPS_RUNTIME_DIR")
     monkeypatch.setattr("os.access", lambda path, _mode: Path(path) != Path("/tmp"))
-    for directory, is_fit in (
-        (own_directories, True),
-        (own_directories / "UPPER", False),
-        (own_directories / ("long" * 30), False),
+    for directory, problem in (
+        (own_directories, ""),
+        (own_directories / "UPPER", "lower case"),
+        (own_directories / ("long" * 30), "at most"),
     ):
         monkeypatch.setattr("tempfile.tempdir", str(directory))
-        if is_fit:
+        if not problem:
             expected = of_container(directory / f"sps-{os.getuid()}")
             assert Settings.load().runtime_dir == expected
         else:
-            with pytest.raises(InvalidRequestError, match="no default directory has a short path"):
+            with pytest.raises(
+                InvalidRequestError, match=f"/tmp cannot be written, .*{directory}/.* not {problem}"
+            ):
                 Settings.load()
 
 
@@ -325,6 +367,10 @@ def test_a_configuration_in_a_home_that_this_user_may_not_enter_does_not_count(
     # (Root may enter all of them.)
     monkeypatch.setattr("os.access", lambda path, _mode: Path(path) != directory)
     assert Settings.load(environ={}).config == Path("/dev/null")
+
+
+def _no_temporary_directory() -> str:
+    raise FileNotFoundError("No usable temporary directory found")
 
 
 def _unknown(number: int) -> object:

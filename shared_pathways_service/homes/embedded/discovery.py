@@ -35,7 +35,7 @@ from shared_pathways_service.runtime.embedded.state_file import (
     read_state,
 )
 from shared_pathways_service.runtime.file_failures import explained
-from shared_pathways_service.runtime.inherited_signals import ALL_DEFAULTS
+from shared_pathways_service.runtime.inherited_signals import RESETTABLE_SIGNALS
 from shared_pathways_service.runtime.settings import Settings, private_directory
 from shared_pathways_service.runtime.standard_streams import reserve_descriptors
 
@@ -319,5 +319,5 @@ def _spawn(settings: Settings, slices: Mapping[str, int], log: Path, ready_fd: i
         setsid=True,
         # Its jobs would inherit what this process ignores or blocks.
         setsigmask=(),
-        setsigdef=ALL_DEFAULTS,
+        setsigdef=RESETTABLE_SIGNALS,
     )

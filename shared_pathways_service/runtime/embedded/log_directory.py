@@ -36,9 +36,10 @@ class ServiceLogs:
         parent = self.directory.parent
         parent.mkdir(mode=0o700, exist_ok=True)
         self.directory.mkdir(mode=0o700, exist_ok=True)
-        # (A clock that was set back makes this start look older than earlier ones.)
-        earlier = sorted(path for path in parent.glob("service-*") if path != self.directory)
-        for old in earlier[: -(STARTS_KEPT - 1)]:
+        others = [path for path in parent.glob("service-*") if path != self.directory]
+        # Starts "of the future" are from before the clock was set back, and go first.
+        others.sort(key=lambda path: (path < self.directory, path))
+        for old in others[: -(STARTS_KEPT - 1)]:
             shutil.rmtree(old, ignore_errors=True)
 
     def path(self, name: str) -> Path:

@@ -12,7 +12,7 @@ from shared_pathways_service.flags.parsing import parse_or_exit
 from shared_pathways_service.flags.supervisor import SupervisorOptions
 from shared_pathways_service.runtime import descriptors
 from shared_pathways_service.runtime.glog import glog, send_logging_to_glog
-from shared_pathways_service.runtime.inherited_signals import unblock_signals
+from shared_pathways_service.runtime.inherited_signals import reset_inherited_signals
 from shared_pathways_service.runtime.settings import Settings
 from shared_pathways_service.servers.serving.process import STOP_SIGNALS
 from shared_pathways_service.servers.supervisor.supervisor import Supervisor
@@ -34,7 +34,7 @@ def main() -> int:
     send_logging_to_glog(log_format=options.log_format)
     # Its children inherit both.
     os.environ["SPS_LOG_FORMAT"] = "json" if options.log_format == "json" else "text"
-    unblock_signals()
+    reset_inherited_signals()
     descriptors.raise_limit()
     if options.detached:
         # Its working directory must not keep the starter's directory in use.

@@ -244,11 +244,13 @@ class TestLogs:
         parent.mkdir()
         for number in range(logs_module.STARTS_KEPT + 2):
             (parent / f"service-2099{number:02}").mkdir()
+        # The start before this one, with the same clock.
+        (parent / "service-202001").mkdir()
         logs = ServiceLogs(tmp_path)
         logs.create()
-        assert logs.directory.is_dir()
         kept = sorted(path.name for path in parent.iterdir())
         assert len(kept) == logs_module.STARTS_KEPT
+        assert kept[:2] == ["service-202001", logs.directory.name]
         assert kept[-1] == f"service-2099{logs_module.STARTS_KEPT + 1:02}"
 
     def test_logs_of_standbys_are_few_and_a_file_that_cannot_be_cut_ends_nothing(
