@@ -33,7 +33,7 @@ from shared_pathways_service.kube.kubeconfig import (
 )
 from tests.kube.background import Background, background
 from tests.kube.certificates import Authority
-from tests.kube.network_proxies import ForwardingProxy, http_proxy, socks_proxy
+from tests.kube.proxies.network_proxies import ForwardingProxy, http_proxy, socks_proxy
 from tests.kube.recording_server import ANSWER, RecordingServer, recording_server
 
 #: Names that only proxies resolve.

@@ -24,7 +24,7 @@ from shared_pathways_service.kube.handed_over import HandedOver, Login
 from shared_pathways_service.kube.official_client import handed_over, login_of
 from tests.kube.background import Background, background
 from tests.kube.certificates import Authority
-from tests.kube.network_proxies import ForwardingProxy, http_proxy
+from tests.kube.proxies.network_proxies import ForwardingProxy, http_proxy
 from tests.kube.recording_server import RecordingServer, Seen, recording_server
 
 NAME = "api.corp.test"

@@ -25,7 +25,7 @@ from shared_pathways_service.tunnel.websocket_upgrade import upgraded
 from tests.kube.background import Background, background
 from tests.kube.certificates import Authority
 from tests.kube.kubeconfigs import encoded
-from tests.kube.network_proxies import http_proxy, socks_proxy
+from tests.kube.proxies.network_proxies import http_proxy, socks_proxy
 from tests.kube.recording_server import RecordingServer, recording_server, server_context
 
 #: A name that only the proxies resolve, for loopback.

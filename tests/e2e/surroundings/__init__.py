@@ -1,0 +1,1 @@
+"""What surrounds a user: shared and lost directories, faults of files, suspended machines."""
