@@ -10,10 +10,23 @@ cd "$root"
 cache_directory=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 cache_directory=${SPS_CACHE_DIR:-${cache_directory:+$cache_directory/shared-pathways-service}}
 
+can_keep_in() { { mkdir -p "$1" && [ -w "$1" ]; } 2>/dev/null; }
+
+# A home may be one that cannot be written, as for users that a container gives an id only. Then what
+# the package uses in its place is used here, too.
+if [ -n "$cache_directory" ] && [ -z "${SPS_CACHE_DIR:-}" ] && ! can_keep_in "$cache_directory"; then
+  stand_in=${TMPDIR:-/tmp}/sps-$(id -u)-cache
+  echo "$cache_directory cannot be written: $stand_in is used instead, and may be lost (SPS_CACHE_DIR names another directory)." >&2
+  (umask 077; can_keep_in "$stand_in") && [ -O "$stand_in" ] && cache_directory=$stand_in
+fi
+
 # Ends the script if there is no such directory.
 need_cache_directory() {
   if [ -z "$cache_directory" ]; then
     echo "error: HOME is not set. hint: set it, or SPS_CACHE_DIR to a directory for what is downloaded." >&2
+    exit 2
+  elif ! can_keep_in "$cache_directory"; then
+    echo "error: $cache_directory cannot be written. hint: set SPS_CACHE_DIR to a directory for what is downloaded." >&2
     exit 2
   fi
 }
