@@ -41,6 +41,7 @@ pytestmark = pytest.mark.race
 HUNG_S = 15.0
 #: Longer than this, than a tenant may be without a stream, and than connections may be silent.
 STOPPED_S = 1.0 + max(HUNG_S, TENANT_TTL_S, dict(STREAM_CHANNEL)["grpc.keepalive_time_ms"] / 1000)
+HOUR_S = 3600.0
 #: Another type, of a slice that no tenant wants.
 OTHER_KIND = "tpuv5e:2x2"
 
@@ -57,8 +58,9 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x2": 1}) as connectio
         x, steps = add(x), steps + 1
         if steps == 3:
             say("computes")
-    assert np.array_equal(x, values + steps)
-    assert np.array_equal(jax.jit(lambda a: a * 3)(kept), values * 3)
+    # (`np.array_equal` would hide an error of JAX's.)
+    assert (np.asarray(x) == values + steps).all()
+    assert (np.asarray(jax.jit(lambda a: a * 3)(kept)) == values * 3).all()
     say("right", state=connection.status().state)
     wait_for("leave")
 """
@@ -111,10 +113,12 @@ def suspended() -> Iterator[list[int]]:
         # (The last ones may start others meanwhile.)
         while found := [pid for pid in running() if pid not in stopped]:
             random.shuffle(found)
-            for pid in found:
-                with contextlib.suppress(ProcessLookupError):
-                    suspend(pid)
-                stopped.append(pid)
+            stopped += found
+            # First all of them, at the same time, as the system does.
+            for stop in (lambda pid: os.kill(pid, signal.SIGSTOP), suspend):
+                for pid in found:
+                    with contextlib.suppress(ProcessLookupError):
+                        stop(pid)
         yield stopped
     finally:
         random.shuffle(stopped)
@@ -157,18 +161,16 @@ def moment(text: str | None) -> float:
     return datetime.datetime.fromisoformat(text).timestamp()
 
 
-@pytest.mark.parametrize(
-    ("engine", "step_s"), [("local", 3600.0), ("distributed", -86_400.0)], ids=["hour", "day back"]
-)
 def test_nothing_is_lost_when_all_stand_still_and_the_clock_is_set(
-    engine: str, step_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SteppedClock(tmp_path / "clock")
     for name, value in clock.variables.items():
         monkeypatch.setenv(name, value)
-    flags = (f"--slices={KIND}=2,{OTHER_KIND}=1", f"--engine={engine}")
+    slices = f"--slices={KIND}=2,{OTHER_KIND}=1"
     beats = ("--beat_interval_s=2", f"--hung_after_s={HUNG_S}")
-    with embedded(2, 0, *flags, *beats), program(COMPUTING) as ada:
+    # (Not on executors: of them, a proxy expects the answer to a ping, which may be on its way.)
+    with embedded(2, 0, slices, *beats), program(COMPUTING) as ada:
         ada.expect("computes")
         job = submit(WORKING, tmp_path)
         wait_until("the job to work", (tmp_path / "starts").exists)
@@ -182,7 +184,7 @@ def test_nothing_is_lost_when_all_stand_still_and_the_clock_is_set(
 
             with contextlib.ExitStack() as stack:
                 with suspended() as pids:
-                    clock.step(step_s)
+                    clock.step(HOUR_S)
                     time.sleep(STOPPED_S)
                     # This one stays as it is.
                     pids.remove(dead)
@@ -196,12 +198,13 @@ def test_nothing_is_lost_when_all_stand_still_and_the_clock_is_set(
                 assert lasting(status()) == before
                 assert sps_json("list") == listed
 
+            clock.step(-HOUR_S)
             (tmp_path / "end").touch()
             ended = job.wait(DEADLINE_S)
             assert (ended.state, ended.attempt) == ("succeeded", 1)
             assert (tmp_path / "starts").read_text() == "start\n"
             # It saw the clock.
-            assert moment(ended.ended) - moment(ended.started) == pytest.approx(step_s, abs=600)
+            assert moment(ended.ended) < moment(ended.started)
             bob.expect("placed")
             assert [one["tenant"] for one in status()["queue"]] == [last.name]
             bob.tell("leave")
