@@ -17,7 +17,7 @@ import grpc
 from shared_pathways_service.patience import timeouts
 from shared_pathways_service.protocol import resource_manager_pb2_grpc as pb_grpc
 from shared_pathways_service.protocol.auth import bearer
-from shared_pathways_service.rmclient.channels import stream_channel
+from shared_pathways_service.rmclient.channels import STREAM_CHANNEL
 from shared_pathways_service.rmclient.failures import Refusal, is_final, reason_of, translate
 from shared_pathways_service.rmclient.outgoing import Outgoing
 from shared_pathways_service.runtime.backoff import Backoff
@@ -170,7 +170,7 @@ class BlockingStream(Generic[Sent, Received]):
 
     def _exchange(self, greeting: Sent) -> None:
         # A channel of its own: it does not wait, as an older one would, before it dials again.
-        with grpc.insecure_channel(self._address, options=stream_channel(self._address)) as channel:
+        with grpc.insecure_channel(self._address, options=STREAM_CHANNEL) as channel:
             with self._lock:
                 if self._closing.is_set():
                     return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LOCAL_CHANNEL", "RELAYED_CHANNEL", "STREAM_CHANNEL", "stream_channel"]
+__all__ = ["LOCAL_CHANNEL", "RELAYED_CHANNEL", "STREAM_CHANNEL"]
 
 #: For a channel that is used for one stream, over the network of a cluster.
 STREAM_CHANNEL: tuple[tuple[str, int], ...] = (
@@ -34,18 +34,3 @@ RELAYED_CHANNEL: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
-
-_SOCKET = "unix:"
-_KEEPALIVE = "grpc.keepalive_"
-
-
-def stream_channel(address: str) -> tuple[tuple[str, int], ...]:
-    """Returns the settings for a channel that is used for one stream.
-
-    A resource manager on a socket of this machine is asked for no sign of life: its end ends the
-    stream at once, and where both were stopped or suspended, an answer that was late then would end
-    it, and with the stream of a worker its slice.
-    """
-    if not address.startswith(_SOCKET):
-        return STREAM_CHANNEL
-    return tuple((name, value) for name, value in STREAM_CHANNEL if not name.startswith(_KEEPALIVE))
