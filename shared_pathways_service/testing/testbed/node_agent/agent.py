@@ -246,7 +246,13 @@ class NodeAgent:
         except ApiError as error:
             if error.status != 404:
                 raise
-            await self._api.request("POST", _LEASES, body=lease(node, stamp))
+            try:
+                await self._api.request("POST", _LEASES, body=lease(node, stamp))
+            except ApiError as taken:
+                # (A new node's first renewal and the periodic one may both have seen that there is
+                # none.)
+                if taken.reason != "AlreadyExists":
+                    raise
 
     async def _patch_status(self, node: str, status: Mapping[str, Any]) -> None:
         await self._api.request(
