@@ -78,8 +78,8 @@ class ForkClient:
             group=wanted["group"],
             umask=wanted["umask"],
             limits=limits_now(),
-            ignored=wanted.get("ignored", ignored_now()),
-            blocked=wanted.get("blocked", blocked_now()),
+            ignored=wanted["ignored"],
+            blocked=wanted["blocked"],
         )
         with self._lock:
             if self.is_paused:
@@ -189,6 +189,8 @@ def _forked(*given: Any) -> int:
             "new_session": bool(new_session),
             "group": os.getpgrp() if group == -1 else group,
             "umask": umask if umask >= 0 else current_umask(),
+            "ignored": ignored_now(),
+            "blocked": blocked_now(),
         },
     )
     return int(_fork_exec(*given)) if pid is None else pid

@@ -76,7 +76,7 @@ def _explanation(
     else:
         what = "write"
         hint = f"set {field} to another directory"
-        if remedy := _REMEDIES.get(number or errno.EIO):
+        if remedy := _REMEDIES.get(number or 0):
             hint = f"{remedy}, or {hint}"
     which = "" if path in (None, directory) else f": {path}"
     return PreflightError(f"cannot {what} in {directory}{which}: {reason}", hint=hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_pathways_service.api.checks import Check, Outcome
@@ -25,7 +25,7 @@ from shared_pathways_service.homes.kubernetes.permissions_review import (
 from shared_pathways_service.homes.kubernetes.priority_values import read_priority
 from shared_pathways_service.homes.kubernetes.request_checks import request_checks
 from shared_pathways_service.homes.kubernetes.service_view import ServiceView
-from shared_pathways_service.homes.kubernetes.service_watch import ServiceWatch
+from shared_pathways_service.homes.kubernetes.service_watch import ServiceWatch, items_of
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.paths import collection
@@ -112,7 +112,7 @@ class Preflight:
         jobsets, pods = await asyncio.gather(
             self._list("jobsets"), self._list("pods", labelSelector=LABEL_JOBSET)
         )
-        service = find_service(_items(jobsets), self._address, namespace=self._namespace)
+        service = find_service(items_of(jobsets), self._address, namespace=self._namespace)
         watch = self._watch = ServiceWatch(self._api, service, jobsets=jobsets, pods=pods)
         return await watch.wait_until(lambda found: found.complete, tell)
 
@@ -208,7 +208,7 @@ class Preflight:
         if isinstance(jobsets, BaseException):
             return _failed("service", jobsets), None
         return preflight_checks.service_check(
-            _items(jobsets), self._address, namespace=self._namespace
+            items_of(jobsets), self._address, namespace=self._namespace
         )
 
     def _add_readiness(
@@ -262,7 +262,3 @@ def _failed(name: str, error: BaseException) -> Check:
     if not isinstance(error, SharedPathwaysError):
         raise error
     return Check.failed(name, error)
-
-
-def _items(listed: Object) -> Sequence[Object]:
-    return list(listed.get("items") or ())

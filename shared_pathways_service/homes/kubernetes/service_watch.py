@@ -19,7 +19,7 @@ from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.paths import collection
 from shared_pathways_service.kube.watch import WatchEvent, watch
 
-__all__ = ["ServiceWatch", "find_failure"]
+__all__ = ["ServiceWatch", "find_failure", "items_of"]
 
 Object = Mapping[str, Any]
 
@@ -35,10 +35,10 @@ class ServiceWatch:
     """
 
     def __init__(self, api: KubeApi, service: Service, *, jobsets: Object, pods: Object) -> None:
-        self.view = ServiceView(api, service, _items(pods))
+        self.view = ServiceView(api, service, items_of(pods))
         self._api = api
         self._namespace = service.namespace
-        self._jobset = [one for one in _items(jobsets) if one["metadata"]["uid"] == service.uid]
+        self._jobset = [one for one in items_of(jobsets) if one["metadata"]["uid"] == service.uid]
         self._versions = {"jobsets": _version(jobsets), "pods": _version(pods)}
 
     async def wait_until(
@@ -149,7 +149,7 @@ async def find_failure(
         api.get(collection("pods", namespace), params=of_service),
         api.get(collection("jobsets", namespace)),
     )
-    found = map(read_service, _items(jobsets))
+    found = map(read_service, items_of(jobsets))
     present = next((one for one in found if one is not None and one.uid == service.uid), None)
     if present is None:
         present = dataclasses.replace(service, ended="its JobSet was deleted")
@@ -174,7 +174,8 @@ def _tell_waiting(found: ServiceReadiness, tell: Tell, trouble: str = "") -> Non
     tell(ev.ServiceWaiting(reason=reason, ready=found.ready, wanted=found.wanted, pods=pods))
 
 
-def _items(listed: Object) -> Sequence[Object]:
+def items_of(listed: Object) -> Sequence[Object]:
+    """Returns the objects of a list that the API server returned."""
     return list(listed.get("items") or ())
 
 

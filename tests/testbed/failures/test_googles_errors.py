@@ -39,15 +39,17 @@ except errors.SharedPathwaysError as error:
     say("failed", error=error.to_json(), cause=str(error.__cause__))
 """
 
-#: Says once that the connection waits for its service.
-WATCHES = """
-waiting = []
+#: Says the first event of a kind.
+NOTES = """
+noted = []
 def note(event):
-    if event.kind == "service.waiting" and not waiting:
-        waiting.append(event)
-        say("waiting")
+    if event.kind == "KIND" and not noted:
+        noted.append(event)
+        say("SAID")
 connecting = functools.partial(connecting, on_event=note)
 """
+#: Says that the connection waits for its service.
+WATCHES = NOTES.replace("KIND", "service.waiting").replace("SAID", "waiting")
 
 #: What a program sees of a full memory: JAX's error, then the proxy's end.
 ALLOCATES = """
@@ -70,20 +72,15 @@ ASKS = """
         float(x.sum())
 """
 
-HOLDS = """
-queued = []
-def note(event):
-    if event.kind == "tenant.queued" and not queued:
-        queued.append(event)
-        say("queued")
-
-with connecting(
-    expected_tpu_instances={"tpuv6e:2x2": 1}, queue_timeout=300.0, on_event=note
-):
+HOLDS = (
+    NOTES.replace("KIND", "tenant.queued").replace("SAID", "queued")
+    + """
+with connecting(expected_tpu_instances={"tpuv6e:2x2": 1}, queue_timeout=300.0):
     import jax, jax.numpy as jnp
     say("runs", value=float(jnp.arange(4.0).sum()))
     wait_for("leave")
 """
+)
 
 
 def failing(work: str = "pass", **options: object) -> str:
