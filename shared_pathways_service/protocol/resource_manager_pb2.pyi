@@ -2189,7 +2189,7 @@ class ExplainResponse(_message.Message):
 
     @_builtins.property
     def free(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """of these types, that could be granted now"""
+        """of these types, that it could take were it first in line"""
 
     @_builtins.property
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Holding]:

@@ -124,6 +124,8 @@ class TenantStatus:
       ends_at: When its stated lifetime is over, by the core's clock; None: it stated none.
       idle_s: Seconds since it was last at work; None: it does not run, or does not report it.
       idle_release_s: While it is warned: the seconds until its slices are taken back.
+      free: By instance type of the slices that it waits for: how many it could take now, were it
+        first in line.
     """
 
     name: str
@@ -144,6 +146,7 @@ class TenantStatus:
     ends_at: float | None = None
     idle_s: float | None = None
     idle_release_s: float | None = None
+    free: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -299,6 +302,11 @@ def _tenant(ledger: Ledger, about: Tenant, idle: IdleStatus | None, now: float) 
         ends_at=about.ends_at,
         idle_s=None if idle is None else idle.idle_s,
         idle_release_s=None if idle is None else idle.release_s,
+        free={
+            pool.name: pool.room_for(about)
+            for index, pool in enumerate(about.pools)
+            if index not in about.placed and about.state is not TenantState.IDLE
+        },
     )
 
 

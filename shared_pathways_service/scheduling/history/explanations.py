@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,7 +9,6 @@ from shared_pathways_service.events.recorded_decisions import DecisionKind
 from shared_pathways_service.scheduling.book.decisions import Decision, sentence, span
 from shared_pathways_service.scheduling.book.holdings import QueueEntry, StatusReport, TenantStatus
 from shared_pathways_service.scheduling.book.states import (
-    SliceState,
     TenantState,
     VirtualSliceState,
 )
@@ -60,7 +58,8 @@ class Explanation:
       sentences: The explanation, for people.
       position: The place in the queue; None: it is not queued.
       wants: Slices that it waits for, by instance type.
-      free: Slices of these types that could be granted now.
+      free: By these types: slices that it could take now, were it first in line; of a running
+        tenant by the types of its missing slices.
       holders: The holdings of these types; of a running tenant: its own.
       ahead: Tenants that are before it in a line of these types.
       expectation: The expected wait; None: it does not wait.
@@ -139,7 +138,7 @@ def _explain_waiting(
         sentences=tuple(said),
         position=entry.position,
         wants=entry.wants,
-        free=_grantable(report, entry.wants),
+        free=tenant.free,
         holders=holders,
         ahead=tuple(before),
         expectation=expectation,
@@ -159,10 +158,10 @@ def _explain_running(
         idle, left = span(tenant.idle_s), span(tenant.idle_release_s)
         said.append(f"It is idle for {idle}; its slices are taken back in {left} if it stays so")
     missing = [one for one in tenant.slices if one.state is VirtualSliceState.UNPLACED]
-    free = _grantable(report, {one.instance_type: 1 for one in missing})
     for one in missing:
         kind = one.instance_type
-        said.append(f"Its slice {one.index} waits for a {kind}, of which {free[kind]} are free")
+        free = tenant.free[kind]
+        said.append(f"Its slice {one.index} waits for a {kind}, of which {free} are free for it")
     moved = [one for one in decisions if one.kind == DecisionKind.UNPLACED]
     if moved:
         said.append(f"Last, {sentence(moved[-1])}")
@@ -170,7 +169,7 @@ def _explain_running(
         tenant=tenant.name,
         state=tenant.state,
         sentences=tuple(said),
-        free=free,
+        free=tenant.free,
         holders=holdings,
     )
 
@@ -238,12 +237,3 @@ def _of_reservations(report: StatusReport, types: Mapping[str, int]) -> Iterator
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _grantable(report: StatusReport, types: Mapping[str, int]) -> dict[str, int]:
-    free = collections.Counter(
-        one.instance_type
-        for one in report.slices
-        if one.state is SliceState.READY and one.held_since is None and not one.kept_for
-    )
-    return {kind: max(0, free[kind] - report.spares_kept[kind]) for kind in types}

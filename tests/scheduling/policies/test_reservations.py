@@ -228,6 +228,24 @@ def test_consecutive_reservations_do_not_overlap() -> None:
     assert rm.core.refusal_of(around, rm.now) is not None
 
 
+def test_an_explanation_counts_as_free_what_the_tenant_could_take() -> None:
+    rm = Rm(3)
+    rm.reserve(2, user="ada", ends_in=HOUR)
+    rm.ask("eve", 2, elastic=1)
+    rm.ask("bob", 2, queue=WAITS)
+    rm.ask("ada", 3, queue=WAITS)
+    assert rm.on("eve") == ["slice-0"], "the others are ada's"
+    free = {name: explain(name, rm.core.status(rm.now), [], {}, rm.now) for name in rm.asked}
+    assert {name: told and dict(told.free) for name, told in free.items()} == {
+        "eve": {str(SMALL): 0},
+        "bob": {str(SMALL): 0},
+        "ada": {str(SMALL): 2},
+    }
+    eve = free["eve"]
+    assert eve is not None
+    assert "Its slice 1 waits for a tpuv6e:2x2, of which 0 are free for it" in eve.sentences
+
+
 def test_history_and_explanation_show_a_reservation() -> None:
     rm = Rm(1)
     rm.said.clear()
