@@ -26,7 +26,6 @@ _UNSTARTED = {
     "proxy_options=",
 }
 
-_BY_ITSELF = "ended by itself"
 #: Outcomes that the proxy itself did not cause.
 _TAKEN = {
     "pod_deleted": "lost its pod, which was deleted",
@@ -58,22 +57,21 @@ def when_exited(
     outcome = event.outcome or ""
     if outcome == "quota":
         return no_room(request.name, event.reason or "")
-    # (On this machine one without an exit code never ran. In a cluster there is an outcome.)
-    if outcome in _UNSTARTED or (not outcome and event.exit_code is None):
+    if not _has_run(event):
         return ProxyFailed(
             f"the proxy {request.name} cannot be started: {event.reason}",
             hint=_UNSTARTED.get(outcome, "connect again once that is fixed"),
         )
     why = _why(event.reason, event.exit_code)
     error = ProxyFailed(
-        f"the proxy {request.name} {_TAKEN.get(outcome, _BY_ITSELF)}: {why}",
+        f"the proxy {request.name} {_TAKEN.get(outcome, 'ended by itself')}: {why}",
         exit_code=event.exit_code,
         log_tail=event.log_tail,
         hint="what was on its slices is lost; connect again"
         if served
         else "log_tail has the end of its log; connect again once that is fixed",
     )
-    return with_log_tail(error, event.log_tail)
+    return with_log_tail(error, event.log_tail, event)
 
 
 def when_service_failed(
@@ -83,17 +81,30 @@ def when_service_failed(
     return from_json({**failure.to_json(), "message": f"{failure.message}; {end.message}"})
 
 
-def with_log_tail(error: ProxyFailed, log_tail: Sequence[str]) -> ProxyFailed:
-    """Returns the error with the end of the proxy's log, and with the cause that it shows."""
-    # (A signal of another cause is in the log, too.)
-    is_own_end = _BY_ITSELF in error.message
-    known = find_known_error("\n".join(log_tail)) if is_own_end else None
+def with_log_tail(
+    error: ProxyFailed, log_tail: Sequence[str], end: ev.ProxyLost | None
+) -> ProxyFailed:
+    """Returns the error with the end of the proxy's log, and with the cause that it shows.
+
+    The log shows the cause only if the proxy ended by itself: a signal of another cause is in it,
+    too.
+    """
+    known = find_known_error("\n".join(log_tail)) if _ended_by_itself(end) else None
     return ProxyFailed(
         error.message if known is None else f"{error.message}: {known.cause}",
         exit_code=error.exit_code,
         log_tail=log_tail,
         hint=error.hint if known is None else known.hint,
     )
+
+
+def _has_run(end: ev.ProxyExited) -> bool:
+    # (On this machine one without an exit code never ran. In a cluster there is an outcome.)
+    return end.outcome not in _UNSTARTED if end.outcome else end.exit_code is not None
+
+
+def _ended_by_itself(end: ev.ProxyLost | None) -> bool:
+    return isinstance(end, ev.ProxyExited) and _has_run(end) and end.outcome not in _TAKEN
 
 
 def _why(reason: str | None, exit_code: int | None) -> str:

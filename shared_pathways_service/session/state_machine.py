@@ -85,6 +85,7 @@ class Session:
         self._began = now
         self._phase_began = now
         self._settle: tuple[float, ev.ProxyLost] | None = None
+        self._end: ev.ProxyLost | None = None
         self._refusal_by = now
         self._last_event = ""
         self._waited_for: ev.ServiceWaiting | None = None
@@ -185,7 +186,7 @@ class Session:
 
     def _deleted(self, event: m.Deleted) -> None:
         if isinstance(self.error, ProxyFailed) and not self.error.log_tail:
-            self.error = proxy_ends.with_log_tail(self.error, event.log_tail)
+            self.error = proxy_ends.with_log_tail(self.error, event.log_tail, self._end)
         elif isinstance(self.error, PlacementTimeout) and event.log_tail:
             self.error = failures.with_last_line(self.error, event.log_tail[-1])
         self._finish()
@@ -231,14 +232,14 @@ class Session:
         elif isinstance(event, ev.TunnelBroken) and (pause_s := _settling_s(event)):
             self._settle = self._settle or (self._now + pause_s * self._patience(), event)
         else:
-            self._fail(self._error_of(event))
+            self._fail(self._error_of(event), event)
 
     def _service_examined(self, failure: SharedPathwaysError | None) -> None:
         if self._settle is None or self.phase in ENDING:
             return
         due, end = self._settle
         if failure is not None:
-            self._fail(proxy_ends.when_service_failed(failure, self._error_of(end)))
+            self._fail(proxy_ends.when_service_failed(failure, self._error_of(end)), end)
         else:
             self._settle = (min(due, self._refusal_by), end)
 
@@ -261,12 +262,17 @@ class Session:
         if self.phase in ENDING:
             return
         # (If the proxy has ended already, its end is the cause, not this event.)
-        self.error = event.error or (self._error_of(self._settle[1]) if self._settle else None)
+        self.error = event.error
+        if self.error is None and self._settle is not None:
+            self._end = self._settle[1]
+            self.error = self._error_of(self._end)
         self._announce(ev.SessionEnding(reason=event.reason))
         self._go_down()
 
-    def _fail(self, error: SharedPathwaysError) -> None:
+    def _fail(self, error: SharedPathwaysError, end: ev.ProxyLost | None = None) -> None:
+        """Begins the end of a session that fails, because of the proxy's `end` if that is given."""
         self.error = error
+        self._end = end
         self._announce(ev.SessionFailed(reason=str(error)))
         self._go_down(broken=True)
 
@@ -313,7 +319,7 @@ class Session:
             self._now >= self._settle[0] or isinstance(self._settle[1], ev.ProxyExited)
         ):
             # (An end that is known is the reason why another deadline was missed.)
-            self._fail(self._error_of(self._settle[1]))
+            self._fail(self._error_of(self._settle[1]), self._settle[1])
         elif self._deadlines.limits_queue:
             self._fail(failures.when_out_of_queue(self.request, self._view.known))
         else:

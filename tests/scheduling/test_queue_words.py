@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -252,17 +252,49 @@ _WANTS = (
 )
 
 
-_ASKED: st.SearchStrategy[Callable[[str], Asks]] = st.builds(
-    partial,
-    st.just(Asks),
-    kinds=st.sampled_from(_WANTS),
-    elastic=st.sampled_from([0, 0, 0, 1, 2]),
-    priority=st.sampled_from([0, 0, 0, 1, 3]),
-    queue=st.sampled_from([math.inf, math.inf, None, 20.0]),
-    lifetime=st.sampled_from([None, None, None, 20.0, 60.0]),
-    user=st.sampled_from(["ada", "bob", "eve"]),
-)
+def _asking(
+    kinds: st.SearchStrategy[tuple[InstanceType, ...]],
+    elastic: Sequence[int] = (0, 0, 0, 1, 2),
+    queue: Sequence[float | None] = (math.inf, math.inf, None, 20.0),
+    priority: Sequence[int] = (0, 0, 0, 1, 3),
+) -> st.SearchStrategy[Callable[[str], Asks]]:
+    return st.builds(
+        partial,
+        st.just(Asks),
+        kinds=kinds,
+        elastic=st.sampled_from(elastic),
+        priority=st.sampled_from(priority),
+        queue=st.sampled_from(queue),
+        lifetime=st.sampled_from([None, None, None, 20.0, 60.0]),
+        user=st.sampled_from(["ada", "bob", "eve"]),
+    )
+
+
+_ASKED = _asking(st.sampled_from(_WANTS))
+#: All of OTHER is held, gangs wait for some, and others for what the gangs leave free meanwhile.
+_BEHIND_GANGS = [
+    _asking(st.just((OTHER, OTHER)), elastic=(0, 1), priority=(1,)),
+    _asking(st.sampled_from([(SMALL, OTHER), (OTHER, _THIRD)]), queue=(math.inf,), priority=(0, 1)),
+    _asking(st.sampled_from([(OTHER, _THIRD), (SMALL, OTHER)]), queue=(math.inf,), priority=(0, 1)),
+    _asking(st.sampled_from([(SMALL,), (SMALL, SMALL, _THIRD)]), elastic=(0, 1), priority=(0,)),
+    _asking(st.sampled_from([(SMALL, OTHER), (SMALL,), (_THIRD,)]), priority=(0,)),
+]
+#: A running tenant waits for more of SMALL beside a reservation, and others want some meanwhile.
+_BEHIND_ELASTIC = [
+    _asking(st.just((SMALL, SMALL)), priority=(1,)),
+    _asking(st.sampled_from([(SMALL,) * 3, (SMALL,) * 4]), elastic=(2, 3), priority=(0, 1)),
+    _asking(st.sampled_from([(SMALL, OTHER), (SMALL, SMALL)]), elastic=(0, 1), priority=(0,)),
+    _asking(st.sampled_from([(SMALL, SMALL), (SMALL, OTHER)]), elastic=(0, 1), priority=(0,)),
+]
 _KIND = st.sampled_from((SMALL, OTHER, _THIRD))
+_RESERVES = st.builds(
+    Reserves,
+    _KIND,
+    st.integers(1, 2),
+    st.sampled_from(["ada", "bob"]),
+    st.sampled_from([0.0, 10.0, 50.0]),
+    st.sampled_from([30.0, 100.0]),
+)
 _BEFORE = st.one_of(
     st.builds(
         Marks,
@@ -271,14 +303,7 @@ _BEFORE = st.one_of(
         st.sampled_from([m.SliceCordoned, m.SliceCordoned, m.SliceDrained, m.SliceUncordoned]),
     ),
     st.builds(Fails, _KIND, st.integers(0, 3)),
-    st.builds(
-        Reserves,
-        _KIND,
-        st.integers(1, 2),
-        st.sampled_from(["ada", "bob"]),
-        st.sampled_from([0.0, 10.0, 50.0]),
-        st.sampled_from([30.0, 100.0]),
-    ),
+    _RESERVES,
 )
 _LATER = st.one_of(
     _BEFORE,
@@ -289,13 +314,18 @@ _LATER = st.one_of(
 
 @st.composite
 def _steps(draw: st.DrawFn) -> list[Step]:
+    """Scenes of which every second one begins with a line: a short gang, and tenants behind it."""
     first = draw(st.lists(_BEFORE, max_size=3))
-    asked = draw(st.lists(_ASKED, min_size=5, max_size=9))
+    line = draw(st.sampled_from([[], _BEHIND_GANGS, _BEHIND_GANGS, _BEHIND_ELASTIC]))
+    asked = [draw(asks) for asks in line]
+    asked += draw(st.lists(_ASKED, min_size=0 if line else 5, max_size=9 - len(line)))
     later = draw(st.lists(st.tuples(st.integers(3, 9), _LATER), max_size=4))
     steps: list[Step] = [asks(f"t{number}") for number, asks in enumerate(asked)]
+    if line is _BEHIND_ELASTIC:
+        steps.insert(1, draw(_RESERVES))
     for place, step in later:
         steps.insert(place, step)
-    return [*first, *steps]
+    return [*(first[:1] if line else first), *steps]
 
 
 @settings(max_examples=settings().max_examples * 2 // 5)
