@@ -20,10 +20,10 @@ from google.auth import crypt, jwt
 
 from harness.deadlines import deadline
 from shared_pathways_service.kube.tls import client_tls
+from shared_pathways_service.testing.testbed.access_changes import wait_for_rules
 from shared_pathways_service.testing.testbed.api import Api
 from shared_pathways_service.testing.testbed.build import Programs
 from shared_pathways_service.testing.testbed.daemons import TIED_TO_PARENT
-from shared_pathways_service.testing.testbed.new_rules import wait_for_rules
 from shared_pathways_service.testing.testbed.ports import pick_ports
 from shared_pathways_service.tunnel.frames import SUBPROTOCOL
 from shared_pathways_service.tunnel.websocket import handshake_headers

@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from harness.deadlines import wait_until
 from harness.testbed.clients import tenant
-from shared_pathways_service.testing.testbed import ApiRefused, Namespace, User
+from shared_pathways_service.testing.testbed import Namespace, User
 
 __all__ = ["Laptop"]
 
@@ -70,17 +69,4 @@ class Laptop:
 
     def renew(self) -> User:
         """Ends the token, and returns the user with a new one, with which nobody is logged in."""
-        testbed = self._namespace.testbed
-        fresh = testbed.add_user(self.user.name)
-        testbed.end_token(self.user)
-        pods = self._namespace.path("pods")
-
-        def refused() -> bool:
-            try:
-                testbed.api_of(self.user).get(pods)
-            except ApiRefused as error:
-                return error.status == 401
-            return False
-
-        wait_until("the refusal of the old token", refused)
-        return fresh
+        return self._namespace.renew_token("tenant")

@@ -13,8 +13,8 @@ from shared_pathways_service.manifests.rbac import (
     verification_objects,
 )
 from shared_pathways_service.testing.testbed import Namespace
+from shared_pathways_service.testing.testbed.access_changes import wait_for_rules
 from shared_pathways_service.testing.testbed.errors import ApiRefused
-from shared_pathways_service.testing.testbed.new_rules import wait_for_rules
 
 __all__ = ["create_once", "prepare_verification", "rendered_user"]
 

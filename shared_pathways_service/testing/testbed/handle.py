@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.testing.testbed.access_changes import wait_for_end_of_token
 from shared_pathways_service.testing.testbed.api import WAIT_S, Api
 from shared_pathways_service.testing.testbed.audit import AUDIT_LOG, AuditEntry, read_audit_log
 from shared_pathways_service.testing.testbed.control import call
@@ -139,8 +140,9 @@ class Testbed:
         return user
 
     def end_token(self, user: User) -> None:
-        """Revokes a user's token; the API server refuses it within a second."""
+        """Revokes a user's token; returns once the API server refuses it, up to 10 s later."""
         self.command("end_token", token=user.token)
+        wait_for_end_of_token(self.api_of(user))
 
     def api_of(self, user: User) -> Api:
         """Returns the API server as a user sees it."""

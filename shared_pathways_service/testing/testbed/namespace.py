@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shared_pathways_service.testing.testbed.access_changes import wait_for_rules
 from shared_pathways_service.testing.testbed.api import WAIT_S, Object
 from shared_pathways_service.testing.testbed.errors import TestbedError
 from shared_pathways_service.testing.testbed.handle import Testbed
-from shared_pathways_service.testing.testbed.new_rules import wait_for_rules
 from shared_pathways_service.testing.testbed.node_agent.nodes import NAMESPACE_LABEL, NODE_SELECTOR
 from shared_pathways_service.testing.testbed.users import User, role_objects, usual_rules
 
@@ -64,6 +64,13 @@ class Namespace:
                 self.testbed.api.create(self.path(f"rbac.authorization.k8s.io/v1/{resource}"), body)
             wait_for_rules(self.testbed.api, self.name, user.name, wanted)
             self._users[role] = user
+        return self._users[role]
+
+    def renew_token(self, role: str) -> User:
+        """Ends the token of a role's user, and returns the user with a new one."""
+        old = self.user(role)
+        self._users[role] = self.testbed.add_user(old.name)
+        self.testbed.end_token(old)
         return self._users[role]
 
     def kubeconfig_of(self, role: str) -> Path:
