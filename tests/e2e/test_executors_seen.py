@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -42,6 +43,19 @@ with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 1}) as connectio
     say("computed")
     wait_for("leave")
 say("left")
+"""
+
+#: Has the executors of two hosts compute one sum.
+SUMMING = """
+with isc_pathways.connect(expected_tpu_instances={"tpuv6e:2x4": 1}):
+    import jax, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+    x = np.arange(16, dtype=np.float32)
+    chips = NamedSharding(Mesh(jax.devices(), ("chip",)), P("chip"))
+    total = jax.jit(lambda x: (x * x).sum())(jax.device_put(x, chips))
+    say("sum", value=float(total), expected=float((x * x).sum()))
+    wait_for("leave")
 """
 
 CONNECTED = "The proxy has connected"
@@ -196,3 +210,22 @@ def _cpu_seconds(name: str) -> list[float]:
     """The processor time of a connection's executors; 0: not measured."""
     shown = json.loads(sps("status", name, "--json").stdout)["executors"]
     return [one["cpu_seconds"] or 0.0 for one in shown]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_executors_of_an_ipv6_only_cluster_reach_one_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As a pod's workers get it, from `status.podIP`.
+    monkeypatch.setenv("SPS_EXECUTOR_ADDRESS", "::1")
+    with (
+        service("tpuv6e:2x4=1", spares=0, arguments=("--engine", "distributed")),
+        program(SUMMING) as running,
+    ):
+        told = running.expect("sum")
+        assert told["value"] == told["expected"]
+        addresses = [one["address"] for one in status()["executors"]]
+        assert len(addresses) == 2
+        assert all(address.startswith("[::1]:") for address in addresses), addresses
+        running.tell("leave")
+        assert running.wait() == 0
