@@ -279,22 +279,7 @@ _BEHIND_GANGS = [
     _asking(st.sampled_from([(SMALL,), (SMALL, SMALL, _THIRD)]), elastic=(0, 1), priority=(0,)),
     _asking(st.sampled_from([(SMALL, OTHER), (SMALL,), (_THIRD,)]), priority=(0,)),
 ]
-#: A running tenant waits for more of SMALL beside a reservation, and others want some meanwhile.
-_BEHIND_ELASTIC = [
-    _asking(st.just((SMALL, SMALL)), priority=(1,)),
-    _asking(st.sampled_from([(SMALL,) * 3, (SMALL,) * 4]), elastic=(2, 3), priority=(0, 1)),
-    _asking(st.sampled_from([(SMALL, OTHER), (SMALL, SMALL)]), elastic=(0, 1), priority=(0,)),
-    _asking(st.sampled_from([(SMALL, SMALL), (SMALL, OTHER)]), elastic=(0, 1), priority=(0,)),
-]
 _KIND = st.sampled_from((SMALL, OTHER, _THIRD))
-_RESERVES = st.builds(
-    Reserves,
-    _KIND,
-    st.integers(1, 2),
-    st.sampled_from(["ada", "bob"]),
-    st.sampled_from([0.0, 10.0, 50.0]),
-    st.sampled_from([30.0, 100.0]),
-)
 _BEFORE = st.one_of(
     st.builds(
         Marks,
@@ -303,7 +288,14 @@ _BEFORE = st.one_of(
         st.sampled_from([m.SliceCordoned, m.SliceCordoned, m.SliceDrained, m.SliceUncordoned]),
     ),
     st.builds(Fails, _KIND, st.integers(0, 3)),
-    _RESERVES,
+    st.builds(
+        Reserves,
+        _KIND,
+        st.integers(1, 2),
+        st.sampled_from(["ada", "bob"]),
+        st.sampled_from([0.0, 10.0, 50.0]),
+        st.sampled_from([30.0, 100.0]),
+    ),
 )
 _LATER = st.one_of(
     _BEFORE,
@@ -316,13 +308,11 @@ _LATER = st.one_of(
 def _steps(draw: st.DrawFn) -> list[Step]:
     """Scenes of which every second one begins with a line: a short gang, and tenants behind it."""
     first = draw(st.lists(_BEFORE, max_size=3))
-    line = draw(st.sampled_from([[], _BEHIND_GANGS, _BEHIND_GANGS, _BEHIND_ELASTIC]))
+    line = draw(st.sampled_from([[], _BEHIND_GANGS]))
     asked = [draw(asks) for asks in line]
     asked += draw(st.lists(_ASKED, min_size=0 if line else 5, max_size=9 - len(line)))
     later = draw(st.lists(st.tuples(st.integers(3, 9), _LATER), max_size=4))
     steps: list[Step] = [asks(f"t{number}") for number, asks in enumerate(asked)]
-    if line is _BEHIND_ELASTIC:
-        steps.insert(1, draw(_RESERVES))
     for place, step in later:
         steps.insert(place, step)
     return [*(first[:1] if line else first), *steps]
@@ -347,7 +337,8 @@ def test_what_the_queue_says_is_so(small: int, other: int, spares: int, steps: l
             _judge_counts(scene, entry)
         for when, refused in scene.take_refusals():
             again = play(refused.tenant, when).played(steps[:many])
-            assert refused.tenant in again.rm.queue
+            # (It runs if slices became free at the moment of its refusal.)
+            assert refused.tenant in again.rm.tenants, refused.message
             assert again.starts(refused.tenant) is not refused.waiting_is_futile, refused.message
     for entry in scene.rm.core.status(scene.rm.now).queue:
         _judge_wait(lambda name: play(name).played(steps), scene, entry)
