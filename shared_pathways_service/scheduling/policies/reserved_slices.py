@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from shared_pathways_service.scheduling.book.records import Pool, Tenant
 from shared_pathways_service.scheduling.book.reserved import Reservation, moment
+from shared_pathways_service.scheduling.book.states import SliceMark
 
 __all__ = ["ReservedSlices", "most_reserved"]
 
@@ -117,6 +118,8 @@ class ReservedSlices:
     def room_of(self, in_service: int, tenant: Tenant, when: float) -> int:
         """Returns how many of the slices in service a tenant may have if no other holds any.
 
+        Owners of reservations may still hold cordoned slices then, which count for those.
+
         Args:
           in_service: How many are in service at that time, as `Pool.in_service`.
           tenant: The tenant.
@@ -124,11 +127,36 @@ class ReservedSlices:
         """
         ends_at = math.inf if tenant.ends_at is None else tenant.ends_at
         others = self._others(tenant).values()
-        room = in_service - sum(one.count for one in others if one.holds_at(when))
+        there = [one for one in others if one.holds_at(when)]
+        room = in_service - sum(one.count for one in there) + self._had_beside(there, when)
         for start in {one.starts for one in others if when < one.starts < ends_at}:
             due = sum(one.count for one in others if one.holds_at(start))
             room = min(room, self._pool.usable - due)
         return max(0, room)
+
+    def _had_beside(self, there: Sequence[Reservation], when: float) -> int:
+        """Returns how many of some reservations' slices their owners have on cordoned slices.
+
+        That is at most: as long as they stay, and end all others.
+        """
+        held = {
+            tenant: sum(
+                one.pool is self._pool and one.mark is SliceMark.CORDONED
+                for one in tenant.placed.values()
+            )
+            for tenant in self._pool.holders
+            if _holds_on(tenant, when)
+        }
+        had = 0
+        for one in there:
+            short = one.count
+            for tenant in [tenant for tenant in held if one.is_for(tenant.request)]:
+                in_service = self._pool.holders[tenant] - held[tenant]
+                count = min(held[tenant], max(0, short - in_service))
+                held[tenant] -= count
+                short -= count
+                had += count
+        return had
 
     def barred_until(self, tenant: Tenant, wanted: int) -> float:
         """Returns the time before which a tenant cannot have `wanted` slices; -inf: it can now."""
