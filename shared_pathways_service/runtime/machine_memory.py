@@ -49,10 +49,9 @@ def _limit_files(read: Callable[[str], str]) -> Iterator[str]:
     except OSError:
         lines = []
     for line in lines:
-        _, controllers, group = line.split(":", 2)
-        groups.update(
-            {name: PurePosixPath(group) for name in controllers.split(",") if name in groups}
-        )
+        _, controllers, path = line.split(":", 2)
+        for controller in {*controllers.split(",")} & groups.keys():
+            groups[controller] = PurePosixPath(path)
     for hierarchy, group in groups.items():
         mounted, limit = _HIERARCHIES[hierarchy]
         for each in (group, *group.parents):
