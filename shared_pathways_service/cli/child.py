@@ -30,6 +30,7 @@ __all__ = [
     "Stopped",
     "end_by_signal",
     "ignoring_signals",
+    "is_first_process",
     "raise_on_signals",
     "run_child",
 ]
@@ -123,7 +124,9 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
             signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
         signals.begin(early)
         # (Of others this process itself wants to know how they ended.)
-        own = {process.pid for process in psutil.Process().children()} if _is_first() else None
+        own = (
+            {process.pid for process in psutil.Process().children()} if is_first_process() else None
+        )
         child.returncode = _wait(child.pid, queue, signals, own)
         signals.end()
         return child.returncode
@@ -181,7 +184,8 @@ def _controlling_terminal() -> Iterator[int | None]:
         os.close(terminal)
 
 
-def _is_first() -> bool:
+def is_first_process() -> bool:
+    """Whether this is the first process of a container, to which all orphans in there come."""
     return os.getpid() == 1
 
 
