@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from typing import Annotated
 
 import typer
 
+from shared_pathways_service.cli.child import is_first_process, run_child
 from shared_pathways_service.cli.display.output import print_line, print_note
 from shared_pathways_service.cli.display.serve_display import (
     Display,
@@ -60,6 +62,10 @@ def serve(
     if install:
         _install()
         return
+    if is_first_process():
+        # (Which reaps the orphans of jobs.)
+        code = run_child([sys.executable, *sys.orig_argv[1:]], os.environ)
+        raise typer.Exit(code if code >= 0 else 128 - code)
     reset_inherited_signals()
     descriptors.raise_limit()
     descriptors.check_limit()

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import os
 import socket
 import subprocess
 import threading
@@ -82,6 +83,7 @@ class AgentSession:
         self.state = AgentState(Snapshot(name=start.request.name, phase=Phase.NEW))
         self._lost = False
         self._how_lost = ""
+        self._misused: SharedPathwaysError | None = None
         self._ids = itertools.count(1)
         self._sending = threading.Lock()
         self._closed = False
@@ -89,6 +91,7 @@ class AgentSession:
         began = time.monotonic()
         self._reader = threading.Thread(target=self._read, name="sps-agent", daemon=True)
         self._process, self._socket = launch_agent(log, command)
+        self._opened = os.fstat(self._socket.fileno())
         self._answers: LoginAnswers | None = None
         try:
             if read_login is not None:
@@ -118,7 +121,7 @@ class AgentSession:
     @property
     def failure(self) -> SharedPathwaysError | None:
         """The session's error; None if it did not fail."""
-        return self.state.failure
+        return self._misused or self.state.failure
 
     def wait(
         self, reached: Callable[[Snapshot], bool], timeout: float, tick: Callable[[], object]
@@ -195,7 +198,24 @@ class AgentSession:
 
     def request_end(self, reason: str) -> None:
         """Has the agent end the session, without waiting; `close` must follow."""
-        self._send({"type": "close", "reason": reason})
+        if self._has_descriptor():
+            self._send({"type": "close", "reason": reason})
+            return
+        # The program closed descriptors that are not its own, as daemons do. To the agent this
+        # signal means the same.
+        self._misused = ConnectionClosed(
+            f"this program has closed file descriptors of the connection {self.snapshot.name}",
+            hint="connect after the program has become a daemon, or has closed them for another "
+            "reason",
+        )
+        self._process.terminate()
+
+    def _has_descriptor(self) -> bool:
+        """Returns whether the number of this side's descriptor still means its socket."""
+        try:
+            return os.path.samestat(os.fstat(self._socket.fileno()), self._opened)
+        except OSError:
+            return False
 
     def close(self, reason: str, patience_s: float | None = None) -> CleanupError | None:
         """Ends the session and waits until everything is deleted; a second call does nothing.
@@ -254,11 +274,15 @@ class AgentSession:
     def _let_go(self) -> None:
         """Releases this side's resources: the thread, the socket, the agent's process entry."""
         self._released = True
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        if self._reader.ident is not None:
-            self._reader.join()
-        self._socket.close()
+        if self._has_descriptor():
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if self._reader.ident is not None:
+                self._reader.join()
+            self._socket.close()
+        else:
+            # (By now the number may be that of another file. The thread ends with the agent.)
+            self._socket.detach()
         if self._answers is not None:
             self._answers.close()
         # (The agent may be hanging, or still deleting.)

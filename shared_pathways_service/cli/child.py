@@ -8,8 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import FrameType
+
+import psutil
 
 from shared_pathways_service.cli.command_signals import (
     FORWARDED,
@@ -28,6 +30,7 @@ __all__ = [
     "Stopped",
     "end_by_signal",
     "ignoring_signals",
+    "is_first_process",
     "raise_on_signals",
     "run_child",
 ]
@@ -90,6 +93,8 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
     It inherits all descriptors that this process inherited, and the signals that are blocked or
     ignored, except SIGCHLD: programs that wait for children need it as much as this process does.
 
+    As the first process of a container this one gets the orphans of the command, and reaps them.
+
     Args:
       command: The program, looked up on PATH, and its arguments.
       environment: All of its variables.
@@ -118,7 +123,11 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
             undo.enter_context(handling((signal.SIGTTIN, signal.SIGTTOU), signal.SIG_IGN))
             signals = SignalsInOurGroup(child.pid, terminal, queue, witness)
         signals.begin(early)
-        child.returncode = _wait(child.pid, queue, signals)
+        # (Of others this process itself wants to know how they ended.)
+        own = (
+            {process.pid for process in psutil.Process().children()} if is_first_process() else None
+        )
+        child.returncode = _wait(child.pid, queue, signals, own)
         signals.end()
         return child.returncode
 
@@ -175,9 +184,32 @@ def _controlling_terminal() -> Iterator[int | None]:
         os.close(terminal)
 
 
-def _wait(child: int, queue: SignalQueue, signals: CommandSignals) -> int:
-    """Waits for the end of the command; returns its exit code, or -n for signal n."""
+def is_first_process() -> bool:
+    """Whether this is the first process of a container, to which all orphans in there come."""
+    return os.getpid() == 1
+
+
+def _reap_orphans(own: Collection[int]) -> None:
+    for process in psutil.Process().children():
+        if process.pid not in own:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+
+
+def _wait(
+    child: int, queue: SignalQueue, signals: CommandSignals, own: Collection[int] | None
+) -> int:
+    """Waits for the end of the command; returns its exit code, or -n for signal n.
+
+    Args:
+      child: The command's process.
+      queue: The signals of this process; the end of any child is among them.
+      signals: Where they go.
+      own: Children that are not orphans; None: this process gets none.
+    """
     while True:
+        if own is not None:
+            _reap_orphans(own)
         if numbers := queue.read():
             signals.pass_on(numbers)
         changed, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)

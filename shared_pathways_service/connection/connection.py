@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from shared_pathways_service.agent.client import AgentSession
 from shared_pathways_service.agent.request import start_of
@@ -69,7 +69,8 @@ class Connection(ReportedState):
 
         Raises:
           InvalidRequestError: A connection with another request is live in this process, this
-            process was forked from one with a live connection, or the service has no such slices.
+            process was forked from one with a live connection, multiprocessing imports this main
+            module in a child process, or the service has no such slices.
           PreflightError: There is no service, or it does not accept the request.
           SlicesTaken: Other tenants hold the slices; `holders` names them.
           PlacementTimeout: The slices were not placed in time.
@@ -152,6 +153,14 @@ class Connection(ReportedState):
         if failure is not None:
             self._raised = failure
             leaving.report(error, failure)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuses pickling and copying, with a reason instead of the name of a lock in here."""
+        raise TypeError(
+            f"the connection {self.proxy_job_name} cannot be pickled or copied, because it belongs "
+            "to one process. hint: pass functions to other processes that do not refer to it; "
+            "processes that are started during a connection use its slices by their environment"
+        )
 
     def logs(self, lines: int = 100) -> list[str]:
         """Returns the last lines of the proxy's log.

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.api.proxy_limits import LARGEST_LIMIT, LIMITS, ProxyLimits
 from shared_pathways_service.flags.parsing import flag
+from shared_pathways_service.runtime.machine_memory import usable_memory
 
 __all__ = ["default_host_memory", "limit_flag", "limits_of"]
 
 #: The limit with a default that depends on the machine.
 _HOST_MEMORY = "host_memory_limit_bytes"
-_CGROUP_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 def limit_flag(name: str) -> Any:
@@ -41,19 +35,6 @@ def limits_of(options: object) -> ProxyLimits:
     return ProxyLimits(**given)
 
 
-def default_host_memory(read: Callable[[str], str] = lambda path: Path(path).read_text()) -> int:
-    """Returns half of the memory that this process may use, in bytes.
-
-    Args:
-      read: Reads a file.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in _CGROUP_LIMITS:
-        try:
-            text = read(path).strip()
-        except OSError:
-            continue
-        # Without a limit it is "max", or a number larger than the memory.
-        if text.isdecimal():
-            memory = min(memory, int(text))
-    return memory // 2
+def default_host_memory() -> int:
+    """Returns half of the memory that this process may use, in bytes."""
+    return usable_memory() // 2

@@ -89,5 +89,7 @@ def _used(soft: int) -> int:
     try:
         # One of them is the directory being read.
         return sum(1 for _ in Path("/dev/fd").iterdir()) - 1
+    except FileNotFoundError:
+        return 0  # there is no /proc, which is reported where it is needed
     except OSError:
         return soft

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from shared_pathways_service.errors import PreflightError
+
 __all__ = [
     "Identity",
     "Life",
@@ -131,10 +133,17 @@ def identity_of(pid: int | None = None) -> Identity:
 
     Raises:
       ProcessLookupError: It has ended, or is one of another user that this one may not look at.
+      PreflightError: This process cannot look at itself.
       OSError: The look failed for lack of a file descriptor or memory.
     """
     pid = os.getpid() if pid is None else pid
     start = _start_of(pid)
+    if pid == os.getpid() and (start is None or not _is_proc_of_this_namespace()):
+        raise PreflightError(
+            "this process is not in /proc under its own id",
+            hint="mount /proc in this container or sandbox: `mount -t proc proc /proc`, or "
+            "`bwrap --proc /proc`, `unshare --mount-proc`",
+        )
     if start is None:
         raise ProcessLookupError(f"no process {pid}")
     return Identity(pid=pid, start=start, machine=_machine(), namespace=_namespace())
@@ -226,6 +235,21 @@ def _linux_start(pid: int) -> str | None:
     # The name, in parentheses, may contain anything; state is the 3rd field and the start the 22nd.
     fields = text[text.rindex(")") + 2 :].split()
     return None if fields[0] in "ZX" else f"{_boot_id()}/{fields[19]}"
+
+
+def _is_proc_of_this_namespace() -> bool:
+    """Whether ids of processes mean there what they mean here.
+
+    A sandbox with a PID namespace of its own may still have the /proc of the system around it.
+    """
+    if sys.platform != "linux":
+        return True
+    try:
+        return Path("/proc/self").readlink() == Path(str(os.getpid()))
+    except OSError as error:
+        if error.errno in _SHORTAGES:
+            raise
+        return False
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -250,6 +251,25 @@ def test_a_terminated_agent_deletes_its_proxy(bench: Bench) -> None:
         eventually(lambda: session.snapshot.ended, "the end")
         with pytest.raises(ProxyFailed):
             serve(session)
+    assert bench.nothing_left()
+
+
+def test_a_program_that_closed_the_connections_descriptors_leaves_nothing(bench: Bench) -> None:
+    """As daemons do, which close all descriptors (python-daemon, gunicorn)."""
+    with bench.session(bench.start()) as (session, _), contextlib.ExitStack() as undo:
+        serve(session)
+        descriptor = session._socket.fileno()
+        os.close(descriptor)
+        # The number is soon that of another file, which is not written or closed.
+        read, written = os.pipe()
+        undo.callback(os.close, read)
+        undo.callback(os.close, written)
+        assert descriptor in {read, written}
+        assert session.close("the block ends") is None
+        assert isinstance(session.failure, ConnectionClosed)
+        assert "closed file descriptors" in session.failure.message
+        os.write(written, b"whole")
+        assert os.read(read, 100) == b"whole"
     assert bench.nothing_left()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +100,11 @@ def test_upstreams_attributes_are_copies_and_empty_where_nothing_is_named() -> N
     assert it.expected_tpu_instances is not it.expected_tpu_instances
     nothing = isc_pathways.connect()
     assert (nothing.expected_tpu_instances, nothing.total_chips) == ({}, 0)
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_connection_says_why_it_cannot_be_pickled_or_copied(
+    copied: Callable[[object], object],
+) -> None:
+    with pytest.raises(TypeError, match="my-name cannot be pickled or copied"):
+        copied(isc_pathways.connect(proxy_job_name="my-name"))

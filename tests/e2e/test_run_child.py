@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from harness import machines
 from harness.deadlines import deadline
 from harness.terminals import screen
 from shared_pathways_service.cli.child import (
@@ -201,6 +202,25 @@ def test_children_are_waited_for_where_their_ends_were_ignored() -> None:
     ignoring = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
     with start(["sh", "-c", "exit 7"], ignoring) as process:
         assert process.wait(DEADLINE_S) == 7
+
+
+@pytest.mark.skipif(not machines.is_possible(), reason="this user may not make namespaces")
+def test_the_first_process_of_a_container_reaps_orphans() -> None:
+    """As in images whose entry point is `sps run`: nobody else reaps what the command left."""
+    # (An orphan ends after its parent. `wait` is for the end of another one, which comes later.)
+    script = "(sleep 0.2 & exec true); sleep 2 & wait; ps -eo stat=,args= | grep -c '^Z'; exit 7"
+    own_user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    spaces = ["--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        ["unshare", *own_user, *spaces, sys.executable, "-c", WRAPPER, "sh", "-c", script],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        start_new_session=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 7), done.stderr
 
 
 def test_descriptors_are_inherited_but_not_our_own() -> None:

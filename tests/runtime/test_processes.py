@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from harness.processes import DEADLINE_S, REPOSITORY
+from shared_pathways_service.errors import PreflightError
 from shared_pathways_service.runtime import processes
 from shared_pathways_service.runtime.processes import (
     Identity,
@@ -146,6 +147,27 @@ def test_without_proc_a_process_that_may_not_be_looked_at_is_not_ours_either(
 
     monkeypatch.setattr(psutil, "Process", refuse)
     assert processes._start_by_psutil(os.getpid()) is None
+
+
+@linux
+@pytest.mark.parametrize("proc", [{}, {"self": "17"}], ids=["none", "of another namespace"])
+def test_a_process_that_is_not_in_proc_under_its_id_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proc: dict[str, str]
+) -> None:
+    """As in sandboxes: without /proc, or with a PID namespace and the /proc around it."""
+    for name, target in proc.items():
+        (tmp_path / name).symlink_to(target)
+        (tmp_path / str(os.getpid())).mkdir()
+        (tmp_path / str(os.getpid()) / "stat").write_text(f"1 (init) S{' 0' * 30}")
+
+    def moved(path: str) -> Path:
+        return tmp_path / path.removeprefix("/proc/") if path.startswith("/proc/") else Path(path)
+
+    processes._boot_id()
+    monkeypatch.setattr(processes, "Path", moved)
+    with pytest.raises(PreflightError, match="not in /proc under its own id") as caught:
+        identity_of()
+    assert "mount -t proc proc /proc" in caught.value.hint
 
 
 @linux

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,14 @@ _AFTER_THE_END = (
     "jax.device_get before the connection ends. A process that was started during the connection, "
     "such as a worker of a pool (joblib keeps its workers), cannot use JAX after it: end the pool "
     "with the connection."
+)
+#: The variable that names a directory in shared memory to JAX's client.
+TRANSFER_DIRECTORY = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"
+_LEAST_ROOM = 64 << 20
+_NO_ROOM = (
+    "The shared memory of {directory} is full, perhaps with files of other programs. Large arrays "
+    "are passed to the proxy there, and one that finds no room ends the connection. Free some, or "
+    "have the service started with SPS_SHARED_MEMORY_DIR=none."
 )
 
 
@@ -75,3 +84,20 @@ def noting_the_end(original: Callable[..., Any]) -> Callable[..., Any]:
 def _note_the_end(error: Exception) -> None:
     if _ENDED in str(error) and _AFTER_THE_END not in getattr(error, "__notes__", ()):
         error.add_note(_AFTER_THE_END)
+        if directory := _full_shared_memory():
+            error.add_note(_NO_ROOM.format(directory=directory))
+
+
+def _full_shared_memory() -> str | None:
+    """Returns the directory in which JAX's client leaves large arrays, if it has hardly any room.
+
+    The client gives up its session then, and does not say why.
+    """
+    directory = os.environ.get(TRANSFER_DIRECTORY)
+    if not directory:
+        return None
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    return directory if found.f_bavail * found.f_frsize < _LEAST_ROOM else None

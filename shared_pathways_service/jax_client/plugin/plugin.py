@@ -52,7 +52,7 @@ TRANSFER_VARIABLE = "SPS_TRANSFER_DIR"
 TRANSFER_KEY = "sps_transfer_dir"
 #: Variables of JAX's client: it reads the first with each transfer, the second when it is created.
 TRANSFER_SETTINGS = (
-    "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY",
+    explaining.TRANSFER_DIRECTORY,
     "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES",
 )
 #: Of `sps run`, instead of ``grpc``. JAX's own client knows no such transport: a Python that does

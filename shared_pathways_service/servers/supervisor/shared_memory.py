@@ -13,16 +13,15 @@ import os
 import shutil
 from pathlib import Path
 
-import psutil
-
 from shared_pathways_service.errors import SharedPathwaysError
 from shared_pathways_service.runtime.glog import glog
+from shared_pathways_service.runtime.machine_memory import usable_memory
 from shared_pathways_service.runtime.settings import Settings, private_directory
 
 __all__ = ["SharedMemory"]
 
-#: The part of the machine's memory that the file system must be able to hold, unlike the 64 MiB of
-#: a container; and the part of it that must be free for another proxy.
+#: The part of the memory of this machine or container that the file system must be able to hold,
+#: unlike the 64 MiB of a container; and the part of it that must be free for another proxy.
 _LEAST_OF_MEMORY = 1 / 4
 _LEAST_FREE = 1 / 2
 
@@ -76,7 +75,7 @@ class SharedMemory:
 
 def _is_large(directory: Path) -> bool:
     blocks, _, size = _space(directory)
-    return blocks * size >= psutil.virtual_memory().total * _LEAST_OF_MEMORY
+    return blocks * size >= usable_memory() * _LEAST_OF_MEMORY
 
 
 def _has_room(directory: Path) -> bool:

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from shared_pathways_service.runtime.settings import Settings
+from shared_pathways_service.servers.supervisor import shared_memory
 from shared_pathways_service.servers.supervisor.shared_memory import SharedMemory
 
 BLOCK = 4096
@@ -22,7 +22,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         f_frsize=BLOCK, f_blocks=(32 << 30) // BLOCK, f_bavail=(32 << 30) // BLOCK
     )
     monkeypatch.setattr(os, "statvfs", lambda _path: says)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=64 << 30))
+    monkeypatch.setattr(shared_memory, "usable_memory", lambda: 64 << 30)
     return says
 
 

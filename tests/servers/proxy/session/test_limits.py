@@ -67,16 +67,6 @@ def test_each_limit_is_documented() -> None:
             assert default.startswith(expected)
 
 
-def test_the_default_host_memory_is_half_of_the_machines() -> None:
-    def absent(path: str) -> str:
-        raise FileNotFoundError(path)
-
-    whole = 2 * default_host_memory(absent)
-    assert default_host_memory(lambda _path: "max\n") == whole // 2
-    assert default_host_memory(lambda _path: f"{whole * 4}\n") == whole // 2
-    assert default_host_memory(lambda _path: "2048\n") == 1024
-
-
 # ---- handles
 
 
