@@ -63,7 +63,9 @@ def test_a_dry_run_sends_what_is_created_except_for_the_name() -> None:
 
 def test_a_name_that_is_taken_is_refused_with_commands_for_its_cluster() -> None:
     class Taken(NowhereApi):
-        async def create(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        async def create(
+            self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
+        ) -> dict[str, Any]:
             raise ApiError("taken", status=409, reason="AlreadyExists")
 
     api = Taken()
