@@ -14,6 +14,7 @@ from shared_pathways_service.agent.journal import Journal
 from shared_pathways_service.agent.launch import AGENT_COMMAND, launch_agent, let_linger
 from shared_pathways_service.agent.messages import Decoder, MessageError, encode
 from shared_pathways_service.errors import CleanupError, from_json
+from shared_pathways_service.homes.choice import HomeChoice
 from shared_pathways_service.kube.handed_over import HandedOver
 from shared_pathways_service.patience import timeouts
 
@@ -64,12 +65,12 @@ def _receive_outcome(sock: socket.socket, orders: Mapping[str, Any]) -> CleanupE
                 if message["type"] == "ended":
                     error = from_json(message["error"]) if message["error"] else None
                     return error if isinstance(error, CleanupError) else None
-    return left_over(["what the journal names"], "")
+    return left_over(["what the journal names"])
 
 
-def left_over(left: Sequence[str], whose: str) -> CleanupError:
-    """Returns the error for things of a session, or of several, that may still exist."""
-    command = f"sps delete {whose}" if whose else "sps reap"
+def left_over(left: Sequence[str], whose: str = "", home: HomeChoice | None = None) -> CleanupError:
+    """Returns the error for things of a session in a home, or of several, that may still exist."""
+    command = home.command("delete", whose) if home else "sps reap"
     return CleanupError(
         f"{whose or 'the clean-up'}: not confirmed deleted: {'; '.join(left)}",
         left=left,

@@ -245,7 +245,7 @@ class AgentSession:
             return self._after_a_proper_end()
         if not self._lost:
             # (The agent hangs, or needs more time.)
-            return left_over([f"proxy {self.snapshot.name}"], self.snapshot.name)
+            return self._left_over(f"proxy {self.snapshot.name}")
         return clean_up_sessions(
             Path(self._start.journal),
             [self._start.session],
@@ -265,11 +265,14 @@ class AgentSession:
 
     def _after_a_proper_end(self) -> CleanupError | None:
         if left := self.snapshot.left:
-            return left_over([left], self.snapshot.name)
+            return self._left_over(left)
         if self.failure is None:
             with contextlib.suppress(OSError):
                 self.log.unlink()
         return None
+
+    def _left_over(self, what: str) -> CleanupError:
+        return left_over([what], self.snapshot.name, self._start.home)
 
     def _let_go(self) -> None:
         """Releases this side's resources: the thread, the socket, the agent's process entry."""

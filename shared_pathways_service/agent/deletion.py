@@ -61,19 +61,20 @@ async def clean_up(
 
     Returns the error for things that could not be deleted; None: all were deleted.
     """
-    left = {}
+    left, commands = {}, []
     for entry in entries:
         try:
             await _clean_up_one(journal, entry, make_home, limit)
         except (SharedPathwaysError, OSError) as error:
             _log.warning("%s is left behind: %s", entry.name, error or "not confirmed in time")
             left[entry.name] = f"proxy {entry.name}: {error or 'not confirmed deleted in time'}"
+            commands.append(entry.home.command("delete", entry.name))
     if not left:
         return None
     return CleanupError(
         f"not everything could be taken down: {'; '.join(left.values())}",
         left=[*left.values()],
-        command=f"sps delete {next(iter(left))}" if len(left) == 1 else "sps reap",
+        command=commands[0] if len(commands) == 1 else "sps reap",
         hint="where it ran is gone for good? `sps delete NAME --forget` strikes it off the list",
     )
 

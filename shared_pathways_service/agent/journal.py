@@ -12,7 +12,6 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -145,8 +144,9 @@ class Journal:
     def drop_stale_drafts(self) -> None:
         """Removes drafts of writers that were killed before the entry existed."""
         for path in self._directory.glob(f"*{_DRAFT}"):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _STALE_AGE_S:
+            # (On a full disk there is no new file, and so no time.)
+            with contextlib.suppress(OSError):
+                if self._now() - path.stat().st_mtime > _STALE_AGE_S:
                     path.unlink()
 
     def touch(self, entry: Entry) -> None:
@@ -158,16 +158,17 @@ class Journal:
             self.update(entry)
 
     def silent_s(self, session: str) -> float:
-        """Returns the seconds since the agent of a session last touched its entry; inf: none is.
-
-        The clock is that of the file system, as clocks of machines differ.
-        """
+        """Returns the seconds since the agent of a session last touched its entry; inf: none is."""
         try:
             touched = self._path(session).stat().st_mtime
         except FileNotFoundError:
             return math.inf
+        return max(0.0, self._now() - touched)
+
+    def _now(self) -> float:
+        """Returns the time by the file system's clock, as clocks of machines differ."""
         with tempfile.NamedTemporaryFile(dir=self._directory, suffix=_DRAFT) as now:
-            return max(0.0, os.fstat(now.fileno()).st_mtime - touched)
+            return os.fstat(now.fileno()).st_mtime
 
     def read(self, session: str) -> Entry | None:
         """Returns the entry of a session; None if it is missing or unreadable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from shared_pathways_service.api.given_client import server_of_client
@@ -11,12 +12,21 @@ from shared_pathways_service.api.request_fields import check_service_address
 from shared_pathways_service.api.validation import check_dns_label, check_optional_text
 from shared_pathways_service.errors import InvalidRequestError
 
-__all__ = ["DEFAULT_NAMESPACE", "HomeName", "ServiceChoice", "home_of"]
+__all__ = ["DEFAULT_NAMESPACE", "HomeName", "ServiceChoice", "home_of", "place_options"]
 
 DEFAULT_NAMESPACE: Final = "default"
 
 HomeName = Literal["embedded", "kubernetes"]
 
+#: Fields that options of `sps` name, and the value of each without its option.
+_OPTIONS: Final[Mapping[str, str]] = {
+    "cluster": "",
+    "project": "",
+    "region": "",
+    "context": "",
+    "namespace": DEFAULT_NAMESPACE,
+    "pathways_service": "",
+}
 _PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
@@ -107,3 +117,16 @@ def home_of(cluster: object, context: object, pathways_service: object) -> HomeN
     """Returns the home that the given values choose; None: not given."""
     given = any(value is not None for value in (cluster, context, pathways_service))
     return "kubernetes" if given else "embedded"
+
+
+def place_options(place: Mapping[str, object]) -> list[str]:
+    """Returns the options of an `sps` command that name a place.
+
+    Args:
+      place: The fields of a `ServiceChoice`, of which some may be missing, None or empty.
+    """
+    return [
+        f"--{name.replace('_', '-')}={place[name]}"
+        for name, usual in _OPTIONS.items()
+        if place.get(name) and place[name] != usual
+    ]

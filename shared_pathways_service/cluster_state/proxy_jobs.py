@@ -101,7 +101,7 @@ def why_kept(
       user: The requesting user, whose own proxies alone are deleted.
       host: This machine's name.
       is_alive: Returns whether a process of that id runs on this machine.
-      now: Seconds since 1970.
+      now: Seconds since 1970, by the clock of the API server.
       ahead_s: Seconds for which a live session extends the deadline, if its Job does not say so.
     """
     holder, mine = proxy.holder, label_value(user)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from shared_pathways_service.api.service_choice import ServiceChoice
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.homes.base import Home
 from shared_pathways_service.homes.job_home import JobHome
+from shared_pathways_service.kube.command_place import CommandPlace, place_in_files
 from shared_pathways_service.runtime.settings import Settings
 
 __all__ = ["HomeChoice", "choose_home", "make_home", "make_job_home"]
@@ -32,6 +35,20 @@ class HomeChoice:
         """URL of the API server to which a program handed over its access; empty: it did not."""
         is_named = any(self.options.get(name) for name in ("cluster", "context", "in_cluster"))
         return "" if is_named else str(self.options.get("server") or "")
+
+    def command(self, *words: str) -> str:
+        """Returns a command of `sps` for a message: in any shell it acts where this home is."""
+        options = self.options
+        if self.name != "kubernetes" or self.server_handed_over:
+            # (No option names the cluster that a program handed over.)
+            return shlex.join(["sps", *words])
+        if context := options.get("context"):
+            place = place_in_files(context, [Path(file) for file in options.get("kubeconfig", ())])
+        else:
+            gke = {name: str(options.get(name) or "") for name in ("cluster", "project", "region")}
+            place = CommandPlace(**gke)
+        service = "" if context or place.cluster else str(options.get("pathways_service") or "")
+        return place.sps(*words, namespace=str(options.get("namespace") or ""), service=service)
 
 
 def choose_home(service: ServiceChoice, settings: Settings) -> HomeChoice:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
+from shared_pathways_service.kube.command_place import CommandPlace, place_in_files
 from shared_pathways_service.kube.in_cluster import in_cluster_access, is_in_cluster
 from shared_pathways_service.kube.kubeconfig import (
     Kubeconfig,
@@ -17,7 +18,7 @@ from shared_pathways_service.kube.kubeconfig import (
     server_of,
 )
 
-__all__ = ["context_at", "resolve", "settled"]
+__all__ = ["commands_at", "context_at", "resolve", "settled"]
 
 
 async def resolve(choice: ClusterChoice) -> ClusterAccess:
@@ -67,6 +68,14 @@ def settled(choice: ClusterChoice) -> ClusterChoice:
     context = choice.context or config.current
     files, server = tuple(map(str, paths)), _server_at(config, context)
     return dataclasses.replace(choice, context=context, kubeconfig=files, server=server)
+
+
+def commands_at(choice: ClusterChoice) -> CommandPlace:
+    """Returns a cluster for commands in messages; it does not report errors in the choice."""
+    if choice.cluster:
+        return CommandPlace(cluster=choice.cluster, project=choice.project, region=choice.region)
+    found = settled(choice)
+    return place_in_files(found.context, [Path(path) for path in found.kubeconfig])
 
 
 def context_at(server: str) -> str:
@@ -124,4 +133,7 @@ def _named_here(choice: ClusterChoice) -> ClusterAccess:
             "cluster=, project= and region=, or context=, or a kubeconfig with a current context"
             f" ({', '.join(map(str, paths))} has none)",
         )
-    return access_of_context(config, choice.context)
+    access = access_of_context(config, choice.context)
+    return dataclasses.replace(
+        access, commands=place_in_files(choice.context or config.current, paths)
+    )

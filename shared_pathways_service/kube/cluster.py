@@ -6,6 +6,7 @@ import dataclasses
 import ssl
 
 from shared_pathways_service.errors import InvalidRequestError
+from shared_pathways_service.kube.command_place import CommandPlace
 from shared_pathways_service.kube.http_proxies import NetworkProxy
 from shared_pathways_service.kube.tokens import TokenSource
 
@@ -61,6 +62,7 @@ class ClusterAccess:
       proxy: Of the kubeconfig; None: that of the environment, if it names one for the server.
       is_direct: Whether a proxy that the environment names does not count.
       headers: Sent with every request, as is a token.
+      commands: The same cluster, for commands in messages.
     """
 
     server: str
@@ -73,3 +75,4 @@ class ClusterAccess:
     is_direct: bool = False
     headers: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
     project: str = ""
+    commands: CommandPlace = dataclasses.field(default_factory=CommandPlace)

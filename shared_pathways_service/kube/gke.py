@@ -16,6 +16,7 @@ from urllib.parse import quote
 from shared_pathways_service.errors import AccessDenied, InvalidRequestError, SharedPathwaysError
 from shared_pathways_service.kube.api import KubeApi
 from shared_pathways_service.kube.cluster import ClusterAccess, ClusterChoice
+from shared_pathways_service.kube.command_place import CommandPlace
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
 from shared_pathways_service.kube.google_tokens import GoogleUser
 from shared_pathways_service.kube.tls import client_tls
@@ -126,6 +127,7 @@ def _ways(
         tokens=tokens,
         name=f"cluster {choice.cluster} in {choice.region}",
         project=choice.project,
+        commands=CommandPlace(cluster=choice.cluster, project=choice.project, region=choice.region),
     )
     ways = []
     if name:

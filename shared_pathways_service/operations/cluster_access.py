@@ -36,6 +36,19 @@ class Cluster:
         """The namespace and its cluster, for messages."""
         return f"namespace {self.namespace} of {self.api.access.name or 'the cluster'}"
 
+    @property
+    def server_time(self) -> float:
+        """Seconds since 1970 by the API server's clock, as of its last answer."""
+        return self.api.server_time
+
+    def sps(self, *words: str, service: str = "") -> str:
+        """Returns a command of `sps` for a message: in any shell it acts on this namespace."""
+        return self.api.access.commands.sps(*words, namespace=self.namespace, service=service)
+
+    def kubectl(self, *words: str) -> str:
+        """Returns a command of `kubectl` for a message, as `sps` does."""
+        return self.api.access.commands.kubectl(*words, namespace=self.namespace)
+
     async def items(self, resource: str, selector: str = "") -> list[Object]:
         """Lists objects."""
         params = {"labelSelector": selector} if selector else {}
@@ -58,7 +71,7 @@ class Cluster:
         if job is None:
             raise ServiceNotFound(
                 f"there is no connection {name} in {self.place}",
-                hint="`sps list --all` shows the connections",
+                hint=f"`{self.sps('list', '--all', service=self._address)}` shows the connections",
             )
         if not is_proxy(job):
             raise ServiceNotFound(f"the Job {name} in {self.place} is not a proxy of this package")

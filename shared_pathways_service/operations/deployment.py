@@ -79,6 +79,7 @@ async def check_verification(cluster: Cluster) -> None:
         paths |= policy_paths(name)
     found = await asyncio.gather(*map(cluster.api.find, paths.values()))
     if missing := [name for name, one in zip(paths, found, strict=True) if one is None]:
+        # (Without this user's context: administrators have kubeconfigs of their own.)
         command = f"sps render {VERIFICATION} --namespace {cluster.namespace}"
         raise PreflightError(
             f"{cluster.place} has no {', no '.join(missing)}",
@@ -174,7 +175,8 @@ async def _create(cluster: Cluster, body: Object) -> Object:
             name,
             f"a name without a JobSet in namespace {cluster.namespace}",
             message=f"a JobSet {name} already exists in namespace {cluster.namespace}",
-            hint=f"`sps upgrade {name}` changes a service, `sps undeploy {name}` deletes it",
+            hint=f"`{cluster.sps('upgrade', name)}` changes a service, "
+            f"`{cluster.sps('undeploy', name)}` deletes it",
         ) from error
 
 
@@ -188,7 +190,8 @@ async def jobset_of(cluster: Cluster, name: str) -> tuple[Object, Service]:
     if jobset is None:
         listed = map(read_service, await cluster.items("jobsets"))
         existing = [service.name for service in listed if service is not None]
-        hint = f"the services are {', '.join(existing)}" if existing else "`sps deploy` creates one"
+        deploying = f"`{cluster.sps('deploy', name)}` creates it"
+        hint = f"the services are {', '.join(existing)}" if existing else deploying
         raise ServiceNotFound(
             f"there is no service {name} in {cluster.place}",
             service=name,
@@ -235,11 +238,12 @@ async def wait_until_ready(
                 last = "not all workers have registered with the resource manager"
                 await _wait_for_workers(cluster, found, settings)
     except TimeoutError as error:
+        waiting = cluster.sps("status", "--wait=600", service=service_address(name))
         raise ServiceNotReady(
             f"the service {name} was not ready within {timeout_s:g} s: {last}",
             pods=() if preflight.view is None else preflight.view.readiness.troubles,
-            hint="it remains, and may become ready: `sps status --wait 600` waits longer, "
-            f"`sps undeploy {name}` deletes it",
+            hint=f"it remains, and may become ready: `{waiting}` waits longer, "
+            f"`{cluster.sps('undeploy', name)}` deletes it",
         ) from error
     if preflight.view is not None:
         look(found, preflight.view.pods)

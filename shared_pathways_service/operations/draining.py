@@ -72,10 +72,10 @@ async def _unmark(
         if isinstance(error, ApiError) and error.reason in _ANOTHER_OR_NONE:
             return
         name = metadata["name"]
+        command = cluster.kubectl("annotate", "jobset", name, f"{ANNOTATION_DRAINING}-")
         note(
             f"the service {name} may still refuse new connections: {error.message} hint: "
-            f"`kubectl annotate jobset {name} {ANNOTATION_DRAINING}- "
-            f"--namespace {cluster.namespace}` allows them"
+            f"`{command}` allows them"
         )
 
 

@@ -220,8 +220,8 @@ class Hotswap:
             name = change.object["metadata"]["name"]
             raise ServiceNotReady(
                 f"the JobSet {name} {how}",
-                hint=f"`kubectl describe jobset {name}` shows its restarts; `sps hotswap --create` "
-                "creates it again once it is deleted",
+                hint=f"`kubectl describe jobset {name}` shows its restarts; --create creates "
+                "it again once it is deleted",
             )
 
     @contextlib.asynccontextmanager
@@ -338,6 +338,6 @@ async def _crew(api: KubeApi, namespace: str, name: str) -> Crew:
         raise ServiceNotFound(
             f"there is no JobSet {name} in namespace {namespace}",
             service=name,
-            hint="`sps hotswap --create` creates both JobSets of the recipe",
+            hint="--create creates both JobSets of the recipe",
         )
     return Crew.of(found)

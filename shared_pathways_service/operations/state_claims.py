@@ -120,7 +120,8 @@ async def delete_state(cluster: Cluster, service: str, *, timeout_s: float) -> b
     except TimeoutError as error:
         raise ServiceNotReady(
             f"the claim {claim_name(service)} still exists after {timeout_s:g} s",
-            hint="it ends with the last pod that mounts it: `kubectl describe pvc` shows them",
+            hint="it ends with the last pod that mounts it: "
+            f"`{cluster.kubectl('describe', 'pvc', claim_name(service))}` shows them",
         ) from error
     return True
 
@@ -158,7 +159,7 @@ async def _restore(cluster: Cluster, inputs: ServiceInputs) -> None:
         raise ServiceNotReady(
             f"the service {inputs.name} exists, but another command has deleted its claim "
             f"{claim_name(inputs.name)}, which ends with the pod that uses it",
-            hint=f"`sps undeploy {inputs.name}`, and deploy it again",
+            hint=f"`{cluster.sps('undeploy', inputs.name)}`, and deploy it again",
         ) from error
     try:
         await _create(cluster, inputs)
@@ -184,7 +185,7 @@ async def _ensure(cluster: Cluster, inputs: ServiceInputs) -> Object | None:
     found = await find_claim(cluster, inputs.name)
     if found is None:
         return await _create(cluster, inputs)
-    _check_usable(found, inputs)
+    _check_usable(cluster, found, inputs)
     if size_in_bytes(inputs.state_size) > size_in_bytes(_size_of(found)):
         requests = {"requests": {"storage": inputs.state_size}}
         path = item(_CLAIMS, cluster.namespace, found["metadata"]["name"])
@@ -192,7 +193,7 @@ async def _ensure(cluster: Cluster, inputs: ServiceInputs) -> Object | None:
     return None
 
 
-def _check_usable(claim: Object, inputs: ServiceInputs) -> None:
+def _check_usable(cluster: Cluster, claim: Object, inputs: ServiceInputs) -> None:
     name = claim["metadata"]["name"]
     if "deletionTimestamp" in claim["metadata"]:
         raise InvalidRequestError(
@@ -200,7 +201,8 @@ def _check_usable(claim: Object, inputs: ServiceInputs) -> None:
             inputs.name,
             "a name whose claim is not being deleted",
             message=f"the claim {name} is being deleted",
-            hint="try again when it is gone: `kubectl describe pvc` shows what uses it",
+            hint="try again when it is gone: "
+            f"`{cluster.kubectl('describe', 'pvc', name)}` shows what uses it",
         )
     its_class = str(claim["spec"].get("storageClassName") or "")
     if inputs.storage_class and inputs.storage_class != its_class:

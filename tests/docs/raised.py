@@ -21,6 +21,8 @@ _LEFT_OUT = ("errors.py", "protocol/grpc_errors.py", "testing/fake_home.py")
 #: Positional parameters of constructors; all others have the message first.
 _PARAMETERS = {"InvalidRequestError": ("field", "value", "expected")}
 _OPEN = "…"
+#: Methods that return a command with its place, and the command's first word.
+_COMMANDS = {"sps": "sps", "command": "sps", "kubectl": "kubectl"}
 #: How far names are followed.
 _DEEP = 3
 
@@ -173,6 +175,9 @@ def _other(node: ast.expr) -> str:
     match node:
         case ast.Attribute(attr=attr):
             return attr.strip("_").upper()
+        # The place of a command is left out.
+        case ast.Call(func=ast.Attribute(attr=tool), args=words) if tool in _COMMANDS:
+            return " ".join((_COMMANDS[tool], *(_words(word, {}) for word in words)))
         # Such as `', '.join(names)`.
         case ast.Call(args=[ast.Name() | ast.Attribute() as only]):
             return _words(only, {})

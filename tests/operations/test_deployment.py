@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
+
 from shared_pathways_service.cluster_state.service_reading import recorded_spec
+from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.command_place import CommandPlace
+from shared_pathways_service.kube.errors import ApiError
 from shared_pathways_service.manifests.names import LABEL_SESSION
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_jobset
 from shared_pathways_service.operations.cluster_access import Cluster
 from shared_pathways_service.operations.deployment import create, create_again, try_to_create
+from tests.kube.nowhere import NowhereApi
 
 OURS = ServiceInputs(
     name="pw",
@@ -52,6 +59,22 @@ def test_a_dry_run_sends_what_is_created_except_for_the_name() -> None:
     assert tried["metadata"]["name"] != made["metadata"]["name"] == "pw"
     assert recorded_spec(tried) == made["spec"]
     assert without_unique_values(tried) == without_unique_values(made)
+
+
+def test_a_name_that_is_taken_is_refused_with_commands_for_its_cluster() -> None:
+    class Taken(NowhereApi):
+        async def create(
+            self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
+        ) -> dict[str, Any]:
+            raise ApiError("taken", status=409, reason="AlreadyExists")
+
+    api = Taken()
+    api.access = dataclasses.replace(api.access, commands=CommandPlace(context="dev"))
+    with pytest.raises(InvalidRequestError) as caught:
+        asyncio.run(create(Cluster(api, "team-a"), OURS))
+    place = "--context=dev --namespace=team-a"
+    assert f"`sps upgrade pw {place}` changes" in caught.value.hint
+    assert f"`sps undeploy pw {place}` deletes" in caught.value.hint
 
 
 def test_a_dry_run_of_a_spec_records_it() -> None:

@@ -16,7 +16,10 @@ from shared_pathways_service.errors import (
     SharedPathwaysError,
 )
 from shared_pathways_service.kube.api import KubeApi
+from shared_pathways_service.kube.cluster import ClusterAccess
+from shared_pathways_service.kube.command_place import CommandPlace
 from shared_pathways_service.kube.errors import ApiError, ApiUnreachable
+from shared_pathways_service.kube.tokens import static_token
 from shared_pathways_service.manifests.service_inputs import ServiceInputs
 from shared_pathways_service.manifests.service_jobset import service_objects
 from shared_pathways_service.manifests.state_parts import state_claim
@@ -32,6 +35,13 @@ OURS = ServiceInputs(
 )
 DENIED = AccessDenied("no", verb="list", resource="storageclasses", namespace="", rule="")
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
+ACCESS = ClusterAccess(
+    server="http://nowhere",
+    tls=None,
+    tokens=static_token(),
+    name="here",
+    commands=CommandPlace(context="dev"),
+)
 
 
 class Api:
@@ -42,7 +52,7 @@ class Api:
     ) -> None:
         self.claim = claim
         self.classes = classes if classes is not None else [{"metadata": {"annotations": DEFAULT}}]
-        self.access = cast("Any", type("Access", (), {"name": "here"}))
+        self.access = ACCESS
         self.jobset: Mapping[str, Any] | None = None
         self.done: list[str] = []
 
@@ -208,7 +218,7 @@ class SharedApi:
     def __init__(self, shared: Shared, *, is_refused: bool) -> None:
         self.shared = shared
         self.is_refused = is_refused
-        self.access = cast("Any", type("Access", (), {"name": "here"}))
+        self.access = ACCESS
 
     async def find(self, path: str) -> Mapping[str, Any] | None:
         shared = self.shared
@@ -286,5 +296,7 @@ def test_a_claim_that_was_deleted_and_does_not_end_is_an_error(
 ) -> None:
     monkeypatch.setattr(state_claims, "_PAUSE_S", 0.0)
     monkeypatch.setenv("SPS_PATIENCE", "0.01")
-    with pytest.raises(ServiceNotReady, match="another command has deleted its claim pw-state"):
+    said = "another command has deleted its claim pw-state"
+    with pytest.raises(ServiceNotReady, match=said) as caught:
         asyncio.run(deploy_twice(Shared(looks_until_end=-1)))
+    assert "`sps undeploy pw --context=dev --namespace=team-a`" in caught.value.hint

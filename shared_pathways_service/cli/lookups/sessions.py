@@ -26,6 +26,7 @@ __all__ = [
     "links_of",
     "live_entry",
     "metrics_of",
+    "place_of_tenant",
 ]
 
 
@@ -38,6 +39,21 @@ def find_entry(settings: Settings, name: str, place: Place) -> Entry | None:
     """Returns the latest session of a name; if a place is named, only one at that place."""
     named = [e for e in journal_entries(settings) if e.name == name and place.has(e)]
     return named[-1] if named else None
+
+
+def place_of_tenant(settings: Settings, name: str | None, place: Place) -> Place:
+    """Returns the place of the service that a connection of this user uses, wherever it is.
+
+    Args:
+      settings: The directory of the journal.
+      name: The connection; None: none.
+      place: The place that was named, which remains without a connection of that name there.
+
+    Raises:
+      InvalidRequestError: No option names its cluster.
+    """
+    entry = find_entry(settings, name, place) if name else None
+    return place if entry is None else Place.of_service(entry)
 
 
 def live_entry(settings: Settings, place: Place, name: str) -> Entry | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -12,7 +13,12 @@ import typer
 from shared_pathways_service.agent.journal import Entry
 from shared_pathways_service.agent.request import request_of_this_user
 from shared_pathways_service.api.requests import DEFAULT_NAMESPACE, SessionRequest
-from shared_pathways_service.api.service_choice import HomeName, ServiceChoice, home_of
+from shared_pathways_service.api.service_choice import (
+    HomeName,
+    ServiceChoice,
+    home_of,
+    place_options,
+)
 from shared_pathways_service.cli.options.option_groups import takes_group
 from shared_pathways_service.errors import InvalidRequestError
 
@@ -78,10 +84,23 @@ class Place:
     @property
     def words(self) -> list[str]:
         """The options of a command that name this place."""
-        given = {
-            f.name: getattr(self, f.name) for f in _FIELDS if getattr(self, f.name) != f.default
-        }
-        return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        return place_options(dataclasses.asdict(self))
+
+    def command(self, *words: str) -> str:
+        """Returns a command of `sps` for a message: in any shell it acts at this place."""
+        if self.home != "kubernetes":
+            return shlex.join(["sps", *words])
+        from shared_pathways_service.kube.access import commands_at  # noqa: PLC0415 - aiohttp
+        from shared_pathways_service.kube.cluster import ClusterChoice  # noqa: PLC0415
+
+        choice = ClusterChoice(
+            cluster=self.cluster or "",
+            project=self.project or "",
+            region=self.region or "",
+            context=self.context or "",
+        )
+        service = self.pathways_service or ""
+        return commands_at(choice).sps(*words, namespace=self.namespace, service=service)
 
     def has(self, entry: Entry) -> bool:
         """Whether a session of the journal is at this place; an empty place matches any session."""

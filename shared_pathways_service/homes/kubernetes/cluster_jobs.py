@@ -217,8 +217,12 @@ class ClusterJobs:
     async def _delete(self, api: KubeApi, name: str) -> None:
         job = await self._job(api, name)
         if job_status(job, (), home=self.name).is_active:
+            commands = api.access.commands
             raise InvalidRequestError(
-                "NAME", name, "a job that has ended", hint=f"`sps cancel {name}` ends it"
+                "NAME",
+                name,
+                "a job that has ended",
+                hint=f"`{commands.sps('cancel', name, namespace=self._namespace)}` ends it",
             )
         await api.delete(item("jobs", self._namespace, name), uid=str(job["metadata"]["uid"]))
 

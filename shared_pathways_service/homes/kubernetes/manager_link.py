@@ -125,9 +125,12 @@ class ManagerLink:
             async with within(timeouts.MANAGER_ANSWER):
                 await self.news.wait_until_listening()
         except TimeoutError as error:
+            commands = self._api.access.commands
+            where = {"namespace": self._service.namespace, "service": self._service.address}
             raise ServiceNotReady(
                 self._no_answer,
-                hint="`sps logs --component rm` shows its log; `sps doctor` checks the rest",
+                hint=f"`{commands.sps('logs', '--component=rm', **where)}` shows its log; "
+                f"`{commands.sps('doctor', **where)}` checks the rest",
             ) from error
         finally:
             self._tell = ignore_event

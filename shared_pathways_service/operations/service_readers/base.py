@@ -41,6 +41,10 @@ class LogRequest:
 class Proxies(Protocol):
     """The proxies of a home that are not only known from this machine's journal."""
 
+    @property
+    def server_time(self) -> float:
+        """Seconds since 1970 by the clock of the last answer, which dates deadlines, too."""
+
     async def proxies(self, user: str = "") -> Sequence[KnownProxy]:
         """Returns those of a user, oldest first; empty: of all users."""
 

@@ -71,6 +71,15 @@ def test_holders_and_logs_are_listed(namespace: Namespace, place: list[str]) -> 
         assert "kubernetes service" in table
         assert sps_failing("status", "isc-proxy-nobody", *place)[0] == 3
 
+        # The resource manager's decisions about one's own, without naming the cluster.
+        assert sps_json("explain", name)["state"] == "running"
+        decided = [
+            json.loads(line)
+            for line in sps("events", f"--tenant={name}", "--json").stdout.splitlines()
+        ]
+        assert "slice.placed" in {one["kind"] for one in decided}
+        assert {one["tenant"] for one in decided} == {name}
+
         # Logs: of one's own without naming the cluster.
         assert "All placements done" in sps("logs", name).stdout
         assert len(sps("logs", name, "--lines=1").stdout.splitlines()) == 1

@@ -138,8 +138,10 @@ async def _hotswap(place: Place, options: _Options) -> Report:
             try:
                 return await _disrupt(running, options)
             finally:
-                if nodes := " ".join(running.closed):
-                    print_note(f"some nodes are still cordoned: run `kubectl uncordon {nodes}`")
+                if nodes := running.closed:
+                    # (Nodes have no namespace.)
+                    command = cluster.api.access.commands.kubectl("uncordon", *nodes)
+                    print_note(f"some nodes are still cordoned: run `{command}`")
 
 
 async def _disrupt(running: Hotswap, options: _Options) -> Report:

@@ -29,6 +29,21 @@ class _Options:
     timeout_s: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Undeployed:
+    """What was deleted where.
+
+    Attributes:
+      place: The namespace and its cluster.
+      delete_state: The command that deletes the state.
+      kept_claim: The claim with the state; None: there is none.
+    """
+
+    place: str
+    delete_state: str
+    kept_claim: str | None = None
+
+
 @takes_cluster
 def undeploy(
     name: Annotated[str, typer.Argument(help="Name of the service.")],
@@ -54,7 +69,8 @@ def undeploy(
     options = _Options(
         drain_timeout_s=drain_timeout, evict=evict, delete_state=delete_state, timeout_s=timeout
     )
-    kept = run_undoing(_undeploy(place, name, options))
+    done = run_undoing(_undeploy(place, name, options))
+    kept = done.kept_claim
     if as_json:
         print_json(
             {"name": name, "namespace": place.namespace, "deleted": True, "kept_claim": kept}
@@ -62,14 +78,14 @@ def undeploy(
         return
     if kept is not None:
         print_note(
-            f"the claim {kept} keeps the state for `sps deploy {name}`; "
-            f"`sps undeploy {name} --delete-state` deletes it"
+            f"the claim {kept} keeps the state for a new service {name}; `{done.delete_state}` "
+            "deletes it"
         )
-    print_line(f"deleted {name}")
+    print_line(f"deleted {name} in {done.place}")
 
 
-async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
-    """Deletes a service; returns the name of the claim with its state if that is kept."""
+async def _undeploy(place: Place, name: str, options: _Options) -> _Undeployed:
+    """Deletes a service."""
     from shared_pathways_service.operations import (  # noqa: PLC0415 - aiohttp
         deployment,
         state_claims,
@@ -78,6 +94,8 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
     from shared_pathways_service.operations.service_readers.kubernetes.open_cluster import opened  # noqa: PLC0415
 
     async with opened(place.service) as cluster:
+        delete_state = cluster.sps("undeploy", name, "--delete-state")
+        done = _Undeployed(place=cluster.place, delete_state=delete_state)
         try:
             jobset, _ = await deployment.jobset_of(cluster, name)
         except ServiceNotFound:
@@ -86,7 +104,7 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
             if options.delete_state and await state_claims.delete_state(
                 cluster, name, timeout_s=options.timeout_s
             ):
-                return None
+                return done
             raise
         async with drained(
             cluster,
@@ -100,8 +118,8 @@ async def _undeploy(place: Place, name: str, options: _Options) -> str | None:
         await _delete_lease(cluster, name)
         if options.delete_state:
             await state_claims.delete_state(cluster, name, timeout_s=options.timeout_s)
-            return None
-        return await _kept_claim(cluster, name)
+            return done
+        return dataclasses.replace(done, kept_claim=await _kept_claim(cluster, name))
 
 
 async def _delete_lease(cluster: Cluster, name: str) -> None:

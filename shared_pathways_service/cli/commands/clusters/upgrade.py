@@ -245,10 +245,11 @@ async def _restore(cluster: Cluster, jobset: Object) -> None:
             return
         await deployment.create_again(cluster, jobset)
     except SharedPathwaysError as error:
+        command = cluster.kubectl("create", "-f", "-")
         # The old manifest exists nowhere else.
         print_note(
             f"there may be no service {name} now, and the old one could not be created again: "
-            f"{error.message}\nsps: this is its manifest, for `kubectl create -f -`:\n"
+            f"{error.message}\nsps: this is its manifest, for `{command}`:\n"
             f"{yaml_text(manifest_of(jobset)).rstrip()}"
         )
     else:

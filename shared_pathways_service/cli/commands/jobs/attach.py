@@ -38,6 +38,7 @@ def attach(
             name, lines, print_line, lambda status: print_note(f"{name}: {job_text(status)}")
         )
     except KeyboardInterrupt:
-        print_note(f"detached; {name} goes on (`sps attach {name}`, `sps cancel {name}`)")
+        attach_again, cancel = place.command("attach", name), place.command("cancel", name)
+        print_note(f"detached; {name} goes on (`{attach_again}`, `{cancel}`)")
         return
     raise typer.Exit(exit_code_of_job(job))

@@ -62,7 +62,7 @@ async def _mark(
     async with manager_of(place, Settings.load()) as manager:
         marked = await mark_slice(manager, verb, slice_id)
         if wait and marked.tenant:
-            state, tenant = await _wait_until_free(manager, slice_id, wait)
+            state, tenant = await _wait_until_free(place, manager, slice_id, wait)
             marked = dataclasses.replace(marked, state=state, tenant=tenant)
     if as_json:
         print_json(_as_dict(marked))
@@ -82,7 +82,9 @@ def _as_dict(marked: MarkedSlice) -> dict[str, Any]:
     return data
 
 
-async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tuple[str, str]:
+async def _wait_until_free(
+    place: Place, manager: Manager, slice_id: str, wait: float
+) -> tuple[str, str]:
     """Waits until a slice has no holder; returns its state and an empty holder.
 
     Raises:
@@ -97,6 +99,7 @@ async def _wait_until_free(manager: Manager, slice_id: str, wait: float) -> tupl
         if time.monotonic() >= deadline:
             raise ServiceNotReady(
                 f"{found.tenant} still holds {slice_id} after {wait:g} s",
-                hint=f"`sps explain {found.tenant}` shows more; `sps delete` ends a connection",
+                hint=f"`{place.command('explain', found.tenant)}` shows more; "
+                f"`{place.command('delete', found.tenant)}` ends it if it is a connection",
             )
         await asyncio.sleep(_POLL_S)

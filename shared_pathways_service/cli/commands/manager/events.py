@@ -15,6 +15,7 @@ from shared_pathways_service.cli.display.moments import parse_moment
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import manager_of
+from shared_pathways_service.cli.lookups.sessions import place_of_tenant
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.constants import PROTOCOL_MAX, PROTOCOL_MIN
 from shared_pathways_service.errors import InvalidRequestError
@@ -71,6 +72,7 @@ def events(
     request = pb.GetHistoryRequest(
         since=parse_moment("--since", since), tenant=tenant, kinds=kind or (), limit=limit
     )
+    place = place_of_tenant(Settings.load(), tenant, place)
     try:
         asyncio.run(_show(place, request, follow=follow, as_json=as_json))
     except InvalidRequestError as error:

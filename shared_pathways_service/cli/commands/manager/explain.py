@@ -11,6 +11,7 @@ from shared_pathways_service.cli.display.decision_lines import decision_dict, de
 from shared_pathways_service.cli.display.output import AsJson, print_json, print_line
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import manager_of
+from shared_pathways_service.cli.lookups.sessions import place_of_tenant
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.protocol import resource_manager_pb2 as pb
 from shared_pathways_service.runtime.settings import Settings
@@ -36,6 +37,7 @@ def explain(
     The expected wait is an estimate from how long slices were held before.
     """
     place.request()
+    place = place_of_tenant(Settings.load(), tenant, place)
     answer = asyncio.run(_read(place, tenant))
     if as_json:
         print_json(_as_dict(answer))

@@ -133,12 +133,12 @@ async def _delete_by_name(
     async with reader.proxies() as proxies:
         proxy = await proxies.proxy(name)
         if not yes:
-            _confirm_proxy(settings, proxy)
+            _confirm_proxy(settings, proxy, proxies.server_time)
         return await proxies.delete(proxy)
 
 
-def _confirm_proxy(settings: Settings, proxy: KnownProxy) -> None:
-    why = why_not_reaped(settings, proxy)
+def _confirm_proxy(settings: Settings, proxy: KnownProxy, now: float) -> None:
+    why = why_not_reaped(settings, proxy, now)
     if not why or proxy.state == "ended":
         return
     whose = "yours" if proxy.holder.user == user_name() else f"{proxy.holder.user or 'unknown'}'s"

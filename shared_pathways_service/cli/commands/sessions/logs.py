@@ -11,7 +11,7 @@ from shared_pathways_service.cli.display.output import AsJson, print_json, print
 from shared_pathways_service.cli.lookups.completion import names_of_logs
 from shared_pathways_service.cli.lookups.jobs_of_place import find_job, job_home_of
 from shared_pathways_service.cli.lookups.place_readers import reader_of
-from shared_pathways_service.cli.lookups.sessions import find_entry
+from shared_pathways_service.cli.lookups.sessions import place_of_tenant
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError
 from shared_pathways_service.operations.service_readers.base import (
@@ -87,9 +87,7 @@ def logs(
     wanted = LogRequest(
         name=name or "", component=service_part, lines=lines, follow=follow, host=host
     )
-    entry = find_entry(settings, name, place) if name else None
-    if entry is not None:
-        place = Place.of_service(entry)
+    place = place_of_tenant(settings, name, place)
     reader_of(place, settings).show_logs(wanted, _printer(as_json=as_json))
 
 

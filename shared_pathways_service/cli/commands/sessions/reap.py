@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import platform
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
@@ -78,8 +77,14 @@ def reap(
         raise left
 
 
-def why_not_reaped(settings: Settings, proxy: KnownProxy) -> str:
-    """Returns why a proxy in a cluster must not be deleted from this machine; empty if it may."""
+def why_not_reaped(settings: Settings, proxy: KnownProxy, now: float) -> str:
+    """Returns why a proxy in a cluster must not be deleted from this machine; empty if it may.
+
+    Args:
+      settings: The directory of the journal.
+      proxy: The proxy.
+      now: Seconds since 1970 by the API server's clock, which dates the proxy's deadline.
+    """
     host = platform.node()
     is_alive: Callable[[int], bool] = _is_alive
     for entry in journal_entries(settings):
@@ -95,7 +100,7 @@ def why_not_reaped(settings: Settings, proxy: KnownProxy) -> str:
         user=user_name(),
         host=host,
         is_alive=is_alive,
-        now=time.time(),
+        now=now,
         ahead_s=settings.proxy_deadline_s,
     )
 
@@ -161,7 +166,7 @@ async def _reap_proxies(
             entry = known.get(proxy.session)
             if not (proxy.holder.host == platform.node() if entry is None else entry.is_elsewhere):
                 continue
-            why = why_not_reaped(settings, proxy)
+            why = why_not_reaped(settings, proxy, proxies.server_time)
             outcome = "kept" if why else "would be deleted"
             if not why and not dry_run:
                 outcome = "deleted" if await proxies.delete(proxy) else "gone"

@@ -27,9 +27,9 @@ from shared_pathways_service.cli.display.serve_display import holder_of
 from shared_pathways_service.cli.lookups.completion import connection_names
 from shared_pathways_service.cli.lookups.place_readers import reader_of
 from shared_pathways_service.cli.lookups.sessions import (
-    find_entry,
     links_of,
     metrics_of,
+    place_of_tenant,
 )
 from shared_pathways_service.cli.options.cluster_options import Place, takes_place
 from shared_pathways_service.errors import InvalidRequestError, SharedPathwaysError
@@ -75,9 +75,7 @@ def status(
     """Show the service: its processes, slices, holders and waiting tenants."""
     settings = Settings.load()
     place.request()
-    entry = find_entry(settings, name, place) if name else None
-    if entry is not None:
-        place = Place.of_service(entry)
+    place = place_of_tenant(settings, name, place)
     reader = reader_of(place, settings)
     if openmetrics and as_json:
         raise InvalidRequestError("--openmetrics", "with --json", "one of the two")

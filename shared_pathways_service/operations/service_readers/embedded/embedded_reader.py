@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -111,6 +112,10 @@ class EmbeddedReader:
 class _OnlyInJournal:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+
+    @property
+    def server_time(self) -> float:
+        return time.time()
 
     async def proxies(self, _user: str = "") -> list[KnownProxy]:
         return []

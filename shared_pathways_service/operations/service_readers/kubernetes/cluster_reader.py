@@ -100,7 +100,8 @@ class ClusterReader:
             if not service.is_ours:
                 raise ServiceNotFound(
                     f"{service.name} runs {service.image}, whose resource manager reports nothing",
-                    hint="`sps status` shows the state of its pods",
+                    hint=f"`{cluster.sps('status', service=service.address)}` shows the state of "
+                    "its pods",
                 )
             async with link_to_manager(cluster, service, self._settings) as link:
                 yield Manager(

@@ -196,9 +196,11 @@ class PodLogs:
                     show(*found)
 
     def _not_found(self) -> ServiceNotFound:
+        commands = self._api.access.commands
         return ServiceNotFound(
             f"there is no pod of the {self._pods.what} in namespace {self._namespace}",
-            hint="`sps list --all` shows the connections there; logs are deleted with their pods",
+            hint=f"`{commands.sps('list', '--all', namespace=self._namespace)}` shows the "
+            "connections there; logs are deleted with their pods",
         )
 
 

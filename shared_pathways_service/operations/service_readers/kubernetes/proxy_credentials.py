@@ -84,7 +84,7 @@ async def _running(cluster: Cluster, job_name: str) -> tuple[Object, str]:
     if job is None:
         raise ServiceNotFound(
             f"there is no Job {job_name} in namespace {cluster.namespace}",
-            hint="`sps list --all` shows the proxies there",
+            hint=f"`{cluster.sps('list', '--all')}` shows the proxies there",
         )
     progress = read_progress(job, await cluster.items("pods", f"job-name={job_name}"))
     if progress.stage is not Stage.RUNNING:
