@@ -19,6 +19,7 @@ from harness.processes import DEADLINE_S, REPOSITORY
 from harness.programs import program
 from shared_pathways_service.agent.journal import SILENT_AGE_S
 from shared_pathways_service.runtime.embedded.job_files import JobFiles, JobRecord
+from shared_pathways_service.runtime.embedded.log_directory import STARTS_KEPT
 from shared_pathways_service.runtime.settings import Settings
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="this user may not make namespaces")
@@ -167,3 +168,32 @@ def test_a_job_of_a_machine_that_is_gone_is_cancelled_once_it_was_silent(
     (tmp_path / "end").touch()
     wait_until("its end", lambda: record_of("fit").is_ended)
     assert (tmp_path / "starts").read_text() == "here\nthere\n"
+
+
+#: Each is a start of a service that ends at once.
+STARTS = """
+import sys
+from pathlib import Path
+from shared_pathways_service.runtime.embedded.log_directory import ServiceLogs
+ServiceLogs(Path(sys.argv[1])).create()
+"""
+
+
+def test_starts_on_one_machine_remove_no_logs_of_a_service_that_runs_on_another(
+    here: Machine, there: Machine
+) -> None:
+    logs = Settings.load().state_dir / "logs"
+    with program(HOLDS, prefix=here.prefix()) as holding:
+        holding.expect("runs")
+        [of_here] = logs.glob("service-*")
+        assert "-here-" in of_here.name
+        for _ in range(STARTS_KEPT + 2):
+            subprocess.run(
+                [*there.prefix(), sys.executable, "-c", STARTS, str(logs.parent)], check=True
+            )
+        of_there = list(logs.glob("service-*-there-*"))
+        assert len(of_there) == STARTS_KEPT
+        assert len(list(logs.glob("service-*"))) == STARTS_KEPT + 1
+        assert "ready" in (of_here / "rm.log").read_text()
+        holding.tell("go on")
+        assert holding.expect("computed")["value"] == 6.0
